@@ -1,0 +1,61 @@
+"""Train residual networks on MindSpore 2.x with a functional loop in the open.
+
+The whole Python API is listed in ``__all__``; each name is imported when it is first used, so that
+``python -m resnet_fn.train --help`` and a mistyped flag answer without loading MindSpore.
+"""
+
+import importlib
+import sys
+import types
+
+from resnet_fn.runtime import prepare_environment
+
+# MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
+prepare_environment()
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Recipe": "resnet_fn.config",
+    "RunOptions": "resnet_fn.config",
+    "recipes": "resnet_fn.recipes",
+    "create_model": "resnet_fn.models",
+    "train": "resnet_fn.loop",
+    "evaluate": "resnet_fn.evaluation",
+    "make_train_step": "resnet_fn.step",
+    "make_eval_step": "resnet_fn.step",
+    "cosine_warmup": "resnet_fn.schedule",
+    "DynamicLossScaler": "resnet_fn.loss_scale",
+    "save_checkpoint": "resnet_fn.checkpoint",
+    "load_checkpoint": "resnet_fn.checkpoint",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'resnet_fn' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    home = importlib.import_module(_HOMES[name])
+    value = home if name == "recipes" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(types.ModuleType):
+    """``train`` and ``evaluate`` each name a function and a command's file; as attributes the functions win.
+
+    Without this, importing the file ``resnet_fn/train.py`` would put the module where the function was.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("train", "evaluate") and isinstance(value, types.ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,93 @@
+"""Dynamic loss scaling for float16 gradients (Micikevicius et al., arXiv 1710.03740)."""
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+
+def _scalar(value: float, name: str) -> Parameter:
+    return Parameter(Tensor(np.float32(value)), name=name, requires_grad=False)
+
+
+@mindspore.jit_class
+class DynamicLossScaler:
+    """The scale that keeps float16 gradients between underflow and overflow.
+
+    The state machine of torch.amp.GradScaler, with a floor and a ceiling: an overflowed update halves the scale
+    and is skipped; `growth_interval` good updates in a row double it.
+
+    State (float32 scalar Parameters, saved with every checkpoint): `scale`, `good_updates` (finite updates since
+    the scale last changed), `skipped` (skipped updates in the whole run), `skipped_in_row`.
+
+    Args:
+        initial: the first scale.
+        growth_factor: what the scale grows by; 1 for a static scale.
+        backoff_factor: what an overflow multiplies the scale by; 1 for a static scale.
+        growth_interval: finite updates in a row before the scale grows.
+        floor, ceiling: the scale stays between them. Without a ceiling it runs to infinity on a net whose
+            gradients are small; without a floor it collapses to 0 on a net that gives NaN.
+
+    Raises:
+        ValueError: a factor or bound that cannot work, named with its fix.
+    """
+
+    def __init__(
+        self,
+        initial: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        floor: float = 1.0,
+        ceiling: float = 2.0**24,
+    ) -> None:
+        if growth_factor < 1:
+            raise ValueError(f"growth_factor: {growth_factor} would shrink the scale; give 1 or more")
+        if not 0 < backoff_factor <= 1:
+            raise ValueError(f"backoff_factor: {backoff_factor} is not in (0, 1]; give 0.5")
+        if growth_interval < 1:
+            raise ValueError(f"growth_interval: {growth_interval} updates; give 1 or more")
+        if not 0 < floor <= initial <= ceiling:
+            raise ValueError(f"initial: {initial} is not between floor {floor} and ceiling {ceiling}")
+        self.growth_factor = growth_factor
+        self.backoff_factor = backoff_factor
+        self.growth_interval = growth_interval
+        self.floor = floor
+        self.ceiling = ceiling
+        self.scale = _scalar(initial, "scaler.scale")
+        self.good_updates = _scalar(0, "scaler.good_updates")
+        self.skipped = _scalar(0, "scaler.skipped")
+        self.skipped_in_row = _scalar(0, "scaler.skipped_in_row")
+
+    @classmethod
+    def off(cls) -> "DynamicLossScaler":
+        """Scale 1 that never moves, for float32: non-finite updates are still skipped and counted."""
+        return cls(initial=1.0, growth_factor=1.0, backoff_factor=1.0, ceiling=1.0)
+
+    def state(self) -> tuple[Parameter, ...]:
+        """The Parameters that a checkpoint must carry."""
+        return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
+
+    def adjust(self, finite: Tensor) -> Tensor:
+        """Move the scale after an update, inside jit.
+
+        Args:
+            finite: bool scalar, whether the update's gradients were finite (the same on every rank).
+
+        Returns:
+            float32 [3]: the scale that this update *used*, `skipped` and `skipped_in_row` after it.
+        """
+        used = self.scale * 1.0  # a copy: the Parameter is assigned below
+        good = ops.select(finite, self.good_updates + 1.0, ops.zeros_like(self.good_updates))
+        bad = 1.0 - finite.astype(mindspore.float32)
+        skipped = self.skipped + bad
+        in_row = (self.skipped_in_row + 1.0) * bad
+        if self.growth_factor != 1.0 or self.backoff_factor != 1.0:
+            grows = good >= self.growth_interval
+            grown = ops.select(grows, used * self.growth_factor, used)
+            scale = ops.select(finite, grown, used * self.backoff_factor)
+            ops.assign(self.scale, ops.clamp(scale, self.floor, self.ceiling))
+            good = ops.select(grows, ops.zeros_like(good), good)
+        ops.assign(self.good_updates, good)
+        ops.assign(self.skipped, skipped)
+        ops.assign(self.skipped_in_row, in_row)
+        return ops.stack((used, skipped, in_row))
