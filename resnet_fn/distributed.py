@@ -29,15 +29,23 @@ def launched_by_msrun() -> bool:
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the run's other workers; alone where msrun did not start this process. Call it once.
+    """Join the run's other workers; alone where msrun did not start this process. Further calls answer the same.
 
     msrun's scheduler process runs the same script and never returns from here: no file may be touched before.
 
     Raises:
         ValueError: MS_ROLE is not a role that msrun gives.
     """
-    if not launched_by_msrun():
-        return Workers()
+    global _joined
+    if _joined is None:
+        _joined = _join(device) if launched_by_msrun() else Workers()
+    return _joined
+
+
+_joined: Workers | None = None
+
+
+def _join(device: str) -> Workers:
     roles = ("MS_WORKER", "MS_SCHED")
     if os.environ["MS_ROLE"] not in roles:
         raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")

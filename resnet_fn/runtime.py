@@ -59,16 +59,25 @@ def start(device: str = "CPU", threads: int = 0, seed: int = 0) -> None:
             "unset it"
         )
     import mindspore
-    from mindspore.device_context.cpu import op_tuning
 
+    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
+    if _started.get("device", device) != device:
+        raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
+    if "device" in _started:
+        return
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
-    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
     if device == "CPU":
+        from mindspore.device_context.cpu import op_tuning
+
         local_workers = int(os.environ.get("MS_WORKER_NUM", "1")) if "MS_ROLE" in os.environ else 1
         op_tuning.threads_num(threads or max(1, cpu_count() // local_workers))
+    _started["device"] = device
+
+
+_started: dict[str, str] = {}  # a process has one device and one thread pool, for good
 
 
 def first_line(error: BaseException) -> str:

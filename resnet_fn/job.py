@@ -1,0 +1,121 @@
+"""A recipe made real: data, net, optimizer and compiled step, built once for training or evaluation."""
+
+import dataclasses
+from typing import Any
+
+import mindspore
+from mindspore import Parameter
+
+from resnet_fn.config import Recipe, RunOptions, split_batch
+from resnet_fn.data.pipeline import Shard, TrainData
+from resnet_fn.data.sources import DataSet, check_labels, load_dataset
+from resnet_fn.distributed import Workers
+from resnet_fn.gradients import make_all_reduce
+from resnet_fn.loss import make_loss
+from resnet_fn.loss_scale import DynamicLossScaler
+from resnet_fn.models import create_model
+from resnet_fn.models.resnet import ResNet
+from resnet_fn.optimizer import momentum_sgd, weight_decay_groups
+from resnet_fn.schedule import Schedule, make_schedule
+from resnet_fn.step import EvalStep, TrainStep, make_eval_step, make_train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """All that the loop works with.
+
+    Attributes:
+        weights: the net's Parameters, BatchNorm statistics included.
+        training: the Parameters of optimizer and scaler; with `weights` the whole state on the device.
+        total: updates in the run.
+    """
+
+    recipe: Recipe
+    dataset: DataSet
+    data: TrainData
+    weights: tuple[Parameter, ...]
+    training: tuple[Parameter, ...]
+    train_step: TrainStep
+    eval_step: EvalStep
+    schedule: Schedule
+    total: int
+
+
+def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
+    """The recipe's net for a data set, initialised from the recipe's seed."""
+    mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
+    return create_model(
+        recipe.model,
+        num_classes=len(dataset.classes),
+        in_channels=dataset.channels,
+        stem=recipe.stem,
+        norm=recipe.norm,
+        initialisation=recipe.initialisation,
+        zero_init_residual=recipe.zero_init_residual,
+        precision=recipe.precision,
+    )
+
+
+def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
+    """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
+    split_batch(recipe.batch_size, workers.count, options.accumulate)
+    dataset = load_dataset(recipe.dataset)
+    check_labels(dataset.train, len(dataset.classes), "training set")
+    check_labels(dataset.test, len(dataset.classes), "test set")
+    data = TrainData(dataset, recipe, Shard(workers.rank, workers.count))
+    net = build_net(recipe, dataset)
+    optimizer = momentum_sgd(weight_decay_groups(net, recipe.weight_decay), recipe.momentum, recipe.nesterov)
+    scaler = (
+        DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
+        if recipe.precision == "fp16"
+        else DynamicLossScaler.off()
+    )
+    train_step = make_train_step(
+        net,
+        make_loss(recipe.label_smoothing),
+        optimizer,
+        scaler=scaler,
+        clip_norm=recipe.clip_norm,
+        accumulate=options.accumulate,
+        workers=workers.count,
+        all_reduce=make_all_reduce(workers.count),
+    )
+    total = recipe.epochs * data.updates_per_epoch
+    return Job(
+        recipe=recipe,
+        dataset=dataset,
+        data=data,
+        weights=tuple(net.get_parameters()),
+        training=(*optimizer.state, *scaler.state()),
+        train_step=train_step,
+        eval_step=make_eval_step(net),
+        schedule=recipe_schedule(recipe, data.updates_per_epoch),
+        total=total,
+    )
+
+
+def recipe_schedule(recipe: Recipe, updates_per_epoch: int) -> Schedule:
+    """The recipe's learning rate as a function of the update number; epochs become updates here and nowhere else."""
+    return make_schedule(
+        recipe.schedule,
+        total=recipe.epochs * updates_per_epoch,
+        warmup=round(recipe.warmup_epochs * updates_per_epoch),
+        peak=recipe.learning_rate,
+        floor=recipe.min_learning_rate,
+        milestones=[round(epoch * updates_per_epoch) for epoch in recipe.milestones],
+        factor=recipe.milestone_factor,
+    )
+
+
+def describe(recipe: Recipe, dataset: DataSet) -> dict[str, Any]:
+    """What a checkpoint must know to evaluate its net without the recipe's flags, as JSON types."""
+    return {
+        "name": recipe.dataset,
+        "classes": list(dataset.classes),
+        "channels": dataset.channels,
+        "image_size": recipe.image_size,
+        "full_scale": dataset.full_scale,
+        "mean": list(dataset.mean),
+        "std": list(dataset.std),
+    }
+

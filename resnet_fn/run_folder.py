@@ -1,0 +1,173 @@
+"""The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
+
+    runs/digits-20260101-120000/
+        config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
+"""
+
+import dataclasses
+import json
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.config import Recipe, RunOptions, recipe_from_dict, to_dict
+from resnet_fn.distributed import Workers, from_lead
+
+_STEP = re.compile(r"step-(\d{8})")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """A run folder, existing or about to."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def step(self, update: int) -> Path:
+        """The checkpoint folder that holds the state after `update` updates."""
+        return self.checkpoints / f"step-{update:08d}"
+
+    def updates(self) -> list[int]:
+        """The updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        if not self.checkpoints.is_dir():
+            return []
+        matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def newest(self) -> Checkpoint:
+        """The newest checkpoint that verifies; each damaged one on the way is named in a warning.
+
+        Raises:
+            CheckpointError: there is none, or none verifies. Never a silent start from the beginning.
+        """
+        updates = self.updates()
+        if not updates:
+            raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
+        for update in reversed(updates):
+            try:
+                return load_checkpoint(self.step(update))
+            except CheckpointError as error:
+                print(f"warning: {error}; trying the one before", file=sys.stderr, flush=True)
+        raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
+
+    def best(self) -> Checkpoint:
+        """The checkpoint with the best top-1, as the newest intact checkpoint knows it."""
+        best = self.newest().state["best"]
+        if best is None:
+            raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
+        return load_checkpoint(self.step(best["update"]))
+
+    def prune(self, keep_last: int, best: int | None) -> None:
+        """Remove checkpoints beyond the newest `keep_last` and the best, and leftovers of interrupted saves."""
+        for update in self.updates()[:-keep_last]:
+            if update != best:
+                shutil.rmtree(self.step(update))
+        for path in self.checkpoints.glob("step-*.tmp-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers) -> None:
+        """Write config.json: what was asked for, and what computed it."""
+        import mindspore
+        import numpy
+
+        from resnet_fn import __version__
+
+        config = {
+            "recipe": to_dict(recipe),
+            "options": to_dict(options),
+            "workers": workers.count,
+            "versions": {
+                "resnet_fn": __version__,
+                "mindspore": mindspore.__version__,
+                "numpy": numpy.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        (self.path / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
+    """Load a checkpoint folder, or the last or best checkpoint of a run folder.
+
+    Raises:
+        CheckpointError: there is nothing of the kind, with what is there instead.
+    """
+    path = Path(path)
+    if not path.exists():
+        near = ", ".join(sorted(str(p) for p in _nearby_runs(path))[-3:])
+        raise CheckpointError(f"{path}: does not exist" + (f"; there is {near}" if near else "; give a run folder"))
+    if _STEP.fullmatch(path.resolve().name):
+        return load_checkpoint(path)
+    run = RunFolder(path)
+    return run.best() if which == "best" else run.newest()
+
+
+def _nearby_runs(path: Path) -> Iterator[Path]:
+    for parent in (path.parent, Path("runs")):
+        if parent.is_dir():
+            yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
+
+
+def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
+    """Decide where the run is kept and from what it goes on; all ranks decide alike.
+
+    Returns:
+        The folder, made by rank 0, and the checkpoint to resume from (None: start at update 0).
+
+    Raises:
+        CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
+    """
+    name = options.out_dir
+    source = options.resume
+    if source not in ("auto", "never"):
+        checkpoint = find_checkpoint(Path(source))
+        run = RunFolder(Path(name) if name else checkpoint.path.resolve().parent.parent)
+        newest = max(run.updates(), default=0)
+        if newest > checkpoint.state["update"]:
+            raise ValueError(
+                f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
+                "give another --out-dir"
+            )
+    else:
+        name = name or from_lead(f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}", workers)
+        run = RunFolder(Path(name))
+        there = bool(run.updates())
+        if there and source == "never":
+            raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
+        checkpoint = run.newest() if there else None
+    if checkpoint is not None:
+        check_same_recipe(checkpoint, recipe)
+    if workers.leads:
+        try:
+            run.checkpoints.mkdir(parents=True, exist_ok=True)
+            run.write_config(recipe, options, workers)
+        except OSError as error:
+            raise ValueError(f"out_dir: {run.path} cannot be written ({error.strerror}); give another") from None
+    return run, checkpoint
+
+
+def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
+    ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    differences = [
+        f"{key} {theirs[key]!r} → {ours[key]!r}" for key in ours if key != "name" and ours[key] != theirs[key]
+    ]
+    if differences:
+        raise ValueError(
+            f"resume: {checkpoint.path} was made by another recipe ({', '.join(differences)}); "
+            "give the same flags, or another --out-dir"
+        )
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The objects of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]

@@ -1,0 +1,50 @@
+"""python -m resnet_fn.train: train a recipe."""
+
+from collections.abc import Sequence
+
+from resnet_fn import cli, recipes
+from resnet_fn.config import Recipe, RunOptions, to_dict, vars_of
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.train                                      the digits, on one worker
+  python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
+  msrun --worker_num 2 --local_worker_num 2 --join True python -m resnet_fn.train
+"""
+
+
+def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
+    """Flags to a recipe and options, all validated.
+
+    Raises:
+        UsageError: one line that names the flag, the value and the fix.
+    """
+    parser = cli.Parser("train", "Train a recipe; every flag changes one field of it.", _EXAMPLES)
+    parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    cli.add_fields(parser, "the recipe: what an update is", Recipe, skip=("name",))
+    cli.add_fields(parser, "the run: how it is computed", RunOptions)
+    parsed = parser.parse(arguments)
+    try:
+        recipe = recipes.recipe(parsed.recipe)
+        recipe = Recipe(**{**vars_of(recipe), **cli.given(parsed, Recipe)})
+        return recipe, RunOptions(**cli.given(parsed, RunOptions))
+    except ValueError as error:
+        raise cli.UsageError(str(error)) from None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, and say what came out and what to type next."""
+    recipe, options = parse(arguments)
+    from resnet_fn.distributed import join
+    from resnet_fn.loop import train
+
+    result = train(recipe, options)
+    if join().leads and result.best and result.last:
+        print(
+            f"best top-1 {result.best['top1']:.2%} (update {result.best['update']}), last {result.last['top1']:.2%}; "
+            f"checkpoints in {result.run}/checkpoints; next: python -m resnet_fn.evaluate --checkpoint {result.run}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("train", main)
