@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mindspore import Parameter, Tensor, load_checkpoint as read_tensors, ops, save_checkpoint as write_tensors
+from mindspore import Parameter, Tensor, ops
+from mindspore import load_checkpoint as read_tensors
+from mindspore import save_checkpoint as write_tensors
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -109,7 +111,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         try:
             data = (folder / name).read_bytes()
         except OSError as error:
-            raise CheckpointError(f"{folder / name}: cannot be read ({error.strerror}); use another checkpoint") from None
+            raise CheckpointError(
+                f"{folder / name}: cannot be read ({error.strerror}); use another checkpoint"
+            ) from None
         if len(data) != expected["size"] or _sha256(data) != expected["sha256"]:
             raise CheckpointError(f"{folder / name}: damaged (its sha256 differs); use another checkpoint")
     arrays = {}
@@ -118,7 +122,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         arrays[name] = {key: parameter.asnumpy() for key, parameter in read.items()}
         found = {key: _describe(array) for key, array in arrays[name].items()}
         if found != expected:
-            raise CheckpointError(f"{folder / name}: holds other tensors than its manifest says; use another checkpoint")
+            raise CheckpointError(
+                f"{folder / name}: holds other tensors than its manifest says; use another checkpoint"
+            )
     state = json.loads((folder / "state.json").read_text())
     return Checkpoint(folder, arrays["weights.safetensors"], arrays["training.safetensors"], state)
 

@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
         raise UsageError(message.replace("argument ", "", 1))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -77,9 +77,7 @@ class Recipe:
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "must be above 0")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "is not in [0, 1); give 0.9")
-        _require(
-            not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov"
-        )
+        _require(not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "is not in [0, 1)")
         _require(0 <= self.max_zoom < 1, "max_zoom", self.max_zoom, "is not in [0, 1)")
         _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
@@ -173,4 +171,5 @@ def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     unknown = sorted(set(fields) - known)
     if unknown:
         raise ValueError(f"recipe: unknown field {unknown[0]!r}; {closest(unknown[0], sorted(known))}")
-    return Recipe(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return Recipe(**values)

@@ -15,7 +15,7 @@ class Workers(NamedTuple):
     """This process's place among the workers of a run."""
 
     rank: int = 0
-    count: int = 1
+    size: int = 1
 
     @property
     def leads(self) -> bool:
@@ -65,7 +65,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
     Returns:
         float32, the same on every rank.
     """
-    if workers.count == 1:
+    if workers.size == 1:
         return values
     from mindspore import Tensor
 
@@ -93,7 +93,7 @@ def _compiled_sum():  # type: ignore[no-untyped-def]
 
 def from_lead(text: str, workers: Workers) -> str:
     """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
-    if workers.count == 1:
+    if workers.size == 1:
         return text
     size = 4096
     data = text.encode()

@@ -37,12 +37,12 @@ def score(
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
-    most = -(-len(split) // workers.count)
+    most = -(-len(split) // workers.size)
     batches = -(-most // batch_size)
     batch_size = -(-most // batches)  # equal batches: as few filled places as can be
     rows = np.zeros((4, len(split)), np.float32)
     for images, labels, indices in eval_batches(
-        split, dataset, image_size, batch_size, Shard(workers.rank, workers.count)
+        split, dataset, image_size, batch_size, Shard(workers.rank, workers.size)
     ):
         result = eval_step(Tensor(images), Tensor(labels))
         real = indices >= 0

@@ -58,11 +58,11 @@ def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
 
 def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
-    split_batch(recipe.batch_size, workers.count, options.accumulate)
+    split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe.dataset)
     check_labels(dataset.train, len(dataset.classes), "training set")
     check_labels(dataset.test, len(dataset.classes), "test set")
-    data = TrainData(dataset, recipe, Shard(workers.rank, workers.count))
+    data = TrainData(dataset, recipe, Shard(workers.rank, workers.size))
     net = build_net(recipe, dataset)
     optimizer = momentum_sgd(weight_decay_groups(net, recipe.weight_decay), recipe.momentum, recipe.nesterov)
     scaler = (
@@ -77,8 +77,8 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
         scaler=scaler,
         clip_norm=recipe.clip_norm,
         accumulate=options.accumulate,
-        workers=workers.count,
-        all_reduce=make_all_reduce(workers.count),
+        workers=workers.size,
+        all_reduce=make_all_reduce(workers.size),
     )
     total = recipe.epochs * data.updates_per_epoch
     return Job(
@@ -118,4 +118,3 @@ def describe(recipe: Recipe, dataset: DataSet) -> dict[str, Any]:
         "mean": list(dataset.mean),
         "std": list(dataset.std),
     }
-

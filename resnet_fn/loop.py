@@ -43,7 +43,7 @@ class TrainResult:
     best: dict[str, Any] | None
 
 
-def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:  # noqa: B008 (frozen)
+def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
     Under msrun every worker calls this alike, and all return the same figures.
@@ -77,7 +77,8 @@ def train_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Te
     data_seconds = time.perf_counter() - began
     for update in range(progress.update, end):
         learning_rate = job.schedule(update)
-        result = job.train_step(*map(Tensor, batch), Tensor(learning_rate, mindspore.float32))
+        images, labels = map(Tensor, batch)
+        result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32))
         dispatched = time.perf_counter()
         if update + 1 < end:
             batch = job.data.batch(update + 1)  # while the device computes
@@ -106,9 +107,7 @@ def train_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Te
         began = now
 
 
-def evaluate_epoch(
-    job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, workers: Workers
-) -> None:
+def evaluate_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, workers: Workers) -> None:
     """Evaluate on the whole test set and note whether it is the best so far."""
     scores = score(job.eval_step, job.dataset, job.recipe.image_size, options.eval_batch_size, workers)
     figures = summarise(scores)

@@ -25,9 +25,7 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float) -> list[tuple[Paramet
     ]
 
 
-def momentum_sgd(
-    groups: Sequence[tuple[Parameter, float]], momentum: float = 0.9, nesterov: bool = False
-) -> Optimizer:
+def momentum_sgd(groups: Sequence[tuple[Parameter, float]], momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.

@@ -4,7 +4,7 @@ from resnet_fn.config import Recipe, closest
 
 RECIPES: dict[str, Recipe] = {
     # The package's own digits (1,437 training images), up-sampled to 16x16: about a minute on two CPU cores.
-    "digits": Recipe(name="digits"),
+    "digits": Recipe(name="digits", max_shift=1, max_rotation=15.0, max_zoom=0.1),
 }
 
 

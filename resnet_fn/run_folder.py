@@ -1,7 +1,7 @@
 """The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
 
-    runs/digits-20260101-120000/
-        config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
+runs/digits-20260101-120000/
+    config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of all its checkpoints."""
         return self.path / "checkpoints"
 
     def step(self, update: int) -> Path:
@@ -84,7 +85,7 @@ class RunFolder:
         config = {
             "recipe": to_dict(recipe),
             "options": to_dict(options),
-            "workers": workers.count,
+            "workers": workers.size,
             "versions": {
                 "resnet_fn": __version__,
                 "mindspore": mindspore.__version__,
@@ -127,6 +128,7 @@ def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[Run
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
     """
     name = options.out_dir
+    checkpoint: Checkpoint | None
     source = options.resume
     if source not in ("auto", "never"):
         checkpoint = find_checkpoint(Path(source))

@@ -86,8 +86,8 @@ def make_train_step(
         (_, means), gradients = differentiate(images, labels, scaler.scale)
         return means, gradients
 
-    def average_statistics() -> None:
-        # Every worker normalises with its own samples; one net is evaluated and saved.
+    def average_statistics(all_reduce: Reduce) -> None:
+        # Every worker normalises with its own samples; one net is evaluated, saved and resumed, bit for bit.
         joined = all_reduce([ops.concat([parameter * (1.0 / workers) for parameter in statistics])])[0]
         start = 0
         for parameter in statistics:
@@ -106,7 +106,7 @@ def make_train_step(
         if finite:
             update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
             if all_reduce is not None and statistics:
-                average_statistics()
+                average_statistics(all_reduce)
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from resnet_fn import cli, recipes
-from resnet_fn.config import Recipe, RunOptions, to_dict, vars_of
+from resnet_fn.config import Recipe, RunOptions, vars_of
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker

@@ -36,13 +36,11 @@ class TrainData:
         ValueError: the batch is larger than the training set.
     """
 
-    def __init__(self, dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> None:
         self._recipe, self._shard = recipe, shard
         self._labels = dataset.train.labels
-        self._mean, self._std = np.float32(dataset.mean), np.float32(dataset.std)
-        self._images = prepare(
-            dataset.train.images, recipe.image_size, dataset.full_scale, self._mean, self._std
-        )
+        self._mean, self._std = np.array(dataset.mean, np.float32), np.array(dataset.std, np.float32)
+        self._images = prepare(dataset.train.images, recipe.image_size, dataset.full_scale, self._mean, self._std)
         self.updates_per_epoch = len(self._labels) // recipe.batch_size
         self._epoch = -1
         if not self.updates_per_epoch:
@@ -85,7 +83,11 @@ class TrainData:
 
 
 def eval_batches(
-    split: Split, dataset: DataSet, image_size: int, batch_size: int, shard: Shard = Shard()  # noqa: B008 (frozen)
+    split: Split,
+    dataset: DataSet,
+    image_size: int,
+    batch_size: int,
+    shard: Shard = Shard(),
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """This worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
 
@@ -96,7 +98,7 @@ def eval_batches(
         images float32 [batch_size, C, H, W], labels int32 [batch_size], indices int64 [batch_size]: the samples'
         places in the split, −1 where filled.
     """
-    mean, std = np.float32(dataset.mean), np.float32(dataset.std)
+    mean, std = np.array(dataset.mean, np.float32), np.array(dataset.std, np.float32)
     own = np.arange(shard.rank, len(split), shard.workers)
     most = -(-len(split) // shard.workers)
     for start in range(0, most, batch_size):

@@ -37,6 +37,7 @@ class DataSet:
 
     @property
     def channels(self) -> int:
+        """Channels of an image."""
         return self.train.images.shape[-1]
 
 

@@ -28,9 +28,7 @@ def no_norm(channels: int) -> nn.Cell:
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
     padding = (kernel - 1) // 2
-    return nn.Conv2d(
-        in_channels, out_channels, kernel, stride, pad_mode="pad", padding=padding, has_bias=False
-    )
+    return nn.Conv2d(in_channels, out_channels, kernel, stride, pad_mode="pad", padding=padding, has_bias=False)
 
 
 class BasicBlock(nn.Cell):
@@ -48,6 +46,7 @@ class BasicBlock(nn.Cell):
         self.downsample = downsample
 
     def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.bn2(self.conv2(x))
@@ -71,6 +70,7 @@ class Bottleneck(nn.Cell):
         self.downsample = downsample
 
     def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
@@ -121,6 +121,7 @@ class ResNet(nn.Cell):
         self.fc = nn.Dense(channels, num_classes)
 
     def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self._stages:
             x = stage(x)
