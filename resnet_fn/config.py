@@ -9,6 +9,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from resnet_fn.config_data import DataFields
+from resnet_fn.fields import field as _field
+from resnet_fn.fields import require as _require
+
 
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest valid ones, or all of them."""
@@ -19,17 +23,8 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"use one of {', '.join(names)}"
 
 
-def _field(default: Any, meaning: str, unit: str = "", choices: tuple[str, ...] = ()) -> Any:
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "unit": unit, "choices": choices})
-
-
-def _require(condition: bool, field: str, value: object, fix: str) -> None:
-    if not condition:
-        raise ValueError(f"{field}: {value!r} {fix}")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(DataFields):
     """What defines an update: (recipe, update number) → (samples, learning rate, new state).
 
     Two runs with equal recipes compute the same, on whatever they run and however often they are interrupted.
@@ -39,7 +34,6 @@ class Recipe:
     """
 
     name: str = _field("custom", "name of the recipe; the run folder is called after it")
-    dataset: str = _field("digits", "data set", choices=("digits",))
     model: str = _field("resnet20", "network: resnet18 … resnet152, resnet20 … resnet110")
     stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar"))
     norm: str = _field("batch", "normalisation after each convolution", choices=("batch", "none"))
@@ -47,10 +41,6 @@ class Recipe:
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )
     zero_init_residual: bool = _field(False, "gamma 0 in each block's last BatchNorm")
-    image_size: int = _field(16, "height and width that the network sees", "pixels")
-    max_shift: int = _field(2, "random shift of a training image, each way", "pixels")
-    max_rotation: float = _field(0.0, "random rotation of a training image, each way", "degrees")
-    max_zoom: float = _field(0.0, "random zoom of a training image, each way", "fraction of 1")
     batch_size: int = _field(64, "samples of one update, over all workers", "samples")
     epochs: int = _field(20, "passes over the training set", "epochs")
     seed: int = _field(0, "seeds the initialisation, the order and the augmentation")
@@ -71,16 +61,15 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for field in ("batch_size", "epochs", "image_size", "loss_scale_interval"):
+        self.check_data()
+        for field in ("batch_size", "epochs", "loss_scale_interval"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("max_shift", "seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
+        for field in ("seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "must be above 0")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "is not in [0, 1); give 0.9")
         _require(not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "is not in [0, 1)")
-        _require(0 <= self.max_zoom < 1, "max_zoom", self.max_zoom, "is not in [0, 1)")
-        _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
         _require(
             self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, f"is above epochs ({self.epochs})"
         )
