@@ -94,6 +94,8 @@ class RunOptions:
 
     out_dir: str = _field("", "run folder; empty: runs/<recipe>-<time>", "path")
     resume: str = _field("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
+    data_dir: str = _field("", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path")
+    data_threads: int = _field(0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads")
     accumulate: int = _field(1, "micro-batches into which each worker splits its share", "micro-batches")
     device: str = _field("CPU", "where to compute", choices=("CPU", "Ascend"))
     threads: int = _field(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads")
@@ -106,7 +108,8 @@ class RunOptions:
         check_choices(self)
         for field in ("accumulate", "eval_batch_size", "log_every"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        _require(self.threads >= 0, "threads", self.threads, "is negative; give 0 or more")
+        for field in ("threads", "data_threads"):
+            _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")
 
 

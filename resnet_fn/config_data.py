@@ -67,7 +67,9 @@ class DataFields:
         _require(0 < self.crop_scale <= 1, "crop_scale", self.crop_scale, "is not in (0, 1]; give 0.08")
         _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
         _require(0 <= self.policy_magnitude <= 30, "policy_magnitude", self.policy_magnitude, "is not in 0..30")
-        _require(self.synthetic_samples >= 8, "synthetic_samples", self.synthetic_samples, "is too small; give 8 or more")
+        _require(
+            self.synthetic_samples >= 8, "synthetic_samples", self.synthetic_samples, "is too small; give 8 or more"
+        )
         resize, crop = self.evaluation_resize, self.evaluation_size
         _require(resize >= crop, "eval_resize", self.eval_resize, f"is below the crop of {crop}; give {crop} or more")
         batch_size = getattr(self, "batch_size", self.repeats)
