@@ -50,9 +50,15 @@ class Recipe(DataFields):
     warmup_epochs: float = _field(0.0, "linear warm-up", "epochs")
     milestones: tuple[float, ...] = _field((), "where the step schedule drops", "epochs, comma-separated")
     milestone_factor: float = _field(0.1, "what a milestone multiplies the learning rate by")
-    momentum: float = _field(0.9, "momentum of SGD")
+    optimizer: str = _field("sgd", "what turns gradients into an update", choices=("sgd", "lars", "lamb"))
+    momentum: float = _field(0.9, "momentum of SGD and LARS, beta1 of LAMB")
     nesterov: bool = _field(True, "Nesterov's momentum")
-    weight_decay: float = _field(5e-4, "weight decay; never on gamma, beta and bias")
+    weight_decay: float = _field(5e-4, "weight decay; not on gamma, beta and bias")
+    decay_all: bool = _field(False, "weight decay on gamma, beta and bias too")
+    trust_coefficient: float = _field(0.001, "largest step of a layer, relative to its weights (LARS)")
+    ema: float = _field(0.0, "decay of the weights' moving average, which is then evaluated; 0: none")
+    ema_every: int = _field(1, "how often the average moves", "updates")
+    ema_start: float = _field(0.0, "until when the average is a plain copy", "epochs")
     clip_norm: float = _field(1.0, "largest global gradient norm; 0: no clipping")
     label_smoothing: float = _field(0.1, "probability spread over all classes", "fraction of 1")
     precision: str = _field("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
@@ -62,11 +68,19 @@ class Recipe(DataFields):
     def __post_init__(self) -> None:
         check_choices(self)
         self.check_data()
-        for field in ("batch_size", "epochs", "loss_scale_interval"):
+        for field in ("batch_size", "epochs", "loss_scale_interval", "ema_every"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
+        for field in ("ema_start", "seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "must be above 0")
+        _require(0 <= self.ema < 1, "ema", self.ema, "is not in [0, 1); give 0.999")
+        _require(self.trust_coefficient > 0, "trust_coefficient", self.trust_coefficient, "must be above 0")
+        _require(
+            not self.nesterov or self.optimizer == "sgd",
+            "nesterov",
+            True,
+            f"is SGD's, not {self.optimizer.upper()}'s; give --no-nesterov",
+        )
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "is not in [0, 1); give 0.9")
         _require(not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "is not in [0, 1)")

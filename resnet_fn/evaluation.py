@@ -14,6 +14,7 @@ from resnet_fn.data.pipeline import Shard, eval_batches
 from resnet_fn.data.scan import check_files
 from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.distributed import Workers, join, sum_over_ranks
+from resnet_fn.ema import evaluated_weights
 from resnet_fn.job import build_net
 from resnet_fn.run_folder import find_checkpoint
 from resnet_fn.step import EvalStep, make_eval_step
@@ -105,5 +106,5 @@ def evaluate(
         raise ValueError(f"{found.path}: was trained on other classes than the data set {recipe.dataset} has now")
     check_labels(dataset.test, len(dataset.classes), "test set")
     net = build_net(recipe, dataset)
-    assign_all(tuple(net.get_parameters()), found.weights, found.path)
+    assign_all(tuple(net.get_parameters()), evaluated_weights(found.weights, found.training), found.path)
     return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))

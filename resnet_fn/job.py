@@ -16,12 +16,14 @@ from resnet_fn.data.scan import Scan, check_files
 from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
+from resnet_fn.ema import Ema, moving_average
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import ResNet
-from resnet_fn.optimizer import momentum_sgd, weight_decay_groups
+from resnet_fn.optimizer import Optimizer, momentum_sgd, weight_decay_groups
+from resnet_fn.optimizer_layerwise import lamb, lars
 from resnet_fn.schedule import Schedule, make_schedule
 from resnet_fn.step import EvalStep, TrainStep, make_eval_step, make_train_step
 
@@ -35,6 +37,7 @@ class Job:
         training: the Parameters of optimizer and scaler; with `weights` the whole state on the device.
         total: updates in the run.
         scans: what is known of the image files, for `write_scan`.
+        ema: the weights' moving average, which is then what is evaluated.
     """
 
     recipe: Recipe
@@ -47,6 +50,7 @@ class Job:
     schedule: Schedule
     total: int
     scans: dict[str, tuple[FileSplit, Scan]]
+    ema: Ema | None
 
 
 def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
@@ -74,7 +78,8 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     dataset, scans = check_files(dataset, recipe.on_bad_sample, caches, workers, options.progress)
     data = make_feed(dataset, recipe, Shard(workers.rank, workers.size))
     net = build_net(recipe, dataset)
-    optimizer = momentum_sgd(weight_decay_groups(net, recipe.weight_decay), recipe.momentum, recipe.nesterov)
+    optimizer = make_optimizer(recipe, net)
+    ema = make_ema(recipe, net, data.updates_per_epoch)
     scaler = (
         DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
         if recipe.precision == "fp16"
@@ -89,6 +94,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
         accumulate=options.accumulate,
         workers=workers.size,
         all_reduce=make_all_reduce(workers.size),
+        ema=ema,
     )
     total = recipe.epochs * data.updates_per_epoch
     return Job(
@@ -96,13 +102,32 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
         dataset=dataset,
         data=data,
         weights=tuple(net.get_parameters()),
-        training=(*optimizer.state, *scaler.state()),
+        training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
         eval_step=make_eval_step(net),
         schedule=recipe_schedule(recipe, data.updates_per_epoch),
         total=total,
         scans=scans,
+        ema=ema,
     )
+
+
+def make_optimizer(recipe: Recipe, net: ResNet) -> Optimizer:
+    """The recipe's optimizer for a net."""
+    groups = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    if recipe.optimizer == "lars":
+        return lars(groups, recipe.momentum, recipe.trust_coefficient)
+    if recipe.optimizer == "lamb":
+        return lamb(groups, recipe.momentum)
+    return momentum_sgd(groups, recipe.momentum, recipe.nesterov)
+
+
+def make_ema(recipe: Recipe, net: ResNet, updates_per_epoch: int) -> Ema | None:
+    """The recipe's moving average of a net, if it has one."""
+    if not recipe.ema:
+        return None
+    start = round(recipe.ema_start * updates_per_epoch)
+    return moving_average(tuple(net.get_parameters()), recipe.ema, recipe.ema_every, start)
 
 
 def recipe_schedule(recipe: Recipe, updates_per_epoch: int) -> Schedule:

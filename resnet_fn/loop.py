@@ -15,6 +15,7 @@ from resnet_fn.config import Recipe, RunOptions, to_dict
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.scan import write_scan
 from resnet_fn.distributed import Workers, join
+from resnet_fn.ema import averaged
 from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import Job, build_job, describe
 from resnet_fn.run_folder import RunFolder, open_run
@@ -119,7 +120,8 @@ def train_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Te
 
 def evaluate_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, workers: Workers) -> None:
     """Evaluate on the whole test set and note whether it is the best so far."""
-    scores = score(job.eval_step, job.dataset, job.recipe.evaluation_size, options.eval_batch_size, workers)
+    with averaged(job.weights, job.ema):
+        scores = score(job.eval_step, job.dataset, job.recipe.evaluation_size, options.eval_batch_size, workers)
     figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}

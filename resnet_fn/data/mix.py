@@ -76,7 +76,7 @@ def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | N
 
 
 def _neighbours(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1, 2, *array.shape[1:])[:, ::-1].reshape(array.shape)
+    return array.reshape(len(array) // 2, 2, *array.shape[1:])[:, ::-1].reshape(array.shape)
 
 
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
