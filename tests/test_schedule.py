@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -23,7 +24,7 @@ def test_cosine_without_warmup_starts_at_the_peak():
 
 def test_cosine_never_rises_after_warmup():
     rates = [cosine_warmup(step, 440, 44, 0.2) for step in range(44, 441)]
-    assert all(later < earlier for earlier, later in zip(rates, rates[1:], strict=False))
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates))
 
 
 def test_warmup_as_long_as_the_run():
