@@ -42,7 +42,10 @@ class SqueezeExcite(nn.Module):
 
 
 class GatherExcite(nn.Module):
-    """arXiv 1810.12348 at global extent: θ⁻ (`minus`), θ (``), θ⁺ (`plus`); timm's names."""
+    """arXiv 1810.12348 at global extent: θ⁻ ("minus"), θ (""), θ⁺ ("plus"), as in the authors' Caffe models.
+
+    Under timm's names; but in θ⁺ a ReLU follows the gather's BatchNorm, which timm leaves out.
+    """
 
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ class GatherExcite(nn.Module):
         """[N, C, H, W] to the same."""
         context = x.mean((2, 3), keepdim=True) if self.variant == "minus" else self.gather(x)
         if self.variant == "plus":
-            context = self.mlp(context)
+            context = self.mlp(torch.relu(context))
         return x * torch.sigmoid(context)
 
 
