@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="the reference nets need torch")
 reference = pytest.importorskip("resnet_fn.migrate.reference")
 names = pytest.importorskip("resnet_fn.migrate.names")
 
+pytestmark = pytest.mark.usefixtures("device")
+
 CLASSES = 10
 LARGE = ("resnet101", "resnet152", "resnet110", "resnet56", "resnet44", "se_resnet101", "wide_resnet50_2")
 
