@@ -34,8 +34,8 @@ class Recipe(DataFields):
     """
 
     name: str = _field("custom", "name of the recipe; the run folder is called after it")
-    model: str = _field("resnet20", "network: resnet18 … resnet152, resnet20 … resnet110")
-    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar"))
+    model: str = _field("resnet20", "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …")
+    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _field("batch", "normalisation after each convolution", choices=("batch", "none"))
     initialisation: str = _field(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
@@ -60,6 +60,7 @@ class Recipe(DataFields):
     ema_every: int = _field(1, "how often the average moves", "updates")
     ema_start: float = _field(0.0, "until when the average is a plain copy", "epochs")
     clip_norm: float = _field(1.0, "largest global gradient norm; 0: no clipping")
+    loss: str = _field("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))
     label_smoothing: float = _field(0.1, "probability spread over all classes", "fraction of 1")
     precision: str = _field("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
     loss_scale: float = _field(65536.0, "first loss scale (fp16)")

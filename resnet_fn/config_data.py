@@ -34,6 +34,7 @@ class DataFields:
     cutmix: float = _field(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix")
     mix_switch: float = _field(0.5, "probability of CutMix where mixup is on too", "fraction of 1")
     mix_off_epochs: int = _field(0, "last epochs without mixup and CutMix", "epochs")
+    label_threshold: float = _field(0.0, "mixed labels above it count as 1, all others as 0; 0: keep them", "fraction")
     repeats: int = _field(1, "times that an update sees each of its images, differently augmented", "times")
     on_bad_sample: str = _field("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _field(2048, "training images of the synthetic set; an eighth as many test", "samples")
@@ -64,6 +65,10 @@ class DataFields:
             _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "is not in [0, 1)")
         for name in ("erasing", "mix_switch"):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "is not in [0, 1]")
+        _require(0 <= self.label_threshold < 0.5, "label_threshold", self.label_threshold, "is not in [0, 0.5)")
+        _require(
+            not self.label_threshold or self.mixes, "label_threshold", self.label_threshold, "needs mixup or cutmix"
+        )
         _require(0 < self.crop_scale <= 1, "crop_scale", self.crop_scale, "is not in (0, 1]; give 0.08")
         _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
         _require(0 <= self.policy_magnitude <= 30, "policy_magnitude", self.policy_magnitude, "is not in 0..30")

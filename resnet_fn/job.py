@@ -65,6 +65,7 @@ def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
         initialisation=recipe.initialisation,
         zero_init_residual=recipe.zero_init_residual,
         precision=recipe.precision,
+        image_size=recipe.image_size,
     )
 
 
@@ -87,7 +88,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     )
     train_step = make_train_step(
         net,
-        make_loss(recipe.label_smoothing),
+        make_loss(recipe.label_smoothing, recipe.loss),
         optimizer,
         scaler=scaler,
         clip_norm=recipe.clip_norm,

@@ -84,7 +84,10 @@ class Plan:
         if update // self.updates_per_epoch < recipe.epochs - recipe.mix_off_epochs:
             rng = np.random.default_rng([recipe.seed, update, _MIX])
             mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
-        return mix(images, labels, self.classes, mixing)
+        images, soft = mix(images, labels, self.classes, mixing)
+        if recipe.label_threshold:
+            soft = (soft > recipe.label_threshold).astype(np.float32)
+        return images, soft
 
     def draws(self, epoch: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Random numbers of an epoch by sample: a sample's variation does not depend on who computes it.
