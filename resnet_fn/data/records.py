@@ -53,13 +53,24 @@ class RecordSplit:
         return decode_batches(self._read(list(batches)), dataset, image_size)
 
     def _read(self, batches: list[np.ndarray]) -> Iterator[list[bytes]]:
-        rows = self.open(np.concatenate(batches)).create_dict_iterator(num_epochs=1, output_numpy=True)
+        # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
+        wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
+        rows = self.open(np.array(wanted)).create_dict_iterator(num_epochs=1, output_numpy=True)
+        filler, held = int(batches[-1][-1]), b""
         try:
             for batch in batches:
-                part = [next(rows) for _ in batch]
-                if [int(row["index"]) for row in part] != batch.tolist():
-                    raise RuntimeError("MindDataset gave other samples than asked for")
-                yield [row["image"].tobytes() for row in part]
+                part = []
+                for index in batch.tolist():
+                    if index == filler and held:
+                        part.append(held)
+                        continue
+                    row = next(rows)
+                    if int(row["index"]) != index:
+                        raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
+                    part.append(row["image"].tobytes())
+                    if index == filler:
+                        held = part[-1]
+                yield part
         finally:
             rows.stop()
 
