@@ -59,7 +59,7 @@ class TrainData:
         size = len(dataset.train) * dataset.channels * recipe.image_size**2 * 4
         self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(self._split.images)
         wanted = {
-            "affine": True,
+            "affine": recipe.max_shift or recipe.max_rotation or recipe.max_zoom,
             "crop": recipe.crop_padding or recipe.flip,
             "colour": self._colours,
             "erasing": recipe.erasing,
@@ -86,10 +86,11 @@ class TrainData:
             if self._colours:
                 pixels = colour_each(pixels, recipe, draws["colour"])
             images = self._prepare(pixels)
-        mean, std = self._dataset.moments
-        images = random_affine(
-            images, draws["affine"], recipe.max_shift, recipe.max_rotation, recipe.max_zoom, -mean / std
-        )
+        if "affine" in draws:
+            mean, std = self._dataset.moments
+            images = random_affine(
+                images, draws["affine"], recipe.max_shift, recipe.max_rotation, recipe.max_zoom, -mean / std
+            )
         return self._plan.finish(images, self._split.labels[indices], update, draws.get("erasing"))
 
     def repeats_with(self) -> dict[str, Any]:

@@ -152,8 +152,8 @@ def train_operations(recipe: Recipe, dataset: DataSet) -> list[Any]:
         vision.RandomCropDecodeResize(recipe.image_size, scale=(recipe.crop_scale, 1.0)),
         *([vision.RandomHorizontalFlip()] if recipe.flip else []),
         *colour_operations(recipe, small=False),
-        vision.Normalize(mean, std),
-        vision.HWC2CHW(),
+        vision.HWC2CHW(),  # first: bytes are quicker to move than floats
+        vision.Normalize(mean, std, is_hwc=False),
     ]
 
 
