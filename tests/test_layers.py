@@ -9,11 +9,33 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
-    0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
-    1: {"schedule", "loss", "loss_scale", "gradients", "optimizer", "models", "data.sources", "data.augment", "data", "migrate"},
-    2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry", "migrate.weights"},
-    3: {"job", "evaluation", "loop"},
-    4: {"train", "evaluate", "convert", "inspect"},
+    0: {"__init__", "config", "config_data", "fields", "recipes", "cli", "runtime", "distributed"},
+    1: {
+        "schedule",
+        "loss",
+        "loss_scale",
+        "gradients",
+        "optimizer",
+        "optimizer_layerwise",
+        "ema",
+        "models",
+        "data.sources",
+        "data.augment",
+        "data",
+        "migrate",
+    },
+    2: {
+        "step",
+        "checkpoint",
+        "run_folder",
+        "data.pipeline",
+        "data.stream",
+        "data.resume",
+        "telemetry",
+        "migrate.weights",
+    },
+    3: {"job", "evaluation", "loop", "benchmarks"},
+    4: {"train", "evaluate", "pack", "benchmark", "convert", "inspect"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 
