@@ -14,7 +14,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest valid ones, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if near:
+    if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
     return f"use one of {', '.join(names)}"
 
@@ -40,8 +40,8 @@ class Recipe:
 
     name: str = _field("custom", "name of the recipe; the run folder is called after it")
     dataset: str = _field("digits", "data set", choices=("digits",))
-    model: str = _field("resnet20", "network: resnet18 … resnet152, resnet20 … resnet110")
-    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar"))
+    model: str = _field("resnet20", "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …")
+    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _field("batch", "normalisation after each convolution", choices=("batch", "none"))
     initialisation: str = _field(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")

@@ -8,10 +8,12 @@ unchanged. Importing this module imports torch: the extra `[torch]`.
 import dataclasses
 
 from resnet_fn.config import closest
-from resnet_fn.migrate import import_extra
 
-torch = import_extra("torch", "the PyTorch reference net")
-nn = torch.nn
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise ValueError("the PyTorch reference net needs torch; pip install 'resnet_fn[torch]'") from None
 
 
 @dataclasses.dataclass(frozen=True)
