@@ -154,6 +154,7 @@ def _net(parsed: Any, recipe: Recipe) -> Any:
         stem=recipe.stem,
         norm=recipe.norm,
         initialisation=recipe.initialisation,
+        image_size=parsed.image_size,
     )
 
 

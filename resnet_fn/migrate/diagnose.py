@@ -62,7 +62,7 @@ def clip_hints(stage: Stage, ours: Observed, parts: Sequence[Mapping[str, np.nda
     """
     limit = recipe.clip_norm
     names = list(parts[0])
-    mean = {name: sum(part[name] for part in parts) / len(parts) for name in names}
+    mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen = np.concatenate([np.ravel(ours.clipped[name]) for name in names])
 
     def vector(values: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -47,8 +47,8 @@ def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
         _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
     ]
     if count >= _MANY:
-        kurtosis = [float((((x - x.mean()) / x.std()) ** 4).mean()) for x in (a, b)]
-        found.append(_difference(f"{name} kurtosis", *kurtosis, 1.0, _SIGMAS * math.sqrt(48 / count)))
+        kurtosis_a, kurtosis_b = (float((((x - x.mean()) / x.std()) ** 4).mean()) for x in (a, b))
+        found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
     return found
 
 

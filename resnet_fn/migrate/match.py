@@ -1,4 +1,4 @@
-"""Which parameter and which layer of a net are which of the reference's: by name, else by execution order and shapes."""
+"""Which parameter and layer of a net is which of the reference's: by name, else by execution order and shapes."""
 
 import dataclasses
 from collections import Counter, defaultdict

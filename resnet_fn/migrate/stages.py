@@ -46,15 +46,15 @@ def stages_after_weights(ours: Observed, theirs: Observed, exact: Observed, orde
     """
     weights = [name for name in order if name in theirs.gradients]
     statistics = [name for name in order if name not in theirs.gradients]
-    sides = (ours, theirs, exact)
     logits = relative_error(theirs.train_logits, exact.train_logits)
     every = relative_error(_flat(theirs.gradients), _flat({name: exact.gradients[name] for name in theirs.gradients}))
 
     def named(stage: str, pick: Callable[[Observed], Named], names: Sequence[str]) -> Stage:
-        return _named(stage, *(pick(side) for side in sides), names)
+        return _named(stage, pick(ours), pick(theirs), pick(exact), names)
 
     def single(stage: str, name: str, pick: Callable[[Observed], Any], rounding: float = 0.0) -> Stage:
-        return Stage(stage, [difference(name, *(pick(side) for side in sides), TOLERANCES[stage], rounding)])
+        found = difference(name, pick(ours), pick(theirs), pick(exact), TOLERANCES[stage], rounding)
+        return Stage(stage, [found])
 
     def change(side: Observed) -> Named:
         return {name: np.subtract(side.first[name], side.start[name], dtype=np.float64) for name in weights}
@@ -98,7 +98,7 @@ def _by_update(
     stage: str, ours: Sequence[float], theirs: Sequence[float], exact: Sequence[float], rounding: float = 0.0
 ) -> Stage:
     found = []
-    for number, row in enumerate(zip(ours, theirs, exact, strict=True), 1):
-        found.append(difference(f"update {number}", *row, TOLERANCES[stage], rounding))
+    for number, (a, b, c) in enumerate(zip(ours, theirs, exact, strict=True), 1):
+        found.append(difference(f"update {number}", a, b, c, TOLERANCES[stage], rounding))
         rounding = found[-1].rounding  # it only grows on the way, even if one loss comes close by luck
     return Stage(stage, found)

@@ -62,7 +62,8 @@ def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
     """torch.optim parameter groups: weight decay on all but norm layers' parameters and biases."""
     torch = import_extra("torch", "the parity ladder")
     norms = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.nn.LayerNorm)
-    decayed, spared = [], []
+    decayed: list[Any] = []
+    spared: list[Any] = []
     for layer in module.modules():
         for leaf, parameter in layer.named_parameters(recurse=False):
             if parameter.requires_grad:
