@@ -9,7 +9,8 @@ from resnet_fn.migrate import import_extra
 from resnet_fn.migrate.compare import DIFFERS, OK, ROUNDING, Difference, Stage
 from resnet_fn.migrate.ladder import Ladder
 
-_HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}  verdict"
+_HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
+_HEAD += "  verdict"
 
 
 def table(ladder: Ladder) -> str:
