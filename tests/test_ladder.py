@@ -146,6 +146,28 @@ def test_names_are_worked_out_from_order_shapes_and_who_feeds_whom():
     json.dumps(as_json(ladder), allow_nan=False)
 
 
+class WrongBetween(Ported):
+    def construct(self, x):
+        x = self.relu(self.bn_a(self.stem(x)))
+        short = self.short(x)
+        x = self.bn_b(self.body(self.relu(x - 0.2)))
+        return self.classify(self.relu(x + short).mean((2, 3)))
+
+
+@pytest.mark.slow
+def test_a_function_between_layers_is_told_from_a_layer():
+    torch.manual_seed(0)
+    use = dataclasses.replace(RECIPE, clip_norm=0.0)
+    ladder = compare_step(WrongBetween(), TorchNet(), make_batches(1, 8, 3, 12, 5), use, initialisation=False)
+    assert ladder.first_stage.name == "eval forward"
+    assert (ladder.first_layer.name, ladder.first_layer.theirs) == ("body", "inner")
+    assert ladder.first_layer.hints == (
+        "its input differs already and no earlier layer's output does: look at what happens between the layers (a "
+        "function, a sum, a concatenation)",
+    )
+    assert ladder.notes == []
+
+
 def test_a_missing_layer_and_a_wrong_shape_are_named():
     class Short(Ported):
         def __init__(self):

@@ -7,7 +7,6 @@ rounding, not a fault.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -151,9 +150,4 @@ class Stage:
     @property
     def first(self) -> Difference | None:
         """The first difference whose verdict is "DIFFERS"."""
-        return first_divergence(self.differences)
-
-
-def first_divergence(differences: Sequence[Difference]) -> Difference | None:
-    """The first of them whose verdict is "DIFFERS"."""
-    return next((item for item in differences if item.verdict == DIFFERS), None)
+        return next((item for item in self.differences if item.verdict == DIFFERS), None)

@@ -16,7 +16,7 @@ from mindspore import nn
 from resnet_fn.config import Recipe
 from resnet_fn.loss import Loss, make_loss
 from resnet_fn.migrate import diagnose, our_run, torch_run
-from resnet_fn.migrate.compare import DIFFERS, Difference, Stage, first_divergence
+from resnet_fn.migrate.compare import DIFFERS, Difference, Stage
 from resnet_fn.migrate.initial import initialisation_stage
 from resnet_fn.migrate.layers import LayerDifference, compare_layers, settings_notes
 from resnet_fn.migrate.match import NameMap, match
@@ -37,14 +37,12 @@ class Ladder:
         layers: every layer that both nets have, in execution order, in evaluation mode and then in training mode.
         names: which parameter and layer is which.
         notes: settings that differ, whether or not the numbers show it.
-        first_gradient: the first parameter in backward order whose gradient differs.
     """
 
     stages: list[Stage]
     layers: list[LayerDifference]
     names: NameMap
     notes: list[str]
-    first_gradient: Difference | None = None
 
     @property
     def agrees(self) -> bool:
@@ -55,6 +53,11 @@ class Ladder:
     def first_stage(self) -> Stage | None:
         """The first stage that differs."""
         return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
+
+    @property
+    def first_gradient(self) -> Difference | None:
+        """The first parameter in backward order whose gradient differs."""
+        return next((stage.first for stage in self.stages if stage.name == "gradients"), None)
 
     @property
     def first_layer(self) -> LayerDifference | None:
@@ -126,9 +129,8 @@ def compare_step(
     if names.problems:
         weights.hints += names.problems
         return Ladder([inputs_stage(images), weights], [], names, [])
-    drew = initialisation_stage(
-        ours_drew, {a: theirs_drew[b] for a, b in names.parameters.items() if _is_weight(a, net)}
-    )
+    trained = {name for name, parameter in our_run.named(net).items() if parameter.requires_grad}
+    drew = initialisation_stage(ours_drew, {a: theirs_drew[b] for a, b in names.parameters.items() if a in trained})
     if not initialisation:
         drew = Stage("initialisation", note="not asked for")
     our_run.assign(net, {ours: values[theirs] for ours, theirs in names.parameters.items()})
@@ -153,21 +155,12 @@ def compare_step(
     stages = [inputs_stage(images), drew, *stages_after_weights(ours, theirs, exact, order)]
     layers = compare_layers(net, reference, images[: len(images) // accumulate], names)
     ladder = Ladder(stages, layers, names, settings_notes(*recorded, names))
-    ladder.first_gradient = first_divergence(ladder.stages[_place(stages, "gradients")].differences)
     _explain(ladder, ours, theirs, reference, batches[0], recipe, accumulate)
     return ladder
 
 
 def _shapes(values: Named) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in values.items()}
-
-
-def _is_weight(name: str, net: nn.Cell) -> bool:
-    return name in {parameter.name for parameter in net.trainable_params()}
-
-
-def _place(stages: Sequence[Stage], name: str) -> int:
-    return next(index for index, stage in enumerate(stages) if stage.name == name)
 
 
 def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:

@@ -19,16 +19,25 @@ from resnet_fn.step import StepResult, TrainStep, make_eval_step
 MakeStep = Callable[..., TrainStep]
 
 
+def named(net: nn.Cell) -> dict[str, Parameter]:
+    """All parameters and statistics by their path in the net.
+
+    `Parameter.name` is the path at the time when the cell was built in; a cell that was put in later may carry
+    another's name.
+    """
+    return dict(net.parameters_and_names())
+
+
 def state(net: nn.Cell) -> Named:
-    """All parameters and statistics of a net as arrays."""
-    return {parameter.name: parameter.asnumpy().copy() for parameter in net.get_parameters()}
+    """All parameters and statistics of a net as arrays, by path."""
+    return {name: parameter.asnumpy().copy() for name, parameter in named(net).items()}
 
 
 def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
     """Put values into a net so that compiled functions see them too."""
-    for parameter in net.get_parameters():
-        if parameter.name in values:
-            ops.assign(parameter, Tensor(np.asarray(values[parameter.name]), parameter.dtype))
+    parameters = named(net)
+    for name, value in values.items():
+        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))
 
 
 def _keep(shape: Sequence[int], name: str) -> Parameter:
@@ -99,13 +108,14 @@ def run_ours(
     """
     start = state(net)
     logits = eval_logits(net, batches[0], classes)
-    weights = net.trainable_params()
-    kept = tuple(_keep(parameter.shape, f"gradient.{parameter.name}") for parameter in weights)
+    paths = {id(parameter): path for path, parameter in named(net).items()}
+    weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
+    kept = tuple(_keep(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     kept_logits = _keep((len(batches[0][0]) // accumulate, classes), "train.logits")
     keeping = _keeping_loss(loss, kept_logits)
 
     def gradients() -> Named:
-        return {parameter.name: value.asnumpy().copy() for parameter, value in zip(weights, kept, strict=True)}
+        return {path: value.asnumpy().copy() for path, value in zip(weights, kept, strict=True)}
 
     unclipped: Named = {}
     if recipe.clip_norm:
@@ -126,7 +136,7 @@ def run_ours(
             seen.clipped = gradients()
             seen.gradients = unclipped or seen.clipped
             seen.first = state(net)
-            seen.momentum = _momentum(optimizer, {parameter.name for parameter in weights})
+            seen.momentum = _momentum(optimizer, weights)
     seen.last = state(net)
     return seen
 
@@ -136,10 +146,6 @@ def _call(step: TrainStep, batch: Batch, rate: float) -> StepResult:
     return step(Tensor(images), Tensor(labels), Tensor(rate, mindspore.float32))
 
 
-def _momentum(optimizer: Optimizer, weights: set[str]) -> Named:
-    prefix = "momentum."
-    return {
-        parameter.name[len(prefix) :]: parameter.asnumpy().copy()
-        for parameter in optimizer.state
-        if parameter.name.startswith(prefix) and parameter.name[len(prefix) :] in weights
-    }
+def _momentum(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> Named:
+    paths = {f"momentum.{parameter.name}": path for path, parameter in weights.items()}
+    return {paths[buffer.name]: buffer.asnumpy().copy() for buffer in optimizer.state if buffer.name in paths}

@@ -106,10 +106,8 @@ def record_cell(net: nn.Cell, images: np.ndarray, train: bool) -> list[Layer]:
     for name, layer in net.cells_and_names():
         if not name or isinstance(layer, nn.SequentialCell | nn.CellList):
             continue
-        shapes = tuple(
-            (parameter.name.rsplit(".", 1)[-1], tuple(parameter.shape))
-            for parameter in layer.get_parameters(expand=False)
-        )
+        owned = layer.parameters_and_names(expand=False)
+        shapes = tuple((leaf, tuple(parameter.shape)) for leaf, parameter in owned)
         is_leaf = not any(True for _ in layer.cells())
         hook = _hook(layers, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
         handles.append(layer.register_forward_hook(hook))
