@@ -51,6 +51,16 @@ def gradient_hints(stage: Stage, ours: Mapping[str, np.ndarray], theirs: Mapping
         stage.hints.append(words)
 
 
+def kink_hints(stage: Stage, flips: Sequence[tuple[str, int]]) -> None:
+    """Layers that agree may still feed a ReLU with values that round to different sides of 0; its gradient jumps."""
+    flipped = [(name, count) for name, count in flips if count]
+    if flipped:
+        stage.hints.append(
+            f"every layer agrees, but {sum(count for _, count in flipped)} values round to different sides of 0 "
+            f"(first in {flipped[0][0]}), where a ReLU's gradient jumps; try another --seed before looking for a fault"
+        )
+
+
 def clip_hints(stage: Stage, ours: Observed, parts: Sequence[Mapping[str, np.ndarray]], recipe: Recipe) -> None:
     """Does clipping every micro-batch, every tensor or every value, instead of the mean's norm, explain it?
 

@@ -55,6 +55,13 @@ class Ladder:
         return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
 
     @property
+    def first_computed(self) -> Stage | None:
+        """The first stage that differs although the weights were copied: the first, unless that's initialisation."""
+        return next(
+            (stage for stage in self.stages if stage.verdict == DIFFERS and stage.name != "initialisation"), None
+        )
+
+    @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
         return next((stage.first for stage in self.stages if stage.name == "gradients"), None)
@@ -174,7 +181,7 @@ def _explain(
     ladder: Ladder, ours: Observed, theirs: Observed, reference: Any, batch: Batch, recipe: Recipe, accumulate: int
 ) -> None:
     """Look for the cause of the first divergence; what follows from it needs none."""
-    stage = ladder.first_stage
+    stage = ladder.first_computed
     if stage is None:
         return
     names = ladder.names.parameters
@@ -184,6 +191,8 @@ def _explain(
             diagnose.loss_hints(stage, theirs.train_logits.astype(np.float64), labels, recipe.label_smoothing)
     elif stage.name == "gradients":
         diagnose.gradient_hints(stage, ours.gradients, theirs.gradients, accumulate)
+        if ladder.first_layer is None:
+            diagnose.kink_hints(stage, [(item.name, item.flips) for item in ladder.layers if item.mode == "train"])
     elif stage.name in ("gradient norm", "clipped gradients") and recipe.clip_norm:
         micro = zip(np.split(batch[0], accumulate), np.split(batch[1], accumulate), strict=True)
         parts = [

@@ -28,6 +28,7 @@ class LayerDifference:
         output: how its outputs differ.
         given: how its inputs differ; None where they are not one tensor each.
         hints: what is set differently, and whether its input differed already.
+        flips: how many values of its output are above 0 in one net only.
     """
 
     mode: str
@@ -36,6 +37,7 @@ class LayerDifference:
     output: Difference
     given: Difference | None
     hints: tuple[str, ...]
+    flips: int
 
 
 def compare_layers(net: nn.Cell, reference: Any, images: np.ndarray, names: NameMap) -> list[LayerDifference]:
@@ -60,6 +62,7 @@ def compare_layers(net: nn.Cell, reference: Any, images: np.ndarray, names: Name
 
 
 def _compare(mode: str, ours: Layer, theirs: Layer, exact: Layer) -> LayerDifference:
+    assert ours.output is not None and theirs.output is not None
     tolerance = LAYER_TOLERANCES[mode]
     output = _arrays(ours.title, ours.output, theirs.output, exact.output, tolerance)
     given = None
@@ -73,9 +76,10 @@ def _compare(mode: str, ours: Layer, theirs: Layer, exact: Layer) -> LayerDiffer
                 "its input differs already and no earlier layer's output does: look at what happens between the "
                 "layers (a function, a sum, a concatenation)"
             )
-        if ours.output is not None and theirs.output is not None and ours.output.shape != theirs.output.shape:
+        if ours.output.shape != theirs.output.shape:
             hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
-    return LayerDifference(mode, ours.title, theirs.title, output, given, tuple(hints))
+    flips = int(np.sum((ours.output > 0) != (theirs.output > 0))) if ours.output.shape == theirs.output.shape else 0
+    return LayerDifference(mode, ours.title, theirs.title, output, given, tuple(hints), flips)
 
 
 def _arrays(name: str, a: Any, b: Any, exact: Any, tolerance: float) -> Difference:

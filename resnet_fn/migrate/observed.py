@@ -8,6 +8,10 @@ import numpy as np
 Batch = tuple[np.ndarray, np.ndarray]
 Named = dict[str, np.ndarray]
 
+# Weights are compared once more after this many updates. Later, one ReLU whose input rounds to the other side of 0
+# somewhere on the way has made them two different trainings.
+LATER = 5
+
 
 @dataclasses.dataclass
 class Observed:
@@ -21,7 +25,8 @@ class Observed:
         gradients: of the first update, the mean over its micro-batches, before clipping.
         clipped: the same after clipping.
         momentum: momentum buffers after the first update; empty where the optimizer has none that we know.
-        start, first, last: all parameters and statistics before the first update, after it, and after the last.
+        start, first, later: all parameters and statistics before the first update, after it, and after update LATER
+            (after the last, if there are fewer).
         rates: the learning rate of each update.
     """
 
@@ -34,7 +39,7 @@ class Observed:
     momentum: Named
     start: Named
     first: Named
-    last: Named
+    later: Named
     rates: list[float]
 
 

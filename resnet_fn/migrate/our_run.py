@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config import Recipe
 from resnet_fn.loss import Loss
-from resnet_fn.migrate.observed import Batch, Named, Observed
+from resnet_fn.migrate.observed import LATER, Batch, Named, Observed
 from resnet_fn.optimizer import Optimizer
 from resnet_fn.step import StepResult, TrainStep, make_eval_step
 
@@ -131,13 +131,14 @@ def run_ours(
         result = _call(step, batch, rates[update])
         seen.losses.append(float(result.means.asnumpy()[0]))
         seen.norms.append(float(result.grad_norm.asnumpy()))
+        if update < LATER:
+            seen.later = state(net)
         if update == 0:
             seen.train_logits = kept_logits.asnumpy().copy()
             seen.clipped = gradients()
             seen.gradients = unclipped or seen.clipped
             seen.first = state(net)
             seen.momentum = _momentum(optimizer, weights)
-    seen.last = state(net)
     return seen
 
 

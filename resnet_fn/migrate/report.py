@@ -44,11 +44,10 @@ def _findings(ladder: Ladder) -> list[str]:
     if stage is None:
         lines = ["verdict: both compute the same"]
     else:
-        first = stage.first
-        where = f", {first.name}: {first.values()}" if first else ""
-        lines = [f"first stage that differs: {stage.name}{where}", *(f"  {hint}" for hint in stage.hints[:12])]
-        if len(stage.hints) > 12:
-            lines.append(f"  and {len(stage.hints) - 12} more (--json has all)")
+        lines = _stage_lines("first stage that differs", stage)
+        computed = ladder.first_computed
+        if computed is not None and computed is not stage:
+            lines += _stage_lines("first stage that differs with copied weights", computed)
         layer = ladder.first_layer
         if layer is None:
             lines.append("first layer that differs: none; every layer's output agrees, in evaluation and training mode")
@@ -66,6 +65,13 @@ def _findings(ladder: Ladder) -> list[str]:
         if len(ladder.notes) > 12:
             lines.append(f"  and {len(ladder.notes) - 12} more (--json has all)")
     return lines
+
+
+def _stage_lines(title: str, stage: Stage) -> list[str]:
+    first = stage.first
+    where = f", {first.name}: {first.values()}" if first else ""
+    lines = [f"{title}: {stage.name}{where}", *(f"  {hint}" for hint in stage.hints[:12])]
+    return [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"] if len(stage.hints) > 12 else lines
 
 
 def name_map(ladder: Ladder) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.config import Recipe
 from resnet_fn.migrate import import_extra
-from resnet_fn.migrate.observed import Batch, Named, Observed
+from resnet_fn.migrate.observed import LATER, Batch, Named, Observed
 
 
 def state(module: Any) -> Named:
@@ -126,6 +126,8 @@ def run_reference(
         if update == 0:
             seen.clipped = _gradients(parameters, ours)
         optimizer.step()
+        if update < LATER:
+            seen.later = _ours(state(module), names)
         if update == 0:
             seen.first = _ours(state(module), names)
             seen.momentum = {
@@ -133,7 +135,6 @@ def run_reference(
                 for name, parameter in parameters.items()
                 if optimizer.state[parameter].get("momentum_buffer") is not None
             }
-    seen.last = _ours(state(module), names)
     return seen
 
 
