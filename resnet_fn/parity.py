@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ def load_function(place: str, flag: str) -> Any:
     if spec is None or spec.loader is None:
         raise cli.UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # jit looks functions up by their module
+    sys.path.append(str(Path(path).resolve().parent))  # for what the file imports from beside it
     spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         raise cli.UsageError(f"{flag}: {path} has no function {name!r}")

@@ -62,7 +62,8 @@ def compare_layers(net: nn.Cell, reference: Any, images: np.ndarray, names: Name
 
 
 def _compare(mode: str, ours: Layer, theirs: Layer, exact: Layer) -> LayerDifference:
-    assert ours.output is not None and theirs.output is not None
+    assert ours.output is not None
+    assert theirs.output is not None
     tolerance = LAYER_TOLERANCES[mode]
     output = _arrays(ours.title, ours.output, theirs.output, exact.output, tolerance)
     given = None

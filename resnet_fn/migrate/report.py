@@ -61,9 +61,13 @@ def _findings(ladder: Ladder) -> list[str]:
         lines.append(f"first gradient that differs, going backward: {words}")
     if ladder.notes:
         lines.append("settings that differ:")
-        lines += [f"  {note}" for note in ladder.notes[:12]]
-        if len(ladder.notes) > 12:
-            lines.append(f"  and {len(ladder.notes) - 12} more (--json has all)")
+        groups: dict[str, list[str]] = {}
+        for note in ladder.notes:
+            layer_name, _, words = note.partition(": ")
+            groups.setdefault(words, []).append(layer_name)
+        for words, names in groups.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            lines.append(f"  {names[0]}{more}: {words}")
     return lines
 
 
