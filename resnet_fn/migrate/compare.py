@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 OK, ROUNDING, DIFFERS, SKIPPED = "ok", "rounding", "DIFFERS", "skipped"
+_SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
@@ -145,7 +146,7 @@ class Stage:
     @property
     def worst(self) -> Difference | None:
         """The difference furthest beyond what it is allowed."""
-        return max(self.differences, key=lambda item: (item.verdict == DIFFERS, item.excess), default=None)
+        return max(self.differences, key=lambda item: (_SEVERITY[item.verdict], item.excess), default=None)
 
     @property
     def first(self) -> Difference | None:
