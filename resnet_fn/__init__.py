@@ -28,6 +28,7 @@ _HOMES = {
     "DynamicLossScaler": "resnet_fn.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint",
     "load_checkpoint": "resnet_fn.checkpoint",
+    "compare_step": "resnet_fn.migrate.ladder",
 }
 
 __all__ = list(_HOMES)
