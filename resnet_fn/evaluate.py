@@ -20,6 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples at a time; default 256")
     parser.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+    parser.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     parser.add_argument("--json", metavar="FILE", help='write {"loss", "top1", "top5", "count"}, fractions of 1')
     parsed = parser.parse(arguments)
     if parsed.batch_size < 1:
@@ -28,7 +29,12 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.evaluation import evaluate
 
     figures = evaluate(
-        parsed.checkpoint, parsed.which, batch_size=parsed.batch_size, device=parsed.device, threads=parsed.threads
+        parsed.checkpoint,
+        parsed.which,
+        batch_size=parsed.batch_size,
+        device=parsed.device,
+        threads=parsed.threads,
+        data_dir=parsed.data_dir,
     )
     if join().leads:
         print(
