@@ -28,6 +28,8 @@ _HOMES = {
     "DynamicLossScaler": "resnet_fn.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint",
     "load_checkpoint": "resnet_fn.checkpoint",
+    "load_weights": "resnet_fn.migrate.weights",
+    "convert_weights": "resnet_fn.migrate.weights",
 }
 
 __all__ = list(_HOMES)

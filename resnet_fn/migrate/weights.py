@@ -13,7 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.checkpoint import MANIFEST, load_checkpoint
 from resnet_fn.config import closest
 from resnet_fn.migrate.files import Arrays, read_arrays, write_arrays
-from resnet_fn.migrate.names import STYLES, differences, is_basic, recognise_style, rename, strip_extras, to_ours
+from resnet_fn.migrate.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.models.resnet import BasicBlock
 
