@@ -24,7 +24,7 @@ LAYERS = {
     },
     2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry", "migrate.weights"},
     3: {"job", "evaluation", "loop"},
-    4: {"train", "evaluate", "convert", "inspect"},
+    4: {"train", "evaluate", "convert"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 

@@ -12,6 +12,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.checkpoint import MANIFEST, load_checkpoint
 from resnet_fn.config import closest
+from resnet_fn.ema import evaluated_weights
 from resnet_fn.migrate.files import Arrays, read_arrays, write_arrays
 from resnet_fn.migrate.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.models import MODELS, create_model
@@ -35,6 +36,8 @@ class Source:
 
 def read_weights(file: str | Path) -> Source:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
+
+    Of a run folder, the newest checkpoint; where the weights have a moving average, that is read.
 
     Optimizer state, step counts and BatchNorm counters are left out.
 
@@ -60,7 +63,8 @@ def _read_folder(path: Path) -> Arrays:
         if not steps:
             raise WeightsError(f"{path}: is no checkpoint folder and no run folder; give a weight file or one of them")
         path = steps[-1]
-    return load_checkpoint(path).weights
+    found = load_checkpoint(path)
+    return dict(evaluated_weights(found.weights, found.training))
 
 
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> None:
