@@ -29,6 +29,8 @@ _HOMES = {
     "save_checkpoint": "resnet_fn.checkpoint",
     "load_checkpoint": "resnet_fn.checkpoint",
     "compare_step": "resnet_fn.migrate.ladder",
+    "load_weights": "resnet_fn.migrate.weights",
+    "convert_weights": "resnet_fn.migrate.weights",
 }
 
 __all__ = list(_HOMES)

@@ -8,7 +8,7 @@ from mindspore import Tensor
 
 from resnet_fn import runtime
 from resnet_fn.checkpoint import assign_all
-from resnet_fn.config import recipe_from_dict
+from resnet_fn.config import Recipe, recipe_from_dict
 from resnet_fn.data.load import load_dataset
 from resnet_fn.data.pipeline import Shard, eval_batches
 from resnet_fn.data.scan import check_files
@@ -16,6 +16,7 @@ from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.distributed import Workers, join, sum_over_ranks
 from resnet_fn.ema import evaluated_weights
 from resnet_fn.job import build_net
+from resnet_fn.migrate.weights import load_weights
 from resnet_fn.run_folder import find_checkpoint
 from resnet_fn.step import EvalStep, make_eval_step
 
@@ -67,6 +68,38 @@ def summarise(scores: Scores) -> dict[str, Any]:
         "top5": float((scores.rank < 5).sum() / count),
         "count": count,
     }
+
+
+def evaluate_weights(
+    file: str | Path,
+    recipe: Recipe,
+    *,
+    batch_size: int = 256,
+    device: str = "CPU",
+    threads: int = 0,
+    data_dir: str = "",
+) -> dict[str, Any]:
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
+
+    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
+
+    Args:
+        file: the weights; the last layer has the data set's classes.
+        recipe: of which net, data set and evaluation size count.
+        batch_size, device, threads, data_dir: as in `evaluate`.
+
+    Returns, raises: as `evaluate`; WeightsError where the file does not fit the net.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
+    runtime.start(device, threads)
+    workers = join(device)
+    dataset = load_dataset(recipe, data_dir, workers=workers.size)
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [], workers, progress=False, halves=("test",))
+    check_labels(dataset.test, len(dataset.classes), "test set")
+    net = build_net(recipe, dataset)
+    load_weights(net, file)
+    return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))
 
 
 def evaluate(

@@ -20,6 +20,7 @@ from resnet_fn.ema import Ema, moving_average
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
+from resnet_fn.migrate.weights import load_weights
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.optimizer import Optimizer, momentum_sgd, weight_decay_groups
@@ -55,6 +56,11 @@ class Job:
 
 def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
     """The recipe's net for a data set, initialised from the recipe's seed."""
+    if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
+        raise ValueError(
+            f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
+            f"{recipe.image_size}; give --eval-size {recipe.image_size}"
+        )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     return create_model(
         recipe.model,
@@ -69,8 +75,11 @@ def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
     )
 
 
-def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
-    """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
+def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Job:
+    """Build everything a training run needs; whatever cannot work is refused here, before the first update.
+
+    A run that goes on (not `fresh`) takes its weights from a checkpoint, and does not read `recipe.weights`.
+    """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe, options.data_dir, options.data_threads, workers.size)
     check_labels(dataset.train, len(dataset.classes), "training set")
@@ -79,6 +88,8 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     dataset, scans = check_files(dataset, recipe.on_bad_sample, caches, workers, options.progress)
     data = make_feed(dataset, recipe, Shard(workers.rank, workers.size))
     net = build_net(recipe, dataset)
+    if fresh and recipe.weights:
+        load_weights(net, recipe.weights, recipe.reset_head)
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, net, data.updates_per_epoch)
     scaler = (
@@ -88,7 +99,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     )
     train_step = make_train_step(
         net,
-        make_loss(recipe.label_smoothing, recipe.loss),
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
         optimizer,
         scaler=scaler,
         clip_norm=recipe.clip_norm,

@@ -18,7 +18,7 @@ from resnet_fn.distributed import Workers, join
 from resnet_fn.ema import averaged
 from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import Job, build_job, describe
-from resnet_fn.run_folder import RunFolder, open_run
+from resnet_fn.run_folder import RunFolder, goes_on, open_run
 from resnet_fn.telemetry import Telemetry
 
 
@@ -57,7 +57,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """
     runtime.start(options.device, options.threads, recipe.seed)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
-    job = build_job(recipe, options, workers)
+    job = build_job(recipe, options, workers, fresh=not goes_on(options))
     run, checkpoint = open_run(recipe, options, workers)
     progress = restore(job, checkpoint) if checkpoint else Progress()
     if workers.leads:
