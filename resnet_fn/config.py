@@ -40,8 +40,8 @@ class Recipe:
 
     name: str = _field("custom", "name of the recipe; the run folder is called after it")
     dataset: str = _field("digits", "data set", choices=("digits",))
-    model: str = _field("resnet20", "network: resnet18 … resnet152, resnet20 … resnet110")
-    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar"))
+    model: str = _field("resnet20", "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …")
+    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _field("batch", "normalisation after each convolution", choices=("batch", "none"))
     initialisation: str = _field(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")

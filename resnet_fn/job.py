@@ -53,6 +53,7 @@ def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
         initialisation=recipe.initialisation,
         zero_init_residual=recipe.zero_init_residual,
         precision=recipe.precision,
+        image_size=recipe.image_size,
     )
 
 

@@ -10,10 +10,10 @@ PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
     0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
-    1: {"schedule", "loss", "loss_scale", "gradients", "optimizer", "models", "data.sources", "data.augment", "data"},
-    2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry"},
+    1: {"schedule", "loss", "loss_scale", "gradients", "optimizer", "models", "data.sources", "data.augment", "data", "migrate"},
+    2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry", "migrate.weights"},
     3: {"job", "evaluation", "loop"},
-    4: {"train", "evaluate"},
+    4: {"train", "evaluate", "convert", "inspect"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 
