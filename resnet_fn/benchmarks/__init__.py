@@ -1,0 +1,1 @@
+"""Measurements: everything compared runs side by side, interleaved, in one call."""
