@@ -185,9 +185,7 @@ def mindcv(spec: dict[str, Any]) -> Run:
         filter_bias_and_bn=True,
     )
     loss = mindspore.nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
-    cell = TrainStep(
-        mindspore.nn.WithLossCell(net, loss), optimizer, scale_sense=1.0, clip_grad=True, clip_norm=CLIP
-    )
+    cell = TrainStep(mindspore.nn.WithLossCell(net, loss), optimizer, scale_sense=1.0, clip_grad=True, clip_norm=CLIP)
     cell.set_train()
     images, labels = batch(spec)
     return timed(lambda: cell(Tensor(images), Tensor(labels))[0].asnumpy())

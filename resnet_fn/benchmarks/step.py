@@ -138,8 +138,7 @@ def table(result: dict[str, Any]) -> str:
         spread, facts = result["spread"].get(kind), result["facts"][kind]
         ratio = f"{spread['median']:.2f} [{spread['min']:.2f}, {spread['max']:.2f}]" if spread else ""
         lines.append(
-            f"  {kind:14}{speed:10.1f}  {ratio:22}{facts['peak_bytes'] / 2**20:8.0f} MiB"
-            f"{facts['ready_seconds']:8.1f} s"
+            f"  {kind:14}{speed:10.1f}  {ratio:22}{facts['peak_bytes'] / 2**20:8.0f} MiB{facts['ready_seconds']:8.1f} s"
         )
     total = sum(result["operations"].values())
     for kind, milliseconds in sorted(result["operations"].items(), key=lambda item: -item[1]):
