@@ -1,5 +1,6 @@
 """What sharing an update costs: the step with and without its all-reduce, and buckets against single tensors."""
 
+import argparse
 import json
 import os
 import socket
@@ -9,8 +10,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.benchmarks.step import NETS
 
-def run(net: str, workers: int, rounds: int) -> dict[str, Any]:
+
+DESCRIPTION = "What sharing an update among workers of one machine costs."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `benchmark allreduce`."""
+    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="default 2")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each form; default 5")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the flags say."""
+    return measure(options.net, options.workers, options.rounds)
+
+
+def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
     """Start workers on this machine, one CPU thread each, and measure in all of them at once.
 
     Args:

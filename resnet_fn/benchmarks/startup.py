@@ -1,14 +1,25 @@
 """From the command to the end of the first update: start Python, import, build, compile, compute."""
 
+import argparse
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side
-from resnet_fn.benchmarks.step import NETS
+from resnet_fn.benchmarks.step import NETS, add_arguments
+
+__all__ = ["DESCRIPTION", "add_arguments", "measure", "run", "table"]
 
 
-def run(net: str, against: Sequence[str], rounds: int, threads: int) -> dict[str, Any]:
+DESCRIPTION = "From the command to the end of the first update, in turns with others."
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the flags say."""
+    return measure(options.net, options.against, options.rounds, options.threads)
+
+
+def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict[str, Any]:
     """Start each side anew, in turns.
 
     Args:

@@ -1,6 +1,8 @@
 """The training step against PyTorch's, `Model.train`'s and MindCV's, and where its time goes."""
 
+import argparse
 import contextlib
+import json
 import os
 import re
 import statistics
@@ -21,7 +23,29 @@ NETS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(net: str, against: Sequence[str], rounds: int, threads: int) -> dict[str, Any]:
+DESCRIPTION = "The training step against others, side by side in turns, and where its time goes."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `benchmark step` and `benchmark startup`."""
+    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    parser.add_argument(
+        "--against",
+        type=lambda text: tuple(text.split(",")),
+        default=("torch",),
+        metavar="A,B",
+        help="torch, torch_compile, model_train, mindcv; default torch",
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each side; default 5")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each; 0: its own default")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the flags say."""
+    return measure(options.net, options.against, options.rounds, options.threads)
+
+
+def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict[str, Any]:
     """Measure one net.
 
     Args:
@@ -70,8 +94,6 @@ def operations(spec: dict[str, Any]) -> dict[str, float]:
         "run = ours(json.loads(sys.argv[1])); run(4); print('BEGIN', flush=True); seconds = run(3)\n"
         "print('END', sum(seconds), flush=True)"
     )
-    import json
-
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(spec)],
         capture_output=True,
