@@ -12,7 +12,6 @@ from typing import Any
 
 from resnet_fn.benchmarks.step import NETS
 
-
 DESCRIPTION = "What sharing an update among workers of one machine costs."
 
 
