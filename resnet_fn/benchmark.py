@@ -12,7 +12,13 @@ from pathlib import Path
 from resnet_fn import cli
 from resnet_fn.config import closest
 
-PARTS = {"data": "resnet_fn.benchmarks.data"}
+PARTS = {
+    "step": "resnet_fn.benchmarks.step",
+    "data": "resnet_fn.benchmarks.data",
+    "allreduce": "resnet_fn.benchmarks.allreduce",
+    "startup": "resnet_fn.benchmarks.startup",
+    "time-to-accuracy": "resnet_fn.benchmarks.accuracy",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
