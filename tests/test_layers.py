@@ -9,13 +9,25 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
-    0: "__init__ config config_data fields recipes cli runtime distributed".split(),
-    1: "schedule loss loss_scale gradients optimizer optimizer_layerwise ema metrics models data migrate".split(),
+    0: ["__init__", "config", "config_data", "fields", "recipes", "cli", "runtime", "distributed"],
+    1: [
+        "schedule",
+        "loss",
+        "loss_scale",
+        "gradients",
+        "optimizer",
+        "optimizer_layerwise",
+        "ema",
+        "metrics",
+        "models",
+        "data",
+        "migrate",
+    ],
     # parts of a folder that stand higher than the folder: they climb through the step or the checkpoint
-    2: "step checkpoint run_folder data.pipeline data.stream data.resume telemetry".split()
-    + "migrate.weights migrate.our_run migrate.ladder migrate.report".split(),
-    3: "job evaluation loop benchmarks".split(),
-    4: "train evaluate convert parity inspect pack benchmark".split(),
+    2: ["step", "checkpoint", "run_folder", "data.pipeline", "data.stream", "data.resume", "telemetry"]
+    + ["migrate.weights", "migrate.our_run", "migrate.ladder", "migrate.report"],
+    3: ["job", "evaluation", "loop", "benchmarks"],
+    4: ["train", "evaluate", "convert", "parity", "inspect", "pack", "benchmark"],
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 

@@ -5,14 +5,18 @@ import json
 import sys
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from resnet_fn.data.pipeline import TrainData, eval_batches
 from resnet_fn.data.sources import load_digits
 from resnet_fn.job import recipe_schedule
 from resnet_fn.migrate.reference import reference_net
 from resnet_fn.recipes import recipe as named_recipe
+
+try:
+    import torch
+    from torch.nn.functional import cross_entropy
+except ImportError:
+    raise ValueError("benchmark time-to-accuracy needs torch; pip install 'resnet_fn[torch]'") from None
 
 
 def main(seed: int, log: str) -> None:
