@@ -1,7 +1,7 @@
 """A recipe made real: data, net, optimizer and compiled step, built once for training or evaluation."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import mindspore
 from mindspore import Parameter
@@ -41,7 +41,19 @@ class Job:
     total: int
 
 
-def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
+class InputKind(Protocol):
+    """What a net must know about its data: a `DataSet`, or what a checkpoint says about one that is not here."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+
+
+def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
     """The recipe's net for a data set, initialised from the recipe's seed."""
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     return create_model(
