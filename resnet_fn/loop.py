@@ -59,19 +59,21 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     with Telemetry(run.path if workers.leads else None, progress.update, job.total, options.progress) as telemetry:
         if checkpoint:
             telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
+        waiter = runtime.ResultWaiter()
         while progress.update < job.total:
-            train_epoch(job, progress, options, telemetry)
+            train_epoch(job, progress, options, telemetry, waiter)
             evaluate_epoch(job, progress, options, telemetry, workers)
             if workers.leads:
                 save(job, progress, run, options)
     return TrainResult(run.path, progress.update, progress.last, progress.best)
 
 
-def train_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry) -> None:
+def train_epoch(
+    job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, waiter: runtime.ResultWaiter
+) -> None:
     """Do the updates from where the run stands to the end of that epoch."""
     epoch = progress.update // job.data.updates_per_epoch
     end = (epoch + 1) * job.data.updates_per_epoch
-    waiter = runtime.ResultWaiter()
     began = time.perf_counter()
     batch = job.data.batch(progress.update)
     data_seconds = time.perf_counter() - began
