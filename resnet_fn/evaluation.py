@@ -32,14 +32,14 @@ class Scores(NamedTuple):
         loss: float32, cross-entropy without smoothing.
         prediction: int32, the likeliest class.
         rank: int32, the label's place among the logits: 0 is right, below 5 among the first five.
-        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities; k is 0 where the
-            evaluation step gives no logits. Not finite logits have probabilities 0.
+        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 where a logit
+            is not finite); None where the evaluation step gives no logits.
     """
 
     loss: np.ndarray
     prediction: np.ndarray
     rank: np.ndarray
-    top: np.ndarray
+    top: np.ndarray | None = None
 
 
 def score(
@@ -78,7 +78,7 @@ def score(
     rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")
-    kept = rows[:, 4:].reshape(len(split), 2, -1)
+    kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
     return Scores(rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32), kept)
 
 

@@ -12,8 +12,8 @@ LAYERS = {
     0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
     1: {"schedule", "loss", "loss_scale", "gradients", "optimizer", "models", "data.sources", "data.augment", "data"},
     2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry"},
-    3: {"job", "evaluation", "loop"},
-    4: {"train", "evaluate"},
+    3: {"job", "evaluation", "loop", "trained", "report", "prediction", "exporting"},
+    4: {"train", "evaluate", "predict", "export", "plot", "__main__"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 
