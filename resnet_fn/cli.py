@@ -9,6 +9,7 @@ import dataclasses
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from resnet_fn.config import closest
@@ -84,6 +85,33 @@ def _converter(wanted: type) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
 
     return convert
+
+
+def add_checkpoint_flags(parser: Parser) -> None:
+    """The flags that choose a trained net."""
+    group = parser.add_argument_group("which net")
+    group.add_argument("--checkpoint", required=True, metavar="PATH", help="a run folder or a checkpoint folder")
+    group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
+    group.add_argument("--ema", action="store_true", help="its averaged weights, where the checkpoint holds them")
+
+
+def add_device_flags(parser: Parser) -> None:
+    """The flags that choose where to compute."""
+    group = parser.add_argument_group("where it is computed")
+    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result file.
+
+    Raises:
+        ValueError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}); give another file") from None
 
 
 def given(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
