@@ -24,14 +24,16 @@ class StepResult(NamedTuple):
         means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
         grad_norm: float32 scalar, the global norm before clipping; not finite where the update was skipped.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
     means: Tensor
     grad_norm: Tensor
     scaler: Tensor
+    squares: Tensor
 
 
-Compiled = tuple[Tensor, Tensor, Tensor]
+Compiled = tuple[Tensor, Tensor, Tensor, Tensor]
 TrainStep = Callable[[Tensor, Tensor, Tensor], StepResult]
 
 
@@ -101,6 +103,8 @@ def make_train_step(
             gradients = all_reduce(gradients)
             means = all_reduce([means])[0]
         norm = global_norm(gradients)
+        # The same sums that the norm is made of: the compiler computes them once.
+        squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = ops.isfinite(norm)
         if finite:
@@ -110,7 +114,7 @@ def make_train_step(
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)
-        return means, norm, scaler.adjust(finite)  # a NamedTuple would leave the compiled graph
+        return means, norm, scaler.adjust(finite), squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
 
@@ -210,7 +214,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
     """
 
     @mindspore.jit
-    def compiled(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def compiled(images: Tensor, labels: Tensor) -> Compiled:
         logits = net(images).astype(mindspore.float32)
         losses = ops.cross_entropy(logits, labels, reduction="none")
         own = ops.gather_elements(logits, 1, labels.expand_dims(1))

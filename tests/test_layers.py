@@ -10,8 +10,21 @@ PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
     0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
-    1: {"schedule", "loss", "loss_scale", "gradients", "optimizer", "models", "data.sources", "data.augment", "data"},
-    2: {"step", "checkpoint", "run_folder", "data.pipeline", "telemetry"},
+    1: {
+        "report.figures",
+        "drawing",
+        "norms",
+        "schedule",
+        "loss",
+        "loss_scale",
+        "gradients",
+        "optimizer",
+        "models",
+        "data.sources",
+        "data.augment",
+        "data",
+    },
+    2: {"step", "checkpoint", "run_folder", "data.pipeline", "board", "telemetry"},
     3: {"job", "evaluation", "loop", "trained", "report", "prediction", "exporting"},
     4: {"train", "evaluate", "predict", "export", "plot", "__main__"},
 }

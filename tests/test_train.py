@@ -47,7 +47,7 @@ def test_train_evaluate_and_resume():
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
         *("event", "update", "epoch", "loss", "accuracy", "lr", "grad_norm", "loss_scale", "skipped"),
-        *("images_per_second", "data_seconds", "step_seconds"),
+        *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
     }
     assert [event["update"] for event in evals] == [5, 10]
     assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "count"}
