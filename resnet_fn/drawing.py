@@ -13,7 +13,7 @@ _LINE = 20
 _SHOWN = 2.5  # standard deviations from the mean to black and to white
 
 
-def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: int = 32) -> np.ndarray:
+def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: int = 16) -> np.ndarray:
     """Draw the first images of a batch with their labels, exactly as the net gets them.
 
     The grey scale is fixed: 0 is mid-grey, ±2.5 white and black. So a wrong normalisation is seen: a batch that is
@@ -22,7 +22,7 @@ def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: in
     Args:
         images: float32 [N, C, H, W], normalised; C is 1 or 3.
         captions: one for each image.
-        title: a line above them.
+        title: the lines above them.
 
     Returns:
         uint8 [height, width, 3].
@@ -32,15 +32,16 @@ def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: in
     shown = np.clip((images[:most] / _SHOWN + 1) / 2, 0, 1)
     pixels = np.repeat(shown, 3, 1) if shown.shape[1] == 1 else shown
     pixels = (pixels.transpose(0, 2, 3, 1) * 255).round().astype(np.uint8)
-    side = max(96, pixels.shape[1])
-    columns = min(8, len(pixels))
+    side = max(104, pixels.shape[1])
+    columns = min(4, len(pixels))
     rows = -(-len(pixels) // columns)
     cell, height = side + 6, side + 6 + _LINE
-    sheet = Image.new("RGB", (columns * cell + 6, rows * height + _LINE + 6), "white")
+    top = _LINE * (title.count("\n") + 1) + 4
+    sheet = Image.new("RGB", (columns * cell + 6, rows * height + top), "white")
     draw = _draw(sheet)
-    _write(draw, (6, 3), title)
+    _write(draw, (6, 2), title)
     for index, picture in enumerate(pixels):
-        x, y = 6 + index % columns * cell, _LINE + 6 + index // columns * height
+        x, y = 6 + index % columns * cell, top + index // columns * height
         sheet.paste(Image.fromarray(picture).resize((side, side), Image.Resampling.NEAREST), (x, y))
         _write(draw, (x, y + side + 1), captions[index][: side // 7])
     return np.asarray(sheet)
@@ -49,7 +50,7 @@ def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: in
 def input_title(images: np.ndarray) -> str:
     """Mean and standard deviation of each channel: near 0 and 1 where the normalisation is right."""
     channels = ", ".join(f"{images[:, c].mean():+.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1]))
-    return f"network input, mean ± std by channel: {channels} (grey is 0, white +2.5)"
+    return f"network input, mean ± std by channel:\n{channels}\n(mid-grey is 0, white is +2.5)"
 
 
 def label_texts(labels: np.ndarray, classes: Sequence[str]) -> list[str]:
@@ -94,7 +95,10 @@ def confusion_picture(confusion: np.ndarray, classes: Sequence[str]) -> np.ndarr
         for index, name in enumerate(classes):
             middle = margin + index * side + side // 2
             _write(draw, (margin - 6, middle), name[:12], anchor="rm")
-            _write_upwards(sheet, (middle, margin - 6), name[:12])
+            if len(name) <= side // 9:
+                _write(draw, (middle, margin - 6), name, anchor="mb")
+            else:
+                _write_upwards(sheet, (middle, margin - 6), name[:12])
     if count <= 20:
         for (row, column), value in np.ndenumerate(confusion):
             if value:
@@ -114,7 +118,7 @@ def _write(
 ) -> None:
     from PIL import ImageFont
 
-    draw.text(place, text, fill=color, anchor=anchor, font=ImageFont.load_default(_TEXT))
+    draw.text(place, text, fill=color, anchor=anchor, spacing=_LINE - _TEXT - 2, font=ImageFont.load_default(_TEXT))
 
 
 def _write_upwards(sheet: Any, place: tuple[int, int], text: str) -> None:
