@@ -6,6 +6,7 @@ a signal with a checkpoint saved.
 
 import argparse
 import dataclasses
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -19,16 +20,35 @@ class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations."""
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """One line for most flags: `--[no-]nesterov`, the flags' column narrow enough for 80 columns."""
 
-    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return f"--[no-]{action.option_strings[0].removeprefix('--')}"
+        return super()._format_action_invocation(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
+
+    Args:
+        command: its module's name.
+        description, epilog: what the help says before and after the flags.
+        usage: what must be given, as it is typed; None: all flags are listed.
+    """
+
+    def __init__(self, command: str, description: str, epilog: str = "", usage: str | None = None) -> None:
         super().__init__(
             prog=f"python -m resnet_fn.{command}",
+            usage=None if usage is None else " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
             description=description,
             epilog=epilog,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -47,15 +67,33 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
 
+# The help's groups, so that each fits a screen; a field that is in none comes under the title that `add_fields` is
+# given.
+_GROUPS = {
+    "data": "dataset image_size eval_size eval_resize repeats on_bad_sample synthetic_samples synthetic_classes",
+    "augmentation": "max_shift max_rotation max_zoom crop_padding crop_scale flip policy policy_ops policy_magnitude "
+    "color_jitter erasing",
+    "mixing of images": "mixup cutmix mix_switch mix_off_epochs label_threshold",
+    "net": "model stem norm initialisation zero_init_residual precision loss_scale loss_scale_interval",
+    "batch and learning rate": "batch_size epochs seed schedule learning_rate min_learning_rate warmup_epochs "
+    "milestones milestone_factor",
+    "loss and optimizer": "loss label_smoothing optimizer momentum nesterov weight_decay decay_all trust_coefficient "
+    "clip_norm ema ema_every ema_start",
+}
+_GROUP_OF = {field: title for title, fields in _GROUPS.items() for field in fields.split()}
+
+
 def add_fields(parser: argparse.ArgumentParser, title: str, dataclass: type, skip: Iterable[str] = ()) -> None:
     """Add one flag for each field of a dataclass, its help from the field's metadata.
 
     Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
     """
-    group = parser.add_argument_group(title)
+    there = {_GROUP_OF.get(field.name, title) for field in dataclasses.fields(dataclass) if field.name not in skip}
+    groups = {name: parser.add_argument_group(name) for name in (*_GROUPS, title) if name in there}
     for field in dataclasses.fields(dataclass):
         if field.name in skip:
             continue
+        group = groups[_GROUP_OF.get(field.name, title)]
         meaning, unit, choices = (field.metadata[key] for key in ("meaning", "unit", "choices"))
         if choices:
             meaning += f" ({', '.join(choice for choice in choices if choice)})"
@@ -127,6 +165,9 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
+    except BrokenPipeError:  # the reader has gone (`| head`): nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
     except Exception as error:

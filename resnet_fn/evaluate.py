@@ -15,7 +15,9 @@ _EXAMPLES = """examples:
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser("evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES)
+    flags = cli.Parser(
+        "evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "--checkpoint PATH"
+    )
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("how it is scored")
     group.add_argument(

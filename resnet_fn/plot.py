@@ -22,7 +22,7 @@ _PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser("plot", "Draw loss, accuracy and learning rate of one or several runs.", _EXAMPLES)
+    flags = cli.Parser("plot", "Draw loss, accuracy and learning rate of one or several runs.", _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", default="curves.png", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
     return flags

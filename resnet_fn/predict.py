@@ -13,7 +13,12 @@ _EXAMPLES = """examples:
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser("predict", "Name the likeliest classes of images, with their probabilities.", _EXAMPLES)
+    flags = cli.Parser(
+        "predict",
+        "Name the likeliest classes of images, with their probabilities.",
+        _EXAMPLES,
+        "--checkpoint PATH IMAGE_OR_FOLDER …",
+    )
     flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help="image files, or folders of them")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("what is printed")

@@ -1,4 +1,7 @@
-"""Named recipes: one readable row each, with its source and what to expect from it."""
+"""Named recipes: one readable row each, with its source and what to expect from it.
+
+The comment above a row is what `python -m resnet_fn.recipes` says of it.
+"""
 
 from resnet_fn.config import Recipe, closest
 
@@ -17,3 +20,9 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
+
+
+if __name__ == "__main__":
+    from resnet_fn import cli, recipe_list
+
+    cli.run("recipes", recipe_list.main)

@@ -9,7 +9,7 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
-    0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
+    0: {"__init__", "config", "recipes", "recipe_list", "cli", "runtime", "distributed"},
     1: {
         "report.figures",
         "drawing",

@@ -112,7 +112,7 @@ def test_help_shows_meaning_unit_and_default():
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert "--batch-size N samples of one update, over all workers [samples]; default 64" in text
-    assert "--nesterov, --no-nesterov" in text
+    assert "--[no-]nesterov Nesterov's momentum; default True" in text
 
 
 def test_evaluate_mistakes():
