@@ -38,7 +38,7 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError:
-        near = [p.parent.name for p in run.parent.glob("*/metrics.jsonl")] if run.parent.is_dir() else []
+        near = sorted(p.parent.name for p in run.parent.glob("*/metrics.jsonl")) if run.parent.is_dir() else []
         hint = closest(run.name, near) if near else "give a run folder"
         raise ValueError(f"{run}: holds no metrics.jsonl; {hint}") from None
     events = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -31,6 +31,7 @@ class Telemetry:
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, start)
+        self._left = total - start
         # A log file gets a line now and then, a terminal a smooth bar.
         interval = 0.1 if os.isatty(2) else 10.0
         self._bar = tqdm(
@@ -44,7 +45,7 @@ class Telemetry:
         if self._folder is not None:
             self._bar.close()
             self._log.close()
-            self._board.close(whole=error is None and self._bar.n == self._bar.total)
+            self._board.close(whole=error is None and self._left == 0)
 
     def started(self, recipe: Recipe, options: RunOptions) -> None:
         """Show the config."""
@@ -70,6 +71,7 @@ class Telemetry:
                 f"{event['images_per_second']:.0f} images/s",
                 refresh=False,
             )
+        self._left -= 1
         self._bar.update()
 
     def evaluated(self, event: dict[str, Any], text: str) -> None:
