@@ -2,7 +2,7 @@
 
 A page is a script of its ```bash and ```python blocks. How it may differ from what is written:
 
-- `python -m resnet_fn.train` and the train scripts get `--model resnet8 --epochs 1` appended, so that a page takes
+- `python -m resnet_fn.train` and the train scripts get `--model resnet8 --epochs 1` and a small image appended, so that a page takes
   seconds; a page may use any net and any number of epochs. `msrun` gets a free `--master_port`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
@@ -25,7 +25,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHORT = "--model resnet8 --epochs 1"
+SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
 _NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime")]
