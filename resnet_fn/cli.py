@@ -130,7 +130,9 @@ def add_checkpoint_flags(parser: Parser) -> None:
     group = parser.add_argument_group("which net")
     group.add_argument("--checkpoint", required=True, metavar="PATH", help="a run folder or a checkpoint folder")
     group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
-    group.add_argument("--ema", action="store_true", help="its averaged weights, where the checkpoint holds them")
+    group.add_argument(
+        "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
+    )
 
 
 def add_device_flags(parser: Parser) -> None:

@@ -25,6 +25,7 @@ def parser() -> cli.Parser:
     )
     group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
+    group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
     group.add_argument("--json", metavar="FILE", help='{"loss", "top1", "top5", "count"}, fractions of 1')
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         tta=parsed.tta,
         ema=parsed.ema,
         image_size=parsed.image_size,
+        data_dir=parsed.data_dir,
     )
     if parsed.report:
         write_report(evaluation, Path(parsed.report))

@@ -10,8 +10,10 @@ from mindspore import Tensor, nn
 
 from resnet_fn import runtime
 from resnet_fn.config import closest
+from resnet_fn.data.load import load_dataset
 from resnet_fn.data.pipeline import Shard, eval_batches
-from resnet_fn.data.sources import DataSet, check_labels, load_dataset
+from resnet_fn.data.scan import check_files
+from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.distributed import Workers, join, sum_over_ranks
 from resnet_fn.step import EvalStep, make_eval_step
 from resnet_fn.trained import FlipAverage, Trained, load_trained
@@ -150,8 +152,9 @@ def evaluate_in_detail(
     device: str = "CPU",
     threads: int = 0,
     tta: str = "none",
-    ema: bool = False,
+    ema: bool | None = None,
     image_size: int = 0,
+    data_dir: str = "",
 ) -> Evaluation:
     """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
 
@@ -161,8 +164,9 @@ def evaluate_in_detail(
         batch_size: samples read at a time, per worker; it does not change the result.
         device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
-        ema: score the averaged weights, where the checkpoint holds them.
+        ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width that the net sees; 0 for the recipe's own.
+        data_dir: where the data set lies; "": where it lay in training.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
@@ -177,21 +181,28 @@ def evaluate_in_detail(
     runtime.start(device, threads)
     workers = join(device)
     trained = load_trained(checkpoint, which, ema=ema, image_size=image_size)
-    recipe = trained.recipe
-    dataset = load_test_set(trained)
+    dataset = load_test_set(trained, data_dir, workers)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    scores = score(make_eval_step(net, with_logits=True), dataset, recipe.image_size, batch_size, workers)
-    options = {"which": which, "tta": tta, "ema": ema, "image_size": recipe.image_size}
+    size = trained.recipe.evaluation_size
+    scores = score(make_eval_step(net, with_logits=True), dataset, size, batch_size, workers)
+    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": size}
     return Evaluation(trained, dataset, scores, options, workers)
 
 
-def load_test_set(trained: Trained) -> DataSet:
+def load_test_set(trained: Trained, data_dir: str = "", workers: Workers = Workers()) -> DataSet:
     """The data set that a checkpoint was trained on, if it still is the same one.
 
+    Args:
+        trained: see `load_trained`.
+        data_dir: where the set lies; "": where it lay in training.
+        workers: they share the check of image files.
+
     Raises:
-        ValueError: its classes have changed, or a label is outside them.
+        ValueError: its classes have changed, a label is outside them, or a file is bad.
     """
-    dataset = load_dataset(trained.recipe.dataset)
+    recipe, run = trained.recipe, trained.checkpoint.path.parent.parent
+    dataset = load_dataset(recipe, data_dir or trained.input.get("data_dir", ""), workers=workers.size)
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [run], workers, progress=False, halves=("test",))
     if tuple(dataset.classes) != trained.classes:
         raise ValueError(
             f"{trained.checkpoint.path}: was trained on other classes than the data set {trained.recipe.dataset} "

@@ -23,6 +23,7 @@ def parser() -> cli.Parser:
     group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json beside it describes it")
     group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
     group.add_argument("--batch", default="dynamic", metavar="N", help="images at a time; default dynamic: any number")
+    group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     cli.add_device_flags(flags)
     return flags
 
@@ -44,9 +45,9 @@ def main(arguments: Sequence[str]) -> int:
 
     runtime.start(parsed.device, parsed.threads)
     trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
-    dataset = load_test_set(trained)
+    dataset = load_test_set(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))
-    images, _, _ = next(eval_batches(dataset.test, dataset, trained.recipe.image_size, size))
+    images, _, _ = next(eval_batches(dataset.test, dataset, trained.recipe.evaluation_size, size))
     batch = DYNAMIC if parsed.batch == "dynamic" else int(parsed.batch)
     card = export(trained, Path(parsed.out), parsed.format, batch, images)
     verified = card["verified"]

@@ -1,5 +1,6 @@
 """The loop: updates, and at each epoch's end evaluation and a checkpoint. No callbacks: read it top down."""
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -11,7 +12,10 @@ from mindspore import Tensor
 from resnet_fn import runtime
 from resnet_fn.checkpoint import Checkpoint, assign_all, save_checkpoint
 from resnet_fn.config import Recipe, RunOptions, to_dict
+from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.scan import write_scan
 from resnet_fn.distributed import Workers, join
+from resnet_fn.ema import averaged
 from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import Job, build_job, describe
 from resnet_fn.norms import LayerNorms
@@ -57,7 +61,14 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     job = build_job(recipe, options, workers)
     run, checkpoint = open_run(recipe, options, workers)
     progress = restore(job, checkpoint) if checkpoint else Progress()
-    with Telemetry(run.path if workers.leads else None, progress.update, job.total, options.progress) as telemetry:
+    if workers.leads:
+        write_scan(run.path, job.scans)
+    with (
+        contextlib.closing(job.data),
+        Telemetry(run.path if workers.leads else None, progress.update, job.total, options.progress) as telemetry,
+    ):
+        for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
+            telemetry.say(note)
         telemetry.started(recipe, options)
         if checkpoint:
             telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
@@ -119,7 +130,8 @@ def train_epoch(
 
 def evaluate_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, workers: Workers) -> None:
     """Evaluate on the whole test set and note whether it is the best so far."""
-    scores = score(job.eval_step, job.dataset, job.recipe.image_size, options.eval_batch_size, workers)
+    with averaged(job.weights, job.ema):
+        scores = score(job.eval_step, job.dataset, job.recipe.evaluation_size, options.eval_batch_size, workers)
     figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
@@ -142,7 +154,8 @@ def save(job: Job, progress: Progress, run: RunFolder, options: RunOptions) -> N
         **dataclasses.asdict(progress),
         "epoch": progress.update // job.data.updates_per_epoch,
         "recipe": to_dict(job.recipe),
-        "dataset": describe(job.recipe, job.dataset),
+        "dataset": describe(job.recipe, job.dataset, options.data_dir),
+        "feed": job.data.repeats_with(),
     }
     save_checkpoint(run.step(progress.update), job.weights, job.training, state)
     run.prune(options.keep_last, progress.best["update"] if progress.best else None)

@@ -1,7 +1,8 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
+import contextlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mindspore import Tensor
 
 from resnet_fn.config import closest
 from resnet_fn.data.augment import prepare
+from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.evaluation import BLOCK, top_classes
 from resnet_fn.step import make_eval_step
 from resnet_fn.trained import Trained
@@ -48,19 +50,32 @@ def read_pixels(path: Path, channels: int) -> np.ndarray:
     Raises:
         ValueError: it cannot be read, or is damaged, or no image.
     """
-    from PIL import Image, UnidentifiedImageError  # MindSpore's own dependency; imported late, it takes time
+    from PIL import Image  # MindSpore's own dependency; imported late, it takes time
 
     if channels not in (1, 3):
         raise ValueError(f"the net takes images of {channels} channels; image files have 1 or 3")
+    with _name_bad_file(path), Image.open(path) as image:
+        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return pixels.reshape(1, *pixels.shape[:2], channels)
+
+
+def _read_crop(path: Path, resize: int, crop: int) -> np.ndarray:
+    # As evaluation reads the files of an image folder.
+    with _name_bad_file(path):
+        return eval_pixels(path.read_bytes(), resize, crop)[None]
+
+
+@contextlib.contextmanager
+def _name_bad_file(path: Path) -> Iterator[None]:
+    from PIL import UnidentifiedImageError
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata is no fault of the pixels
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            yield
+    except (OSError, SyntaxError, ValueError) as error:
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"{path}: cannot be read ({reason}); mend or remove it") from None
-    return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
 def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
@@ -68,7 +83,10 @@ def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
 
     An image file's full scale is 255, whatever the training set's was.
     """
-    pixels = read_pixels(path, int(described["channels"]))
+    if described.get("eval_resize"):
+        pixels = _read_crop(path, int(described["eval_resize"]), int(described["image_size"]))
+    else:
+        pixels = read_pixels(path, int(described["channels"]))
     mean, std = np.array(described["mean"], np.float32), np.array(described["std"], np.float32)
     return prepare(pixels, int(described["image_size"]), 255.0, mean, std)
 

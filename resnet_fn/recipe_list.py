@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import textwrap
 from collections.abc import Sequence
 
 from resnet_fn import cli, recipes
@@ -15,20 +14,15 @@ _EXAMPLES = """examples:
 
 
 def about(name: str) -> str:
-    """What is written of a recipe: the comment above its row."""
-    lines = inspect.getsource(recipes).splitlines()
-    row = next((place for place, line in enumerate(lines) if line.strip().startswith(f'"{name}":')), 0)
-    first = row
-    while first and lines[first - 1].strip().startswith("#"):
-        first -= 1
-    return " ".join(line.strip().lstrip("# ") for line in lines[first:row])
+    """What is written of a recipe: its docstring in recipes.py."""
+    return inspect.getdoc(getattr(recipes, name)) or ""
 
 
 def listing() -> str:
-    """All recipes, a paragraph each."""
+    """All recipes, two lines each."""
     return "\n".join(
         f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}\n"
-        + textwrap.fill(about(name), 100, initial_indent="    ", subsequent_indent="    ")
+        f"    {about(name).partition(chr(10))[0]}"
         for name, recipe in recipes.RECIPES.items()
     )
 
@@ -36,7 +30,7 @@ def listing() -> str:
 def details(name: str) -> str:
     """One recipe's settings; those that differ from a setting's default are marked."""
     chosen = recipes.recipe(name)
-    lines = [f"{name}", textwrap.fill(about(name), 100), "", "settings (* differs from the setting's default):"]
+    lines = [name, about(name), "", "settings (* differs from the setting's default):"]
     for field in dataclasses.fields(Recipe):
         value = getattr(chosen, field.name)
         if field.name == "name":

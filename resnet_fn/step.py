@@ -11,6 +11,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.ema import Ema
 from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, global_norm, unscale
 from resnet_fn.loss import Loss
 from resnet_fn.loss_scale import DynamicLossScaler
@@ -47,6 +48,7 @@ def make_train_step(
     accumulate: int = 1,
     workers: int = 1,
     all_reduce: Reduce | None = None,
+    ema: Ema | None = None,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -58,6 +60,8 @@ def make_train_step(
         clip_norm: largest global gradient norm, 0 for no clipping.
         accumulate: micro-batches into which this worker's samples are split.
         workers, all_reduce: how many workers share the update, and the sum over them (`make_all_reduce`).
+
+        ema: the moving average that follows every update that is not skipped.
 
     Returns:
         train_step(images, labels, learning_rate): images [n, C, H, W] float32 and labels of this worker's share,
@@ -72,6 +76,7 @@ def make_train_step(
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     share = 1.0 / (accumulate * workers)
     update = optimizer.update  # jit cannot look into a NamedTuple
+    follow = None if ema is None else ema.update
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -111,6 +116,8 @@ def make_train_step(
             update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
             if all_reduce is not None and statistics:
                 average_statistics(all_reduce)
+            if follow is not None:
+                follow()
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)

@@ -22,14 +22,17 @@ class Trained:
     Attributes:
         net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
         recipe: the checkpoint's, but for another image size where one was asked for.
-        input: the checkpoint's "dataset": "classes", "channels", "image_size", "full_scale", "mean", "std".
+        input: the checkpoint's "dataset": "classes", "channels", "image_size", "full_scale", "mean", "std";
+            "eval_resize", where it is above 0, is the shorter side of an image before its centre is cut.
         checkpoint: where it came from.
+        averaged: whether these are averaged weights (EMA).
     """
 
     net: nn.Cell
     recipe: Recipe
     input: dict[str, Any]
     checkpoint: Checkpoint
+    averaged: bool = False
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -48,13 +51,14 @@ class _Input:
     channels: int
 
 
-def load_trained(path: str | Path, which: str = "last", *, ema: bool = False, image_size: int = 0) -> Trained:
+def load_trained(path: str | Path, which: str = "last", *, ema: bool | None = None, image_size: int = 0) -> Trained:
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
 
     Args:
         path: a run folder or a checkpoint folder.
         which: of a run folder, the "last" or the "best" checkpoint.
-        ema: take the exponential moving average of the weights, where the checkpoint holds one.
+        ema: take the exponential moving average of the weights; False: the weights themselves; None: the average
+            where the checkpoint holds one, which is what training's own evaluation scores.
         image_size: height and width that the net sees; 0 for the recipe's own.
 
     Raises:
@@ -64,26 +68,27 @@ def load_trained(path: str | Path, which: str = "last", *, ema: bool = False, im
     recipe = recipe_from_dict(found.state["recipe"])
     described = dict(found.state["dataset"])
     if image_size:
-        recipe = dataclasses.replace(recipe, image_size=image_size)
+        # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
+        recipe = dataclasses.replace(recipe, eval_size=image_size, eval_resize=0)
         described["image_size"] = image_size
+        if described.get("eval_resize"):
+            described["eval_resize"] = recipe.evaluation_resize
     net = build_net(recipe, _Input(tuple(described["classes"]), described["channels"]))
-    assign_all(tuple(net.get_parameters()), ema_weights(found) if ema else found.weights, found.path)
+    averages = ema_weights(found)
+    if ema and not averages:
+        raise CheckpointError(f"{found.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
+    use = bool(averages) and ema is not False
+    # What is not averaged is the net's own.
+    assign_all(tuple(net.get_parameters()), {**found.weights, **averages} if use else found.weights, found.path)
     net.set_train(False)
-    return Trained(net, recipe, described, found)
+    return Trained(net, recipe, described, found, use)
 
 
 def ema_weights(found: Checkpoint) -> dict[str, np.ndarray]:
-    """The averaged weights (`ema.<parameter>`); what is not averaged (moving statistics) is the net's own.
-
-    Raises:
-        CheckpointError: the checkpoint holds none.
-    """
-    averaged = {
+    """The averaged weights that a checkpoint holds (`ema.<parameter>`), by the parameter's name."""
+    return {
         name.removeprefix(EMA_PREFIX): array for name, array in found.training.items() if name.startswith(EMA_PREFIX)
     }
-    if not averaged:
-        raise CheckpointError(f"{found.path}: holds no EMA weights; leave out --ema, or train with --ema-decay")
-    return {**found.weights, **averaged}
 
 
 class FlipAverage(nn.Cell):

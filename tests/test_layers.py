@@ -9,24 +9,27 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
-    0: {"__init__", "config", "recipes", "recipe_list", "cli", "runtime", "distributed"},
+    0: {"__init__", "config", "config_data", "fields", "recipes", "recipe_list", "cli", "runtime", "distributed"},
     1: {
-        "report.figures",
-        "drawing",
-        "norms",
         "schedule",
         "loss",
         "loss_scale",
         "gradients",
         "optimizer",
+        "optimizer_layerwise",
+        "ema",
         "models",
         "data.sources",
         "data.augment",
         "data",
+        "migrate",
+        "report.figures",
+        "drawing",
+        "norms",
     },
-    2: {"step", "checkpoint", "run_folder", "data.pipeline", "board", "telemetry"},
+    2: {"step", "checkpoint", "run_folder", "data.pipeline", "board", "telemetry", "migrate.weights"},
     3: {"job", "evaluation", "loop", "trained", "report", "prediction", "exporting"},
-    4: {"train", "evaluate", "predict", "export", "plot", "__main__"},
+    4: {"train", "evaluate", "predict", "export", "plot", "__main__", "convert", "inspect"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 

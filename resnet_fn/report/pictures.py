@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resnet_fn.evaluation import Evaluation
-from resnet_fn.report.samples import sample_picture
+from resnet_fn.report.samples import sample_pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,8 +94,9 @@ def mistakes_figure(mistakes: list[dict[str, Any]], evaluation: Evaluation) -> "
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    for axes, mistake in zip(grid.flat, mistakes, strict=False):
-        picture = sample_picture(evaluation.dataset, evaluation.dataset.test, mistake["index"])
+    indices = [mistake["index"] for mistake in mistakes]
+    shown = sample_pictures(evaluation.dataset, indices, evaluation.options["image_size"])
+    for axes, mistake, picture in zip(grid.flat, mistakes, shown, strict=False):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         text = f"{_short(mistake['name'])}\n{_short(mistake['label'])} → {_short(mistake['prediction'])}"
         # parse_math off: a $ in a file name is a $

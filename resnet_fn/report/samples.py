@@ -2,16 +2,21 @@
 
 import numpy as np
 
-from resnet_fn.data.sources import DataSet, Split
+from resnet_fn.data.files import FileSplit
+from resnet_fn.data.sources import DataSet
 
 
-def sample_name(split: Split, index: int) -> str:
-    """The sample's file name, or its number in a data set that has no files."""
-    names = getattr(split, "names", ())
-    return str(names[index]) if len(names) else f"test-{index:05d}"
+def sample_name(dataset: DataSet, index: int) -> str:
+    """The test sample's file name, or its number in a data set that has no files."""
+    split = dataset.test
+    return split.names[index] if isinstance(split, FileSplit) else f"test-{index:05d}"
 
 
-def sample_picture(dataset: DataSet, split: Split, index: int) -> np.ndarray:
-    """The stored image as grey or RGB, float32 [H, W] or [H, W, 3] in 0..1."""
-    picture = np.asarray(split.images[index], np.float32) / dataset.full_scale
-    return picture[..., 0] if picture.shape[-1] == 1 else picture
+def sample_pictures(dataset: DataSet, indices: list[int], image_size: int) -> list[np.ndarray]:
+    """Test images as evaluation sees them, before normalisation: float32 [H, W] or [H, W, 3] in 0..1."""
+    mean, std = (values[:, None, None] for values in dataset.moments)
+    pictures = []
+    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset, image_size):
+        picture = np.clip(images[0] * std + mean, 0, 1).transpose(1, 2, 0)
+        pictures.append(picture[..., 0] if picture.shape[-1] == 1 else picture)
+    return pictures

@@ -81,7 +81,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         "mistakes": [
             {
                 "index": int(index),
-                "name": sample_name(evaluation.dataset.test, int(index)),
+                "name": sample_name(evaluation.dataset, int(index)),
                 "label": classes[labels[index]],
                 "prediction": classes[scores.prediction[index]],
                 "confidence": float(confidence[index]),
@@ -111,7 +111,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     header = ["index", "name", "label", "prediction", "right", "loss", "rank"]
     writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
     for index in range(len(split)):
-        row: list[object] = [index, sample_name(split, index), classes[split.labels[index]]]
+        row: list[object] = [index, sample_name(evaluation.dataset, index), classes[split.labels[index]]]
         row += [classes[scores.prediction[index]], int(scores.rank[index] < 1)]
         row += [f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
