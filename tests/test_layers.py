@@ -27,9 +27,30 @@ LAYERS = {
         "drawing",
         "norms",
     },
-    2: {"step", "checkpoint", "run_folder", "data.pipeline", "board", "telemetry", "migrate.weights"},
-    3: {"job", "evaluation", "loop", "trained", "report", "prediction", "exporting"},
-    4: {"train", "evaluate", "predict", "export", "plot", "__main__", "convert", "inspect"},
+    2: {
+        "step",
+        "checkpoint",
+        "run_folder",
+        "data.pipeline",
+        "data.stream",
+        "data.resume",
+        "board",
+        "telemetry",
+        "migrate.weights",
+    },
+    3: {"job", "evaluation", "loop", "benchmarks", "trained", "report", "prediction", "exporting"},
+    4: {
+        "train",
+        "evaluate",
+        "pack",
+        "benchmark",
+        "convert",
+        "inspect",
+        "predict",
+        "export",
+        "plot",
+        "__main__",
+    },
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 

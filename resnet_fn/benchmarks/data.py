@@ -1,10 +1,8 @@
 """How fast images come: files, records and arrays, stage by stage, against PyTorch's loader where it is installed."""
 
 import argparse
-import contextlib
 import dataclasses
 import importlib.util
-import io
 import json
 import os
 import statistics
@@ -22,6 +20,7 @@ from resnet_fn.cli import UsageError
 from resnet_fn.config import Recipe
 from resnet_fn.data.load import data_threads, load_dataset
 from resnet_fn.data.mix import Mixing, draw_mixing, mix
+from resnet_fn.data.packing import Packer
 from resnet_fn.data.photographs import write_folder
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.scan import check_files
@@ -57,7 +56,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="resnet_fn-benchmark-") as temporary:
         root = Path(temporary)
         write_folder(root / "images", options.images)
-        _pack(root / "images", root / "records")
         feeds = _feeds(root, options.batch_size, threads)
         rates: dict[str, list[float]] = {name: [] for name in feeds}
         has_torch = importlib.util.find_spec("torch") is not None
@@ -109,13 +107,6 @@ def _named(reference: dict[str, list[float]]) -> dict[str, list[float]]:
     return {f"PyTorch, {kind}": values for kind, values in reference.items()}
 
 
-def _pack(images: Path, records: Path) -> None:
-    from resnet_fn import pack
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        pack.main([str(images), str(records), "--shards", "2", "--short-side", "256", "--no-progress"])
-
-
 def _recipe(dataset: str, batch_size: int) -> Recipe:
     return Recipe(dataset=dataset, image_size=224, batch_size=batch_size, flip=True)
 
@@ -126,6 +117,8 @@ def _feeds(root: Path, batch_size: int, threads: int) -> dict[str, Feed]:
         recipe = _recipe(name, batch_size)
         dataset = load_dataset(recipe, str(root / folder), threads)
         dataset, _ = check_files(dataset, "error", progress=False)
+        if name == "imagefolder":
+            Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
         feeds[name] = make_feed(dataset, recipe)
     small = Recipe(dataset="synthetic", image_size=32, batch_size=128, crop_padding=4, flip=True)
     pictures = make_synthetic(_CIFAR_SAMPLES, 10, 32)

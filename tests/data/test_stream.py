@@ -105,6 +105,15 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs)
     assert threading.active_count() <= python
 
 
+def test_no_process_is_started(photographs):
+    """So nothing can outlive even a kill: the pipeline's threads are this process's own."""
+    feed = make_feed(photographs, RECIPE)
+    feed.batch(0)
+    children = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
+    feed.close()
+    assert "".join(children) == ""
+
+
 def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_itself(photographs):
     recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, mixup=0.2)
     feed = make_feed(photographs, recipe)
