@@ -2,8 +2,8 @@
 
 A page is a script of its ```bash and ```python blocks. How it may differ from what is written:
 
-- `python -m resnet_fn.train` and the train scripts get `--model resnet8 --epochs 1` and a small image appended, so that a page takes
-  seconds; a page may use any net and any number of epochs. `msrun` gets a free `--master_port`.
+- `python -m resnet_fn.train` and the train scripts get `SHORT` appended, so that a page takes seconds: it may use any
+  net and any number of epochs. `msrun` gets a free `--master_port`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
 - Lines that need an extra that is not installed (`_NEEDS`) are not run.
