@@ -26,6 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print(f"usage: python -m resnet_fn.benchmark {{{','.join(PARTS)}}} [--json FILE] [flags; --help lists them]")
+        print(
+            "\nexamples:\n" + "\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS)
+        )
         return 0
     if name not in PARTS:
         raise cli.UsageError(f"part: {name!r} is unknown; {closest(name, PARTS)}")

@@ -124,6 +124,8 @@ class RunOptions:
     threads: int = _field(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads")
     eval_batch_size: int = _field(256, "samples of one evaluation batch, per worker", "samples")
     log_every: int = _field(1, "how often to log", "updates")
+    norms_every: int = _field(100, "how often to log norms by group of layers; 0: never", "updates")
+    histograms: bool = _field(False, "weight histograms in TensorBoard at each evaluation")
     keep_last: int = _field(3, "newest checkpoints to keep, beside the best", "checkpoints")
     progress: bool = _field(True, "show a progress bar")
 
@@ -131,7 +133,7 @@ class RunOptions:
         check_choices(self)
         for field in ("accumulate", "eval_batch_size", "log_every"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("threads", "data_threads"):
+        for field in ("threads", "data_threads", "norms_every"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")
 

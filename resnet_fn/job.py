@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import mindspore
 from mindspore import Parameter
@@ -13,7 +13,7 @@ from resnet_fn.data.load import load_dataset
 from resnet_fn.data.order import Shard
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.scan import Scan, check_files
-from resnet_fn.data.sources import DataSet, check_labels
+from resnet_fn.data.sources import DataSet, Split, check_labels
 from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
 from resnet_fn.ema import Ema, moving_average
@@ -54,7 +54,19 @@ class Job:
     ema: Ema | None
 
 
-def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
+class InputKind(Protocol):
+    """What a net must know about its data: a `DataSet`, or what a checkpoint says about one that is not here."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+
+
+def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
     """The recipe's net for a data set, initialised from the recipe's seed."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
@@ -162,6 +174,7 @@ def describe(recipe: Recipe, dataset: DataSet, data_dir: str = "") -> dict[str, 
         "classes": list(dataset.classes),
         "channels": dataset.channels,
         "image_size": recipe.evaluation_size,
+        "eval_resize": 0 if isinstance(dataset.test, Split) else recipe.evaluation_resize,
         "data_dir": str(Path(data_dir).resolve()) if data_dir else "",
         "full_scale": dataset.full_scale,
         "mean": list(dataset.mean),

@@ -16,9 +16,10 @@ from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.scan import write_scan
 from resnet_fn.distributed import Workers, join
 from resnet_fn.ema import averaged
-from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import Job, build_job, describe
+from resnet_fn.norms import LayerNorms
 from resnet_fn.run_folder import RunFolder, goes_on, open_run
+from resnet_fn.scoring import score, summarise
 from resnet_fn.telemetry import Telemetry
 
 
@@ -68,6 +69,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     ):
         for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
             telemetry.say(note)
+        telemetry.started(recipe, options)
         if checkpoint:
             telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
         waiter = runtime.ResultWaiter()
@@ -88,19 +90,23 @@ def train_epoch(
     began = time.perf_counter()
     batch = job.data.batch(progress.update)
     data_seconds = time.perf_counter() - began
+    norms = LayerNorms(job.weights, options.norms_every)
     for update in range(progress.update, end):
+        measure = norms.before(update + 1)
         learning_rate = job.schedule(update)
         images, labels = map(Tensor, batch)
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32))
         dispatched = time.perf_counter()
+        if update == 0:
+            telemetry.first_batch(*batch, job.dataset.classes)
         if update + 1 < end:
             batch = job.data.batch(update + 1)  # while the device computes
         prepared = time.perf_counter()
-        (loss, accuracy), norm, (scale, skipped, _) = waiter.fetch(result, dispatched)
+        (loss, accuracy), norm, (scale, skipped, _) = waiter.fetch(result[:3], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
         event = None
-        if progress.update % options.log_every == 0 or progress.update == end:
+        if progress.update % options.log_every == 0 or progress.update == end or measure:
             event = {
                 "event": "train",
                 "update": progress.update,
@@ -115,6 +121,8 @@ def train_epoch(
                 "data_seconds": data_seconds,
                 "step_seconds": now - began,
             }
+            if measure:
+                event["norms"] = norms.after(result.squares.asnumpy())
         telemetry.advance(epoch, job.recipe.epochs, event)
         data_seconds = prepared - dispatched
         began = now
@@ -135,6 +143,9 @@ def evaluate_epoch(job: Job, progress: Progress, options: RunOptions, telemetry:
         f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
+    telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
+    if options.histograms and workers.leads:
+        telemetry.histograms({p.name: p.asnumpy() for p in job.weights if p.requires_grad}, progress.update)
 
 
 def save(job: Job, progress: Progress, run: RunFolder, options: RunOptions) -> None:

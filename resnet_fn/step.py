@@ -25,14 +25,16 @@ class StepResult(NamedTuple):
         means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
         grad_norm: float32 scalar, the global norm before clipping; not finite where the update was skipped.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
     means: Tensor
     grad_norm: Tensor
     scaler: Tensor
+    squares: Tensor
 
 
-Compiled = tuple[Tensor, Tensor, Tensor]
+Compiled = tuple[Tensor, Tensor, Tensor, Tensor]
 TrainStep = Callable[[Tensor, Tensor, Tensor], StepResult]
 
 
@@ -58,7 +60,6 @@ def make_train_step(
         clip_norm: largest global gradient norm, 0 for no clipping.
         accumulate: micro-batches into which this worker's samples are split.
         workers, all_reduce: how many workers share the update, and the sum over them (`make_all_reduce`).
-
         ema: the moving average that follows every update that is not skipped.
 
     Returns:
@@ -106,6 +107,8 @@ def make_train_step(
             gradients = all_reduce(gradients)
             means = all_reduce([means])[0]
         norm = global_norm(gradients)
+        # The same sums that the norm is made of: the compiler computes them once.
+        squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = ops.isfinite(norm)
         if finite:
@@ -117,7 +120,7 @@ def make_train_step(
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)
-        return means, norm, scaler.adjust(finite)  # a NamedTuple would leave the compiled graph
+        return means, norm, scaler.adjust(finite), squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
 
@@ -189,18 +192,26 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class EvalResult(NamedTuple):
-    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n]."""
+    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
+
+    `logits`, float32 [n, classes], are there where they were asked for.
+    """
 
     loss: Tensor
     prediction: Tensor
     rank: Tensor
+    logits: Tensor | None = None
 
 
 EvalStep = Callable[[Tensor, Tensor], EvalResult]
 
 
-def make_eval_step(net: nn.Cell) -> EvalStep:
+def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
     """Compile the evaluation of one batch.
+
+    Args:
+        net: maps images to logits.
+        with_logits: return the logits too.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
@@ -218,10 +229,11 @@ def make_eval_step(net: nn.Cell) -> EvalStep:
         rank = ahead.astype(mindspore.int32).sum(1)
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = ops.full_like(rank, logits.shape[1])
-        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank)
+        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank), logits
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         net.set_train(False)
-        return EvalResult(*compiled(images, labels))
+        result = EvalResult(*compiled(images, labels))
+        return result if with_logits else result._replace(logits=None)
 
     return eval_step

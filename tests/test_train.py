@@ -47,7 +47,7 @@ def test_train_evaluate_and_resume():
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
         *("event", "update", "epoch", "loss", "accuracy", "lr", "grad_norm", "loss_scale", "skipped"),
-        *("images_per_second", "data_seconds", "step_seconds"),
+        *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
     }
     assert [event["update"] for event in evals] == [5, 10]
     assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "count"}
@@ -112,7 +112,7 @@ def test_help_shows_meaning_unit_and_default():
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert "--batch-size N samples of one update, over all workers [samples]; default 64" in text
-    assert "--nesterov, --no-nesterov" in text
+    assert "--[no-]nesterov Nesterov's momentum; default True" in text
 
 
 def test_evaluate_mistakes():

@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.checkpoint import MANIFEST, load_checkpoint
 from resnet_fn.config import closest
-from resnet_fn.ema import evaluated_weights
+from resnet_fn.ema import averages_of
 from resnet_fn.migrate.files import Arrays, read_arrays, write_arrays
 from resnet_fn.migrate.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.models import MODELS, create_model
@@ -64,7 +64,7 @@ def _read_folder(path: Path) -> Arrays:
             raise WeightsError(f"{path}: is no checkpoint folder and no run folder; give a weight file or one of them")
         path = steps[-1]
     found = load_checkpoint(path)
-    return dict(evaluated_weights(found.weights, found.training))
+    return {**found.weights, **averages_of(found.training)}
 
 
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> None:
