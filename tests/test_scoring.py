@@ -34,7 +34,7 @@ def test_any_batch_size_gives_the_same_bits(net):
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_any_number_of_workers_gives_the_same_bits(net, size, monkeypatch):
     """Each rank's rows, added up as the all-reduce does (real processes: test_distributed)."""
-    import resnet_fn.evaluation as evaluation
+    from resnet_fn import scoring
 
     step, digits = make_eval_step(net, with_logits=True), load_digits()
     alone = score(step, digits, 8, 64)
