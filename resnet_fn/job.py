@@ -8,7 +8,7 @@ from mindspore import Parameter
 
 from resnet_fn.config import Recipe, RunOptions, split_batch
 from resnet_fn.data.pipeline import Shard, TrainData
-from resnet_fn.data.sources import DataSet, check_labels, load_dataset
+from resnet_fn.data.sources import DataSet, check_images, check_labels, load_dataset
 from resnet_fn.distributed import Workers
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
@@ -60,6 +60,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe.dataset)
+    check_images(dataset)
     check_labels(dataset.train, len(dataset.classes), "training set")
     check_labels(dataset.test, len(dataset.classes), "test set")
     data = TrainData(dataset, recipe, Shard(workers.rank, workers.size))
@@ -78,6 +79,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
         clip_norm=recipe.clip_norm,
         accumulate=options.accumulate,
         workers=workers.size,
+        rank=workers.rank,
         all_reduce=make_all_reduce(workers.size),
     )
     total = recipe.epochs * data.updates_per_epoch
