@@ -190,7 +190,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Mapping[str, np.ndarra
         text = "; ".join(f"{kind}: {_few(names)}" for kind, names in faults if names)
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
     for name, parameter in wanted.items():
-        ops.assign(parameter, Tensor(np.ascontiguousarray(arrays[name])).astype(parameter.dtype))
+        ops.assign(parameter, Tensor(np.array(arrays[name])).astype(parameter.dtype))
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:

@@ -14,7 +14,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest valid ones, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if near:
+    if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
     return f"use one of {', '.join(names)}"
 

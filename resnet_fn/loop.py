@@ -11,33 +11,18 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn import runtime
-from resnet_fn.checkpoint import Checkpoint, assign_all
 from resnet_fn.checkpoint_writer import CheckpointWriter
-from resnet_fn.config import Recipe, RunOptions, to_dict
+from resnet_fn.config import Recipe, RunOptions
 from resnet_fn.data.sources import check_batch
-from resnet_fn.distributed import Workers, barrier, join
+from resnet_fn.distributed import barrier, join
 from resnet_fn.evaluation import score, summarise
-from resnet_fn.job import Job, build_job, describe
+from resnet_fn.job import build_job
 from resnet_fn.not_finite import NotFiniteError, keep_batch
 from resnet_fn.not_finite import describe as describe_not_finite
-from resnet_fn.run_folder import RunFolder, open_run
+from resnet_fn.run_folder import open_run
+from resnet_fn.session import Progress, Session, restore, save, save_at_epoch_end
 from resnet_fn.stop import SIGNALS, StopRequest, decide
 from resnet_fn.telemetry import Telemetry
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands: what a checkpoint carries beside the tensors.
-
-    Attributes:
-        update: updates done.
-        best: {"top1", "update"} of the best evaluation, None before the first.
-        last: the latest evaluation, None before the first.
-    """
-
-    update: int = 0
-    best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +41,6 @@ class TrainResult:
     last: dict[str, Any] | None
     best: dict[str, Any] | None
     stopped: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Session:
-    """A run while it runs: what each part of the loop needs."""
-
-    job: Job
-    progress: Progress
-    options: RunOptions
-    workers: Workers
-    run: RunFolder
-    telemetry: Telemetry
-    writer: CheckpointWriter
-    request: StopRequest
 
 
 def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
@@ -99,7 +70,9 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         ):
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
-            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request))
+            stopped = go(
+                Session(job, progress, options, workers, run, telemetry, writer, request, runtime.ResultWaiter())
+            )
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
@@ -132,7 +105,6 @@ def train_epoch(session: Session) -> int:
     job, progress, options = session.job, session.progress, session.options
     epoch = progress.update // job.data.updates_per_epoch
     end = (epoch + 1) * job.data.updates_per_epoch
-    waiter = runtime.ResultWaiter()
     began = time.perf_counter()
     batch = job.data.batch(progress.update)
     data_seconds = time.perf_counter() - began
@@ -147,7 +119,7 @@ def train_epoch(session: Session) -> int:
         if update + 1 < end:
             batch = job.data.batch(update + 1)  # while the device computes
         prepared = time.perf_counter()
-        (loss, accuracy), norm, (scale, skipped, in_row), votes = waiter.fetch(result, dispatched)
+        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result, dispatched)
         now = time.perf_counter()
         progress.update = update + 1
         event = None
@@ -212,38 +184,3 @@ def evaluate_epoch(session: Session) -> None:
         f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
-
-
-def save_at_epoch_end(session: Session) -> bool:
-    """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
-    progress, every = session.progress, session.options.checkpoint_every
-    best = progress.best is not None and progress.best["update"] == progress.update
-    return not every or progress.update % every == 0 or best or progress.update >= session.job.total
-
-
-def save(session: Session) -> None:
-    """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
-    if not session.workers.leads:
-        return
-    job, progress, options, run = session.job, session.progress, session.options, session.run
-    state = {
-        **dataclasses.asdict(progress),
-        "epoch": progress.update // job.data.updates_per_epoch,
-        "recipe": to_dict(job.recipe),
-        "dataset": describe(job.recipe, job.dataset),
-    }
-    newest, best = progress.update, progress.best["update"] if progress.best else None
-
-    def prune() -> None:
-        run.prune(newest, options.keep_last, options.keep_every, best)
-
-    session.telemetry.flush()
-    session.writer.save(run.step(newest), job.weights, job.training, state, prune)
-
-
-def restore(job: Job, checkpoint: Checkpoint) -> Progress:
-    """Put a checkpoint's state into the job, exactly."""
-    assign_all(job.weights, checkpoint.weights, checkpoint.path)
-    assign_all(job.training, checkpoint.training, checkpoint.path)
-    state = checkpoint.state
-    return Progress(state["update"], state["best"], state["last"])

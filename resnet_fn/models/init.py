@@ -26,7 +26,8 @@ def _uniform_fan_in(fan_in: int) -> Initializer:
 
 
 def _truncated_normal(fan_in: int) -> Initializer:
-    return TruncatedNormal(sigma=0.01)
+    # a and b are bounds of the values (MindSpore 2.10), not multiples of sigma: two standard deviations.
+    return TruncatedNormal(sigma=0.01, a=-0.02, b=0.02)
 
 
 def _zeros(fan_in: int) -> str:

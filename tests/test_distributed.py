@@ -1,0 +1,91 @@
+"""Real msrun processes: workers change how an update is computed, not what it computes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint import load_checkpoint
+from resnet_fn.config import Recipe
+from resnet_fn.data.pipeline import TrainData
+from resnet_fn.data.sources import load_digits
+
+FREE = ["--model", "resnet8", "--norm", "none", "--batch-size", "240", "--epochs", "2", "--image-size", "8"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def msrun(workers, *command):
+    """Run a Python command on several workers and return rank 0's log."""
+    here = Path(sys.executable).parent
+    done = subprocess.run(
+        [
+            *(here / "msrun", "--worker_num", str(workers), "--local_worker_num", str(workers)),
+            *("--join", "True", "--log_dir", "logs", "--master_port", str(free_port()), "python", *command),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
+    )
+    log = Path("logs/worker_0.log").read_text()
+    assert done.returncode == 0, log + done.stderr
+    return log
+
+
+def events(run, kind):
+    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def compare_runs(one, many):
+    """The same samples, losses, norms and weights, but for float rounding."""
+    for a, b in zip(events(one, "train"), events(many, "train"), strict=True):
+        for field in ("loss", "grad_norm", "accuracy"):
+            assert b[field] == pytest.approx(a[field], rel=1e-4, abs=1e-6), (field, a["update"])
+    a, b = (load_checkpoint(Path(run, "checkpoints/step-00000010")) for run in (one, many))
+    for name, values in a.weights.items():
+        assert np.linalg.norm(values - b.weights[name]) <= 1e-3 * np.linalg.norm(values), name
+
+
+@pytest.mark.slow
+def test_workers_and_micro_batches_compute_the_same_numbers():
+    """1 worker = 2 workers with 3 micro-batches each = 8 workers, on a net without BatchNorm; then evaluation."""
+    one = subprocess.run(
+        [sys.executable, "-m", "resnet_fn.train", *FREE, "--out-dir", "one"], capture_output=True, timeout=300
+    )
+    assert one.returncode == 0, one.stderr
+    msrun(2, "-m", "resnet_fn.train", *FREE, "--out-dir", "two", "--accumulate", "3")
+    compare_runs("one", "two")
+    msrun(8, "-m", "resnet_fn.train", *FREE, "--out-dir", "eight")
+    compare_runs("one", "eight")
+
+    # one net, evaluated by one worker and by two with batches that do not divide
+    expected = events("one", "eval")[-1]
+    msrun(2, "-m", "resnet_fn.evaluate", "--checkpoint", "one", "--batch-size", "77", "--json", "result.json")
+    result = json.loads(Path("result.json").read_text())
+    assert {key: result[key] for key in ("top1", "top5", "count")} == {
+        key: expected[key] for key in ("top1", "top5", "count")
+    }
+    assert result["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_ranks_stay_alike_to_the_bit():
+    """With BatchNorm: every rank holds the same state after each update, moving statistics included."""
+    msrun(2, str(Path(__file__).parent / "drivers" / "hash_ranks.py"), os.getcwd())
+    ranks = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert ranks[0]["workers"] == 2
+    assert ranks[0]["state"] == ranks[1]["state"]
+    assert ranks[0]["heard"] == ranks[1]["heard"] == "from rank 0: grüße"
+    alone = TrainData(load_digits(), Recipe(batch_size=60, image_size=8))
+    for update in range(3):
+        assert ranks[0]["indices"][update] + ranks[1]["indices"][update] == alone.indices(update).tolist()

@@ -1,0 +1,99 @@
+"""Imports point down the layers only, and nothing beyond the declared packages is imported at run time."""
+
+import ast
+import sys
+from pathlib import Path
+
+import resnet_fn
+
+PACKAGE = Path(resnet_fn.__file__).parent
+
+LAYERS = {
+    0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
+    1: {
+        "schedule",
+        "loss",
+        "loss_scale",
+        "gradients",
+        "optimizer",
+        "tensor_file",
+        "stop",
+        "models",
+        "data.sources",
+        "data.augment",
+        "data",
+    },
+    2: {"step", "checkpoint", "checkpoint_writer", "not_finite", "run_folder", "data.pipeline", "telemetry"},
+    3: {"job", "evaluation", "session", "loop"},
+    4: {"train", "evaluate"},
+}
+RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
+
+
+def layer(module: str) -> int:
+    while module:
+        for number, names in LAYERS.items():
+            if module in names:
+                return number
+        module = module.rpartition(".")[0]
+    raise AssertionError("give the new module a layer in this test")
+
+
+def imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name, node) for name in names)
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        yield name, path
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent / Path(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def test_imports_point_down():
+    for name, path in modules():
+        for imported, _ in imports(path):
+            if imported.startswith("resnet_fn"):
+                target = imported if is_module(imported) else imported.rpartition(".")[0]
+                target = target.removeprefix("resnet_fn").lstrip(".") or "__init__"
+                assert layer(target) <= layer(name), f"{name} imports {target}"
+                assert layer(target) < 4 or target == name, f"{name} imports the entry point {target}"
+
+
+def test_only_declared_packages_at_module_level():
+    for name, path in modules():
+        top = ast.parse(path.read_text()).body
+        for node in top:
+            roots = []
+            if isinstance(node, ast.Import):
+                roots = [alias.name.split(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                roots = [(node.module or "").split(".")[0]]
+            for root in roots:
+                assert root in RUNTIME | {"resnet_fn"} or root in sys.stdlib_module_names, f"{name} imports {root}"
+
+
+def test_files_and_functions_stay_small():
+    for name, path in modules():
+        text = path.read_text()
+        assert len(text.splitlines()) <= 250, f"{name} asks for a split"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno - body[0].lineno + 1) if body else 0
+                inner = sum(
+                    child.end_lineno - child.lineno
+                    for child in ast.walk(node)
+                    if isinstance(child, ast.FunctionDef) and child is not node
+                )
+                assert lines - inner <= 60, f"{name}.{node.name}: {lines} lines"

@@ -1,0 +1,39 @@
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_importing_the_package_is_quiet_and_does_not_load_mindspore():
+    done = run("import resnet_fn, sys; print('mindspore' in sys.modules)")
+    assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
+
+
+def test_every_public_name_can_be_had_and_functions_win_over_files():
+    done = run(
+        "import resnet_fn\n"
+        "import resnet_fn.train, resnet_fn.evaluate\n"
+        "for name in resnet_fn.__all__: getattr(resnet_fn, name)\n"
+        "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, resnet_fn.recipes.__name__)"
+    )
+    assert done.stderr == ""
+    assert done.stdout == "resnet_fn.loop resnet_fn.evaluation resnet_fn.recipes\n"
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    import resnet_fn
+
+    with pytest.raises(AttributeError, match="has no attribute 'traine'; it has: Recipe, RunOptions"):
+        resnet_fn.traine  # noqa: B018
+
+
+def test_a_users_environment_is_never_overridden():
+    done = run(
+        "import os; os.environ.update(ONEDNN_MAX_CPU_ISA='SSE41', GLOG_v='2')\n"
+        "import resnet_fn; print(os.environ['ONEDNN_MAX_CPU_ISA'], os.environ['GLOG_v'])"
+    )
+    assert done.stdout == "SSE41 2\n"
