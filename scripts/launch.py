@@ -103,9 +103,8 @@ def run_worker(status: Path, command: Sequence[str]) -> int:
 
     def prepare() -> None:
         die_with_parent()
-        answer: signal.Handlers = signal.SIG_IGN if scheduler else signal.SIG_DFL
-        for number in SIGNALS:  # whoever signals all processes of a job must not take the scheduler from under it
-            signal.signal(number, answer)
+        for each in SIGNALS:  # whoever signals all processes of a job must not take the scheduler from under it
+            signal.signal(each, signal.SIG_IGN if scheduler else signal.SIG_DFL)
 
     for number in SIGNALS:
         signal.signal(number, forward)
