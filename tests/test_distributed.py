@@ -50,8 +50,10 @@ def events(run, kind):
 def compare_runs(one, many):
     """The same samples, losses, norms and weights, but for float rounding."""
     for a, b in zip(events(one, "train"), events(many, "train"), strict=True):
+        # One update differs by rounding alone; from then on each starts where the rounding of those before led.
+        tolerance = 1e-5 if a["update"] == 1 else 1e-3
         for field in ("loss", "grad_norm", "accuracy"):
-            assert b[field] == pytest.approx(a[field], rel=1e-4, abs=1e-6), (field, a["update"])
+            assert b[field] == pytest.approx(a[field], rel=tolerance), (field, a["update"])
     a, b = (load_checkpoint(Path(run, "checkpoints/step-00000010")) for run in (one, many))
     for name, values in a.weights.items():
         assert np.linalg.norm(values - b.weights[name]) <= 1e-3 * np.linalg.norm(values), name
