@@ -96,10 +96,14 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
     """`save_checkpoint` for arrays that are already copied. It may run beside training, in another thread."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    tensors = {_WEIGHTS: weights, _TRAINING: training}
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        files = {name: _write_tensors(temporary / name, a) for name, a in ((_WEIGHTS, weights), (_TRAINING, training))}
+        try:
+            files = {name: write_tensor_file(temporary / name, a) for name, a in tensors.items()}
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: not saved ({error}); lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
         _write(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
@@ -114,13 +118,6 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
-
-
-def _write_tensors(path: Path, arrays: Arrays) -> dict[str, Any]:
-    try:
-        return write_tensor_file(path, arrays)
-    except ValueError as error:
-        raise CheckpointError(f"{path.parent.name}: not saved ({error}); go on from the checkpoint before") from None
 
 
 def _replace(folder: Path, temporary: Path) -> None:

@@ -100,6 +100,8 @@ class Telemetry:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
         self._log.write(json.dumps(finite) + "\n")
         for field, name in scalars.items():
+            if finite[field] is None:
+                continue
             self._board.add_scalar(name, event[field], event["update"])
 
 

@@ -108,15 +108,14 @@ def run_worker(status: Path, command: Sequence[str]) -> int:
 
     for number in SIGNALS:
         signal.signal(number, forward)
-    rank = int(os.environ["RANK_ID"])
-    name = "scheduler" if scheduler else f"worker-{rank}"
-    write_note(status / f"{name}.started", {"pid": os.getpid(), "rank": rank})
+    name = "scheduler" if scheduler else f"worker-{os.environ['RANK_ID']}"
+    write_note(status / f"{name}.started", {"pid": os.getpid(), "name": name})
     child = subprocess.Popen(command, preexec_fn=prepare)
     for number in early:
         forward(number, None)
     code = child.wait()
     code = 128 - code if code < 0 else code
-    write_note(status / f"{name}.ended", {"code": code, "rank": rank, "time": time.time()})
+    write_note(status / f"{name}.ended", {"code": code, "name": name, "time": time.time()})
     return code
 
 
@@ -188,14 +187,14 @@ class Job:
             self._told[pid] = len(self._asked)
 
     def failed(self) -> dict[str, Any] | None:
-        """The end of the first worker that ended with an error, or None."""
+        """The end of the first process that ended with an error, or None."""
         bad = []
-        for start in read_notes(self._status, "worker-*.started"):
-            runs, ended = self._runs(start["pid"]), self._status / f"worker-{start['rank']}.ended"
+        for start in read_notes(self._status, "*.started"):  # the scheduler's too: it sees deaths on other machines
+            runs, ended = self._runs(start["pid"]), self._status / f"{start['name']}.ended"
             if ended.exists():
                 bad.append(json.loads(ended.read_text()))
             elif not runs:  # killed before it could note anything
-                bad.append({"code": 128 + signal.SIGKILL, "rank": start["rank"], "time": time.time()})
+                bad.append({"code": 128 + signal.SIGKILL, "name": start["name"], "time": time.time()})
         bad = [end for end in bad if end["code"]]
         return min(bad, key=lambda end: end["time"], default=None)
 
@@ -204,9 +203,9 @@ class Job:
         ends = read_notes(self._status, "worker-*.ended")
         return len(ends) == self._local and not any(end["code"] for end in ends)
 
-    def log(self, rank: int | None) -> Path:
-        """The file with a worker's output; None: with msrun's own."""
-        return self._logs / ("msrun.log" if rank is None else f"worker_{rank}.log")
+    def log(self, name: str) -> Path:
+        """The file with a process's output, as msrun calls it."""
+        return self._logs / f"{name.replace('-', '_')}.log"
 
     def end(self) -> None:
         """Leave nothing behind."""
@@ -244,7 +243,7 @@ class Follower:
 
 def watch(job: Job) -> int:
     """Wait for the job's end; returns its exit code."""
-    follower = Follower(job.log(job.first))
+    follower = Follower(job.log(f"worker-{job.first}"))
     deadline = float("inf")
     while job.msrun.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -257,10 +256,10 @@ def watch(job: Job) -> int:
     failed = job.failed()
     if failed is None and job.finished():
         return 0
-    rank, code = (failed["rank"], failed["code"]) if failed else (None, job.msrun.returncode)
+    name, code = (failed["name"], failed["code"]) if failed else ("msrun", job.msrun.returncode)
     if code - 128 not in SIGNALS:  # else stopped as asked
-        who = "msrun" if rank is None else f"worker {rank}"
-        print(f"launch: {who} ended with exit code {code}; its log ends:\n{_tail(job.log(rank))}", file=sys.stderr)
+        who = name.replace("-", " ")
+        print(f"launch: {who} ended with exit code {code}; its log ends:\n{_tail(job.log(name))}", file=sys.stderr)
     return int(code) if code > 0 else 1
 
 
