@@ -13,7 +13,7 @@ from resnet_fn.data.load import load_dataset
 from resnet_fn.data.order import Shard
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.scan import Scan, check_files
-from resnet_fn.data.sources import DataSet, check_labels
+from resnet_fn.data.sources import DataSet, check_images, check_labels
 from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
 from resnet_fn.ema import Ema, moving_average
@@ -73,6 +73,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe, options.data_dir, options.data_threads, workers.size)
+    check_images(dataset)
     check_labels(dataset.train, len(dataset.classes), "training set")
     check_labels(dataset.test, len(dataset.classes), "test set")
     caches = [Path(folder) for folder in (options.out_dir, options.resume) if folder]
@@ -94,6 +95,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
         clip_norm=recipe.clip_norm,
         accumulate=options.accumulate,
         workers=workers.size,
+        rank=workers.rank,
         all_reduce=make_all_reduce(workers.size),
         ema=ema,
     )

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,17 @@ class Telemetry:
             self._log.flush()
             self.say(text)
 
+    def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
+        """Log checkpoints that have been written."""
+        if self._folder is not None:
+            for event in events:
+                self._write(event, {"stall_seconds": "system/checkpoint_stall_seconds"})
+
+    def flush(self) -> None:
+        """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
+        if self._folder is not None:
+            self._log.flush()
+
     def say(self, text: str) -> None:
         """Print a line on stdout without tearing the bar."""
         if self._folder is not None:
@@ -88,6 +100,8 @@ class Telemetry:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
         self._log.write(json.dumps(finite) + "\n")
         for field, name in scalars.items():
+            if finite[field] is None:
+                continue
             self._board.add_scalar(name, event[field], event["update"])
 
 

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.loop import train
 
     result = train(recipe, options)
+    if result.stopped:
+        return 128 + result.stopped
     if join().leads and result.best and result.last:
         print(
             f"best top-1 {result.best['top1']:.2%} (update {result.best['update']}), last {result.last['top1']:.2%}; "

@@ -18,6 +18,9 @@ LAYERS = {
         "optimizer",
         "optimizer_layerwise",
         "ema",
+        "batchnorm",
+        "tensor_file",
+        "stop",
         "models",
         "data.sources",
         "data.augment",
@@ -27,6 +30,8 @@ LAYERS = {
     2: {
         "step",
         "checkpoint",
+        "checkpoint_writer",
+        "not_finite",
         "run_folder",
         "data.pipeline",
         "data.stream",
@@ -34,7 +39,7 @@ LAYERS = {
         "telemetry",
         "migrate.weights",
     },
-    3: {"job", "evaluation", "loop", "benchmarks"},
+    3: {"job", "evaluation", "session", "loop", "benchmarks"},
     4: {"train", "evaluate", "pack", "benchmark", "convert", "inspect"},
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
