@@ -66,7 +66,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         folder = run.path if workers.leads else None
         with (
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
-            CheckpointWriter() as writer,
+            CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
         ):
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
