@@ -41,7 +41,6 @@ class CheckpointWriter:
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
         event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
-        # Not a daemon: even an interpreter that ends without this context being left waits for it.
         arguments = (folder, dict(state), then, event)
         self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
         self._thread.start()
@@ -79,8 +78,9 @@ class CheckpointWriter:
 
     def _write(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]) -> None:
         began = time.perf_counter()
+        weights, training = self._copies
         try:
-            write_checkpoint(folder, *self._copies, state)
+            write_checkpoint(folder, weights, training, state)
             then()
             self._finished.append({**event, "write_seconds": time.perf_counter() - began})
         except OSError as error:
