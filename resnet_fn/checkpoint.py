@@ -89,7 +89,9 @@ def save_checkpoint(
         CheckpointError: a weight or state is not finite; poisoned state is never saved.
         OSError: it cannot be written; what was there before is still there.
     """
-    return write_checkpoint(folder, copy_arrays(weights), copy_arrays(training), state)
+    # No copies: whoever waits for the write cannot change the Parameters meanwhile.
+    weights_now, training_now = ({p.name: p.asnumpy() for p in parameters} for parameters in (weights, training))
+    return write_checkpoint(folder, weights_now, training_now, state)
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:

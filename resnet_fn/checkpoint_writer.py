@@ -17,38 +17,32 @@ class CheckpointWriter:
 
     An error of a save is raised by whichever call comes next: `poll` after the next update, at the latest the end
     of the context.
+
+    Args:
+        weights, training: see `save_checkpoint`. Room for their copy is made here: the kernel zeroes fresh memory page
+            by page, which takes several times as long as the copy and must not happen while training waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Sequence[Parameter], training: Sequence[Parameter]) -> None:
+        self._parameters = (weights, training)
+        self._copies = [copy_arrays(parameters) for parameters in self._parameters]
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._finished: list[dict[str, Any]] = []
-        self._weights: dict[str, Any] | None = None
-        self._training: dict[str, Any] | None = None
 
-    def save(
-        self,
-        folder: Path,
-        weights: Sequence[Parameter],
-        training: Sequence[Parameter],
-        state: Mapping[str, Any],
-        then: Callable[[], None],
-    ) -> None:
+    def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
 
         Args:
-            folder, weights, training, state: see `save_checkpoint`.
+            folder, state: see `save_checkpoint`.
             then: called in the background once the checkpoint is safely there (removal of older ones).
         """
         began = time.perf_counter()
         self.wait()
-        self._weights = copied = copy_arrays(weights, self._weights)
-        self._training = copied_training = copy_arrays(training, self._training)
+        self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
         event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
-        # Not a daemon: even an interpreter that ends without this context being left waits for it.
-        self._thread = threading.Thread(
-            target=self._write, args=(folder, copied, copied_training, dict(state), then, event), name="checkpoint"
-        )
+        arguments = (folder, dict(state), then, event)
+        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
         self._thread.start()
 
     def poll(self) -> list[dict[str, Any]]:
@@ -82,16 +76,9 @@ class CheckpointWriter:
             if kind is None:  # else the loop's own error is on its way
                 raise
 
-    def _write(
-        self,
-        folder: Path,
-        weights: Mapping[str, Any],
-        training: Mapping[str, Any],
-        state: Mapping[str, Any],
-        then: Callable[[], None],
-        event: dict[str, Any],
-    ) -> None:
+    def _write(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]) -> None:
         began = time.perf_counter()
+        weights, training = self._copies
         try:
             write_checkpoint(folder, weights, training, state)
             then()

@@ -73,7 +73,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         with (
             contextlib.closing(job.data),
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
-            CheckpointWriter() as writer,
+            CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
         ):
             for note in notes:
                 telemetry.say(note)

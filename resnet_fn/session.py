@@ -69,7 +69,7 @@ def save(session: Session) -> None:
         run.prune(newest, options.keep_last, options.keep_every, best)
 
     session.telemetry.flush()
-    session.writer.save(run.step(newest), job.weights, job.training, state, prune)
+    session.writer.save(run.step(newest), state, prune)
 
 
 def restore(job: Job, checkpoint: Checkpoint) -> Progress:

@@ -111,8 +111,8 @@ def run_worker(status: Path, command: Sequence[str]) -> int:
     name = "scheduler" if scheduler else f"worker-{os.environ['RANK_ID']}"
     write_note(status / f"{name}.started", {"pid": os.getpid(), "name": name})
     child = subprocess.Popen(command, preexec_fn=prepare)
-    for number in early:
-        forward(number, None)
+    for missed in early:
+        forward(missed, None)
     code = child.wait()
     code = 128 - code if code < 0 else code
     write_note(status / f"{name}.ended", {"code": code, "name": name, "time": time.time()})
@@ -254,7 +254,7 @@ def watch(job: Job) -> int:
     job.end()
     follower.show()
     failed = job.failed()
-    if failed is None and job.finished():
+    if job.finished():  # whatever became of the scheduler then
         return 0
     name, code = (failed["name"], failed["code"]) if failed else ("msrun", job.msrun.returncode)
     if code - 128 not in SIGNALS:  # else stopped as asked

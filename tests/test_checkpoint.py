@@ -109,6 +109,12 @@ def test_poisoned_state_is_never_saved(tmp_path, poison):
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
+def test_values_whose_sum_overflows_are_saved(tmp_path):
+    wide = {"a": np.full(9, 3e38, np.float32), "b": np.full(9, 60000, np.float16)}
+    folder = write_checkpoint(tmp_path / "step-00000001", wide, {}, STATE)
+    assert np.array_equal(load_checkpoint(folder).weights["a"], wide["a"])
+
+
 def test_a_save_that_fails_leaves_what_was_there(tmp_path):
     write(tmp_path, 1, seed=3)
     with pytest.raises(TypeError):
