@@ -23,7 +23,7 @@ _HOMES = {
     "train": "resnet_fn.loop",
     "evaluate": "resnet_fn.evaluation",
     "make_train_step": "resnet_fn.step",
-    "make_eval_step": "resnet_fn.step",
+    "make_eval_step": "resnet_fn.eval_step",
     "cosine_warmup": "resnet_fn.schedule",
     "DynamicLossScaler": "resnet_fn.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint",

@@ -30,6 +30,7 @@ SCALARS = {
         "memory_mb": "system/memory_mb",
     },
     "eval": {"loss": "eval/loss", "top1": "eval/top1", "top5": "eval/top5"},
+    "checkpoint": {"stall_seconds": "system/checkpoint_stall_seconds"},
 }
 
 

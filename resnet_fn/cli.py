@@ -1,7 +1,7 @@
 """Commands: flags made from dataclass fields, errors in one line, exit codes.
 
-Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143 stopped by
-a signal with a checkpoint saved.
+Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
+(SIGTERM) and 130 (SIGINT): stopped by a signal, with a checkpoint saved.
 """
 
 import argparse

@@ -126,14 +126,17 @@ class RunOptions:
     log_every: int = _field(1, "how often to log", "updates")
     norms_every: int = _field(100, "how often to log norms by group of layers; 0: never", "updates")
     histograms: bool = _field(False, "weight histograms in TensorBoard at each evaluation")
+    checkpoint_every: int = _field(0, "how often to save; 0: at each epoch's end", "updates")
     keep_last: int = _field(3, "newest checkpoints to keep, beside the best", "checkpoints")
+    keep_every: int = _field(0, "keep those whose update is a multiple of this too; 0: none", "updates")
+    max_skips: int = _field(20, "overflows in a row after which to stop (fp16)", "updates")
     progress: bool = _field(True, "show a progress bar")
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for field in ("accumulate", "eval_batch_size", "log_every"):
+        for field in ("accumulate", "eval_batch_size", "log_every", "max_skips"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("threads", "data_threads", "norms_every"):
+        for field in ("threads", "data_threads", "norms_every", "checkpoint_every", "keep_every"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")
 

@@ -91,6 +91,11 @@ def _compiled_sum():  # type: ignore[no-untyped-def]
     return _sum
 
 
+def barrier(workers: Workers) -> None:
+    """Wait until all ranks are here: none may end its process while another still writes, for that ends the job."""
+    sum_over_ranks(np.zeros(1, np.float32), workers)
+
+
 def from_lead(text: str, workers: Workers) -> str:
     """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
     if workers.size == 1:

@@ -12,10 +12,10 @@ from resnet_fn.data.load import load_dataset
 from resnet_fn.data.scan import check_files
 from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.distributed import Workers, join
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.job import build_net
 from resnet_fn.migrate.weights import load_weights
 from resnet_fn.scoring import Scores, score, summarise
-from resnet_fn.step import make_eval_step
 from resnet_fn.trained import FlipAverage, Trained, load_trained
 
 TTA = ("none", "flip")

@@ -13,10 +13,11 @@ from resnet_fn.data.load import load_dataset
 from resnet_fn.data.order import Shard
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.scan import Scan, check_files
-from resnet_fn.data.sources import DataSet, Split, check_labels
+from resnet_fn.data.sources import DataSet, Split, check_images, check_labels
 from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
 from resnet_fn.ema import Ema, moving_average
+from resnet_fn.eval_step import EvalStep, make_eval_step
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
@@ -26,7 +27,7 @@ from resnet_fn.models.resnet import ResNet
 from resnet_fn.optimizer import Optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.optimizer_layerwise import lamb, lars
 from resnet_fn.schedule import Schedule, make_schedule
-from resnet_fn.step import EvalStep, TrainStep, make_eval_step, make_train_step
+from resnet_fn.step import TrainStep, make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +95,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe, options.data_dir, options.data_threads, workers.size)
+    check_images(dataset)
     check_labels(dataset.train, len(dataset.classes), "training set")
     check_labels(dataset.test, len(dataset.classes), "test set")
     caches = [Path(folder) for folder in (options.out_dir, options.resume) if folder]
@@ -117,6 +119,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool
         clip_norm=recipe.clip_norm,
         accumulate=options.accumulate,
         workers=workers.size,
+        rank=workers.rank,
         all_reduce=make_all_reduce(workers.size),
         ema=ema,
     )

@@ -2,89 +2,118 @@
 
 import contextlib
 import dataclasses
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import mindspore
+import numpy as np
 from mindspore import Tensor
 
 from resnet_fn import runtime
-from resnet_fn.checkpoint import Checkpoint, assign_all, save_checkpoint
-from resnet_fn.config import Recipe, RunOptions, to_dict
+from resnet_fn.checkpoint_writer import CheckpointWriter
+from resnet_fn.config import Recipe, RunOptions
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.scan import write_scan
-from resnet_fn.distributed import Workers, join
+from resnet_fn.data.sources import check_batch
+from resnet_fn.distributed import barrier, join
 from resnet_fn.ema import averaged
-from resnet_fn.job import Job, build_job, describe
+from resnet_fn.job import build_job
 from resnet_fn.norms import LayerNorms
-from resnet_fn.run_folder import RunFolder, goes_on, open_run
+from resnet_fn.not_finite import NotFiniteError, keep_batch
+from resnet_fn.not_finite import describe as describe_not_finite
+from resnet_fn.run_folder import goes_on, open_run
 from resnet_fn.scoring import score, summarise
+from resnet_fn.session import Progress, Session, restore, save, save_at_epoch_end
+from resnet_fn.stop import SIGNALS, StopRequest, decide
 from resnet_fn.telemetry import Telemetry
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands: what a checkpoint carries beside the tensors.
-
-    Attributes:
-        update: updates done.
-        best: {"top1", "update"} of the best evaluation, None before the first.
-        last: the latest evaluation, None before the first.
-    """
-
-    update: int = 0
-    best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` returns: the run folder, the updates done, the last evaluation and the best one."""
+    """What `train` returns.
+
+    Attributes:
+        run: the run folder.
+        updates: updates done.
+        last, best: the last evaluation and the best one.
+        stopped: the number of the signal that ended the run early, with a checkpoint saved; 0: it ran to its end.
+    """
 
     run: Path
     updates: int
     last: dict[str, Any] | None
     best: dict[str, Any] | None
+    stopped: int = 0
 
 
 def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
-    Under msrun every worker calls this alike, and all return the same figures.
+    Under msrun every worker calls this alike, and all return the same figures. SIGTERM and SIGINT, on any rank, end
+    it after the update at hand with a checkpoint.
 
     Raises:
         ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
+        NotFiniteError: loss or gradients are not finite (fp16: `max_skips` times in a row). The last checkpoint is
+            good, and named.
+        OSError, CheckpointError: a checkpoint could not be written; the one before is good.
     """
     runtime.start(options.device, options.threads, recipe.seed)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
-    job = build_job(recipe, options, workers, fresh=not goes_on(options))
-    run, checkpoint = open_run(recipe, options, workers)
-    progress = restore(job, checkpoint) if checkpoint else Progress()
-    if workers.leads:
-        write_scan(run.path, job.scans)
-    with (
-        contextlib.closing(job.data),
-        Telemetry(run.path if workers.leads else None, progress.update, job.total, options.progress) as telemetry,
-    ):
-        for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
-            telemetry.say(note)
-        telemetry.started(recipe, options)
-        if checkpoint:
-            telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
-        waiter = runtime.ResultWaiter()
-        while progress.update < job.total:
-            train_epoch(job, progress, options, telemetry, waiter)
-            evaluate_epoch(job, progress, options, telemetry, workers)
-            if workers.leads:
-                save(job, progress, run, options)
-    return TrainResult(run.path, progress.update, progress.last, progress.best)
+    with StopRequest() as request:
+        job = build_job(recipe, options, workers, fresh=not goes_on(options))
+        run, checkpoint = open_run(recipe, options, workers)
+        progress = restore(job, checkpoint) if checkpoint else Progress()
+        notes = [*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())]
+        if workers.leads:
+            run.write_config(recipe, options, workers)
+            write_scan(run.path, job.scans)
+        folder = run.path if workers.leads else None
+        with (
+            contextlib.closing(job.data),
+            Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
+            CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
+        ):
+            for note in notes:
+                telemetry.say(note)
+            telemetry.started(recipe, options)
+            if checkpoint:
+                telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
+            stopped = go(
+                Session(job, progress, options, workers, run, telemetry, writer, request, runtime.ResultWaiter())
+            )
+        barrier(workers)  # the first process to end with an error code takes the others with it
+    return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
 
-def train_epoch(
-    job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, waiter: runtime.ResultWaiter
-) -> None:
-    """Do the updates from where the run stands to the end of that epoch."""
+def go(session: Session) -> int:
+    """All that is left of the run; returns the signal that ended it early, or 0."""
+    job, progress = session.job, session.progress
+    stopped = 0
+    while not stopped:
+        due = progress.update % job.data.updates_per_epoch == 0 and progress.update > 0
+        # A run that was stopped at an epoch's end still owes the evaluation.
+        if due and (progress.last is None or progress.last["update"] != progress.update):
+            evaluate_epoch(session)
+            if save_at_epoch_end(session):
+                save(session)
+        if progress.update >= job.total:
+            break
+        stopped = train_epoch(session)
+    if stopped:
+        save(session)
+        name = signal.Signals(stopped).name
+        session.telemetry.say(f"{name}: stopping after update {progress.update}; the same command goes on from there")
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    return stopped
+
+
+def train_epoch(session: Session) -> int:
+    """Do the updates from where the run stands to the end of that epoch, or to a signal, which it returns."""
+    job, progress, options = session.job, session.progress, session.options
     epoch = progress.update // job.data.updates_per_epoch
     end = (epoch + 1) * job.data.updates_per_epoch
     began = time.perf_counter()
@@ -94,19 +123,22 @@ def train_epoch(
     for update in range(progress.update, end):
         measure = norms.before(update + 1)
         learning_rate = job.schedule(update)
-        images, labels = map(Tensor, batch)
-        result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32))
+        now_batch = batch
+        check_batch(*now_batch, len(job.dataset.classes), update + 1)
+        images, labels = map(Tensor, now_batch)
+        stop = Tensor(session.request.votes())
+        result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
         dispatched = time.perf_counter()
         if update == 0:
-            telemetry.first_batch(*batch, job.dataset.classes)
+            session.telemetry.first_batch(*now_batch, job.dataset.classes)
         if update + 1 < end:
             batch = job.data.batch(update + 1)  # while the device computes
         prepared = time.perf_counter()
-        (loss, accuracy), norm, (scale, skipped, _) = waiter.fetch(result[:3], dispatched)
+        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
         event = None
-        if progress.update % options.log_every == 0 or progress.update == end or measure:
+        if progress.update % options.log_every == 0 or progress.update == end or in_row or measure:
             event = {
                 "event": "train",
                 "update": progress.update,
@@ -123,47 +155,55 @@ def train_epoch(
             }
             if measure:
                 event["norms"] = norms.after(result.squares.asnumpy())
-        telemetry.advance(epoch, job.recipe.epochs, event)
+        session.telemetry.advance(epoch, job.recipe.epochs, event)
+        session.telemetry.checkpointed(session.writer.poll())
+        if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
+            stop_not_finite(session, now_batch, votes[len(SIGNALS) :], int(in_row))
+        stopped = decide(votes[: len(SIGNALS)])
+        if stopped:
+            return stopped
+        if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
+            save(session)
         data_seconds = prepared - dispatched
         began = now
+    return 0
 
 
-def evaluate_epoch(job: Job, progress: Progress, options: RunOptions, telemetry: Telemetry, workers: Workers) -> None:
+def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], broken: np.ndarray, in_row: int) -> None:
+    """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
+    run, workers, update = session.run, session.workers, session.progress.update
+    indices = session.job.data.indices(update - 1)
+    if broken[workers.rank]:
+        keep_batch(run.path, update, *batch, indices, workers)
+    text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    session.telemetry.flush()
+    barrier(workers)
+    times = f"{in_row} overflows in a row at update {update}, the loss scale does not help; " if in_row > 1 else ""
+    good = run.updates()
+    last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
+    raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; mend the data or lower the learning rate")
+
+
+def evaluate_epoch(session: Session) -> None:
     """Evaluate on the whole test set and note whether it is the best so far."""
+    job, progress = session.job, session.progress
+    size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
     with averaged(job.weights, job.ema):
-        scores = score(job.eval_step, job.dataset, job.recipe.evaluation_size, options.eval_batch_size, workers)
+        scores = score(job.eval_step, job.dataset, size, batch_size, session.workers)
     figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
     if figures["loss"] < float("inf") and (progress.best is None or figures["top1"] >= progress.best["top1"]):
         progress.best = {"top1": figures["top1"], "update": progress.update}
-    telemetry.evaluated(
+    session.telemetry.evaluated(
         progress.last,
         f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
-    telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
-    if options.histograms and workers.leads:
-        telemetry.histograms({p.name: p.asnumpy() for p in job.weights if p.requires_grad}, progress.update)
-
-
-def save(job: Job, progress: Progress, run: RunFolder, options: RunOptions) -> None:
-    """Write a checkpoint of the whole state, then remove those that are no longer kept."""
-    state = {
-        **dataclasses.asdict(progress),
-        "epoch": progress.update // job.data.updates_per_epoch,
-        "recipe": to_dict(job.recipe),
-        "dataset": describe(job.recipe, job.dataset, options.data_dir),
-        "feed": job.data.repeats_with(),
-    }
-    save_checkpoint(run.step(progress.update), job.weights, job.training, state)
-    run.prune(options.keep_last, progress.best["update"] if progress.best else None)
-
-
-def restore(job: Job, checkpoint: Checkpoint) -> Progress:
-    """Put a checkpoint's state into the job, exactly."""
-    assign_all(job.weights, checkpoint.weights, checkpoint.path)
-    assign_all(job.training, checkpoint.training, checkpoint.path)
-    state = checkpoint.state
-    return Progress(state["update"], state["best"], state["last"])
+    session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
+    if session.options.histograms and session.workers.leads:
+        weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
+        session.telemetry.histograms(weights, progress.update)

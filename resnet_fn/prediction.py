@@ -12,8 +12,8 @@ from mindspore import Tensor
 from resnet_fn.config import closest
 from resnet_fn.data.augment import prepare
 from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.scoring import BLOCK, top_classes
-from resnet_fn.step import make_eval_step
 from resnet_fn.trained import Trained
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

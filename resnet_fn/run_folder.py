@@ -10,12 +10,13 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint import Checkpoint, CheckpointError, load_checkpoint, set_right
 from resnet_fn.config import Recipe, RunOptions, recipe_from_dict, to_dict
 from resnet_fn.distributed import Workers, from_lead
 
@@ -67,11 +68,19 @@ class RunFolder:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
         return load_checkpoint(self.step(best["update"]))
 
-    def prune(self, keep_last: int, best: int | None) -> None:
-        """Remove checkpoints beyond the newest `keep_last` and the best, and leftovers of interrupted saves."""
-        for update in self.updates()[:-keep_last]:
-            if update != best:
-                shutil.rmtree(self.step(update))
+    def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
+        """Remove older checkpoints and leftovers of interrupted saves.
+
+        Args:
+            newest: the update of the checkpoint just written; later ones (damaged, and about to be made again) do
+                not count among the `keep_last` newest, which stay.
+            keep_every: those whose update is a multiple of it stay too; 0: none.
+            best: the update of the best one, which stays.
+        """
+        for update in [update for update in self.updates() if update <= newest][:-keep_last]:
+            if update != best and not (keep_every and update % keep_every == 0):
+                # First out of the way in one stroke: half a checkpoint must never bear a checkpoint's name.
+                self.step(update).rename(self.step(update).with_suffix(".tmp-pruned"))
         for path in self.checkpoints.glob("step-*.tmp-*"):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -126,7 +135,7 @@ def goes_on(options: RunOptions) -> bool:
 
 
 def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
-    """Decide where the run is kept and from what it goes on; all ranks decide alike.
+    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow.
 
     Returns:
         The folder, made by rank 0, and the checkpoint to resume from (None: start at update 0).
@@ -134,11 +143,23 @@ def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[Run
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
     """
+    run, checkpoint = _choose(recipe, options) if workers.leads else (RunFolder(Path()), None)
+    folder, start = json.loads(
+        from_lead(json.dumps([str(run.path), str(checkpoint.path if checkpoint else "")]), workers)
+    )
+    if not workers.leads:
+        run = RunFolder(Path(folder))
+        if start and not Path(start).exists():
+            raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
+        checkpoint = load_checkpoint(Path(start)) if start else None
+    return run, checkpoint
+
+
+def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint | None]:
     name = options.out_dir
     checkpoint: Checkpoint | None
-    source = options.resume
-    if source not in ("auto", "never"):
-        checkpoint = find_checkpoint(Path(source))
+    if options.resume not in ("auto", "never"):
+        checkpoint = find_checkpoint(Path(options.resume))
         run = RunFolder(Path(name) if name else checkpoint.path.resolve().parent.parent)
         newest = max(run.updates(), default=0)
         if newest > checkpoint.state["update"]:
@@ -147,21 +168,26 @@ def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[Run
                 "give another --out-dir"
             )
     else:
-        name = name or from_lead(f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}", workers)
-        run = RunFolder(Path(name))
+        run = RunFolder(Path(name or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
+        _make(run)
+        set_right(run.checkpoints)
         there = bool(run.updates())
-        if there and source == "never":
+        if there and options.resume == "never":
             raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
         checkpoint = run.newest() if there else None
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)
-    if workers.leads:
-        try:
-            run.checkpoints.mkdir(parents=True, exist_ok=True)
-            run.write_config(recipe, options, workers)
-        except OSError as error:
-            raise ValueError(f"out_dir: {run.path} cannot be written ({error.strerror}); give another") from None
+    _make(run)
     return run, checkpoint
+
+
+def _make(run: RunFolder) -> None:
+    try:
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=run.checkpoints):
+            pass  # a folder may be there and still not take files
+    except OSError as error:
+        raise ValueError(f"out_dir: {run.path} cannot be written ({error.strerror}); give another") from None
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:

@@ -10,7 +10,7 @@ from resnet_fn import runtime
 from resnet_fn.data.pipeline import Shard, eval_batches
 from resnet_fn.data.sources import DataSet
 from resnet_fn.distributed import Workers, sum_over_ranks
-from resnet_fn.step import EvalStep
+from resnet_fn.eval_step import EvalStep
 
 # The net computes this many samples at a time, whatever the batch size and the number of workers: the kernels of a
 # matrix product differ with its shape, and so would the last bits of the logits (measured on CPU: [N, 512] by

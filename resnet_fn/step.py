@@ -1,16 +1,17 @@
-"""The step: one update of weights and state, and one evaluation batch, as compiled functions.
+"""The step: one update of weights and state as a compiled function.
 
 The order is the design (docs/design.md): scaled loss and gradients, micro-batch by micro-batch, summed → mean over
 micro-batches, unscale → all-reduce → finite? → clip by global norm → update, or skip → scaler adjusts → metrics.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.batchnorm import statistics_average
 from resnet_fn.ema import Ema
 from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, global_norm, unscale
 from resnet_fn.loss import Loss
@@ -23,19 +24,28 @@ class StepResult(NamedTuple):
 
     Attributes:
         means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
-        grad_norm: float32 scalar, the global norm before clipping; not finite where the update was skipped.
+        grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
+        votes: float32 [2 + workers], the sum over the ranks of `stop`; then 1 for each rank whose own loss or
+            gradients were not finite. It rides along in the all-reduce of `means`: every rank knows it at once.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
     means: Tensor
     grad_norm: Tensor
     scaler: Tensor
+    votes: Tensor
     squares: Tensor
 
 
-Compiled = tuple[Tensor, Tensor, Tensor, Tensor]
-TrainStep = Callable[[Tensor, Tensor, Tensor], StepResult]
+Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+class TrainStep(Protocol):
+    """One update: see `make_train_step`."""
+
+    def __call__(self, images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor | None = None) -> StepResult:
+        """Do one update."""
 
 
 def make_train_step(
@@ -47,6 +57,7 @@ def make_train_step(
     clip_norm: float = 0.0,
     accumulate: int = 1,
     workers: int = 1,
+    rank: int = 0,
     all_reduce: Reduce | None = None,
     ema: Ema | None = None,
 ) -> TrainStep:
@@ -59,13 +70,15 @@ def make_train_step(
         scaler: the loss scaler; None: `DynamicLossScaler.off()`.
         clip_norm: largest global gradient norm, 0 for no clipping.
         accumulate: micro-batches into which this worker's samples are split.
-        workers, all_reduce: how many workers share the update, and the sum over them (`make_all_reduce`).
+        workers, rank, all_reduce: how many workers share the update, which of them this is, and the sum over them
+            (`make_all_reduce`).
         ema: the moving average that follows every update that is not skipped.
 
     Returns:
-        train_step(images, labels, learning_rate): images [n, C, H, W] float32 and labels of this worker's share,
-        n a multiple of `accumulate`; learning_rate a float32 scalar tensor. It sets the net to training mode.
-        With a gradient that is not finite on any rank, nothing changes but the scaler.
+        train_step(images, labels, learning_rate, stop=None): images [n, C, H, W] float32 and labels of this worker's
+        share, n a multiple of `accumulate`; learning_rate a float32 scalar tensor; stop float32 [2], see `votes`.
+        It sets the net to training mode. With a loss or a gradient that is not finite on any rank, nothing changes
+        but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -75,7 +88,10 @@ def make_train_step(
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     share = 1.0 / (accumulate * workers)
     update = optimizer.update  # jit cannot look into a NamedTuple
+    average_statistics = statistics_average(statistics, workers, all_reduce)
     follow = None if ema is None else ema.update
+    own_place = Tensor(np.eye(workers, dtype=np.float32)[rank])
+    nobody = Tensor(np.zeros(2, np.float32))
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -92,51 +108,47 @@ def make_train_step(
         (_, means), gradients = differentiate(images, labels, scaler.scale)
         return means, gradients
 
-    def average_statistics(all_reduce: Reduce) -> None:
-        # Every worker normalises with its own samples; one net is evaluated, saved and resumed, bit for bit.
-        joined = all_reduce([ops.concat([parameter * (1.0 / workers) for parameter in statistics])])[0]
-        start = 0
-        for parameter in statistics:
-            ops.assign(parameter, joined[start : start + parameter.shape[0]])
-            start += parameter.shape[0]
-
-    def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor) -> Compiled:
+    def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
+        norm = global_norm(gradients)
+        broken = own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))
+        notes = ops.concat((means, stop, broken))
         if all_reduce is not None:
             gradients = all_reduce(gradients)
-            means = all_reduce([means])[0]
-        norm = global_norm(gradients)
+            notes = all_reduce([notes])[0]
+            norm = global_norm(gradients)
+        means, votes = notes[:2], notes[2:]
         # The same sums that the norm is made of: the compiler computes them once.
         squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
-        finite = ops.isfinite(norm)
+        finite = is_finite(means, norm)
         if finite:
             update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
-            if all_reduce is not None and statistics:
-                average_statistics(all_reduce)
+            if average_statistics is not None:
+                average_statistics()
             if follow is not None:
                 follow()
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)
-        return means, norm, scaler.adjust(finite), squares  # a NamedTuple would leave the compiled graph
+        return means, norm, scaler.adjust(finite), votes, squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
 
         @mindspore.jit
-        def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor) -> Compiled:
+        def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor) -> Compiled:
             keep_statistics()
             means, gradients = micro_batch(images, labels)
-            return apply(means, gradients, learning_rate)
+            return apply(means, gradients, learning_rate, stop)
 
         compiled = whole_update
     else:
         compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply)
 
-    def train_step(images: Tensor, labels: Tensor, learning_rate: Tensor) -> StepResult:
+    def train_step(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor | None = None) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
-        return StepResult(*compiled(images, labels, learning_rate))
+        return StepResult(*compiled(images, labels, learning_rate, nobody if stop is None else stop))
 
     return train_step
 
@@ -146,8 +158,8 @@ def _accumulated(
     accumulate: int,
     keep_statistics: Callable[[], None],
     micro_batch: Callable[[Tensor, Tensor], tuple[Tensor, Gradients]],
-    apply: Callable[[Tensor, Gradients, Tensor], Compiled],
-) -> Callable[[Tensor, Tensor, Tensor], Compiled]:
+    apply: Callable[[Tensor, Gradients, Tensor, Tensor], Compiled],
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Compiled]:
     """One compiled function that adds a micro-batch's gradients to buffers, one that applies their sum.
 
     Of three forms this keeps memory flat in the number of micro-batches (638 MB at 4 and at 8; a loop inside one
@@ -170,18 +182,23 @@ def _accumulated(
             ops.assign_add(buffer, gradient)
 
     @mindspore.jit
-    def finish(learning_rate: Tensor) -> Compiled:
-        return apply(sums * 1.0, [buffer * 1.0 for buffer in buffers], learning_rate)
+    def finish(learning_rate: Tensor, stop: Tensor) -> Compiled:
+        return apply(sums * 1.0, [buffer * 1.0 for buffer in buffers], learning_rate, stop)
 
-    def update(images: Tensor, labels: Tensor, learning_rate: Tensor) -> Compiled:
+    def update(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor) -> Compiled:
         begin()
         for part in range(accumulate):
             size = images.shape[0] // accumulate
             rows = slice(part * size, (part + 1) * size)
             add(images[rows], labels[rows])
-        return finish(learning_rate)
+        return finish(learning_rate, stop)
 
     return update
+
+
+def is_finite(means: Tensor, norm: Tensor) -> Tensor:
+    """Whether the loss (means[0]) and the gradients (their norm) are finite: bool scalar."""
+    return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -189,51 +206,3 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
-
-
-class EvalResult(NamedTuple):
-    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
-
-    `logits`, float32 [n, classes], are there where they were asked for.
-    """
-
-    loss: Tensor
-    prediction: Tensor
-    rank: Tensor
-    logits: Tensor | None = None
-
-
-EvalStep = Callable[[Tensor, Tensor], EvalResult]
-
-
-def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
-    """Compile the evaluation of one batch.
-
-    Args:
-        net: maps images to logits.
-        with_logits: return the logits too.
-
-    Returns:
-        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
-        prediction, of rank < 5 among the first five; equal logits rank by class. Logits that are not finite rank
-        last, so that a broken net scores nothing. It sets the net to evaluation mode.
-    """
-
-    @mindspore.jit
-    def compiled(images: Tensor, labels: Tensor) -> Compiled:
-        logits = net(images).astype(mindspore.float32)
-        losses = ops.cross_entropy(logits, labels, reduction="none")
-        own = ops.gather_elements(logits, 1, labels.expand_dims(1))
-        classes = ops.arange(logits.shape[1]).expand_dims(0)
-        ahead = ops.logical_or(logits > own, ops.logical_and(logits == own, classes < labels.expand_dims(1)))
-        rank = ahead.astype(mindspore.int32).sum(1)
-        broken = ops.logical_not(ops.isfinite(logits).all(1))
-        last = ops.full_like(rank, logits.shape[1])
-        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank), logits
-
-    def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
-        net.set_train(False)
-        result = EvalResult(*compiled(images, labels))
-        return result if with_logits else result._replace(logits=None)
-
-    return eval_step

@@ -91,6 +91,17 @@ class Telemetry:
         if self._folder is not None:
             self._board.histograms(arrays, update)
 
+    def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
+        """Log checkpoints that have been written."""
+        if self._folder is not None:
+            for event in events:
+                self._write(event)
+
+    def flush(self) -> None:
+        """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
+        if self._folder is not None:
+            self._log.flush()
+
     def say(self, text: str) -> None:
         """Print a line on stdout without tearing the bar."""
         if self._folder is not None:

@@ -1,5 +1,6 @@
 """python -m resnet_fn.train: train a recipe."""
 
+import signal
 from collections.abc import Sequence
 
 from resnet_fn import cli, recipes
@@ -34,10 +35,15 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
 def main(arguments: Sequence[str]) -> int:
     """Train, and say what came out and what to type next."""
     recipe, options = parse(arguments)
+    # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.distributed import join
     from resnet_fn.loop import train
 
     result = train(recipe, options)
+    if result.stopped:
+        return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().leads and result.best and result.last:
         print(
             f"best top-1 {result.best['top1']:.2%} (update {result.best['update']}), last {result.last['top1']:.2%}; "

@@ -12,11 +12,12 @@ PACKAGE = Path(resnet_fn.__file__).parent
 # higher than their folder: they climb through the step or the checkpoint.
 LAYERS_TEXT = """
 0 __init__ config config_data fields recipes recipe_list cli runtime distributed
-1 schedule loss loss_scale gradients optimizer optimizer_layerwise ema models data migrate
+1 schedule loss loss_scale gradients optimizer optimizer_layerwise ema batchnorm tensor_file stop models data migrate
 1 report.figures drawing norms
-2 step checkpoint run_folder board telemetry data.pipeline data.stream data.resume
+2 step eval_step checkpoint checkpoint_writer not_finite run_folder board telemetry
+2 data.pipeline data.stream data.resume
 2 migrate.weights migrate.our_run migrate.ladder migrate.report
-3 job scoring evaluation loop benchmarks trained report prediction exporting
+3 job session scoring evaluation loop benchmarks trained report prediction exporting
 4 train evaluate convert parity inspect pack benchmark predict export plot __main__
 """
 LAYERS = {name: int(row.split()[0]) for row in LAYERS_TEXT.strip().splitlines() for name in row.split()[1:]}

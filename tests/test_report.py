@@ -15,13 +15,13 @@ from resnet_fn.checkpoint import Checkpoint
 from resnet_fn.config import Recipe
 from resnet_fn.data.sources import load_digits
 from resnet_fn.distributed import Workers
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.evaluation import Evaluation
 from resnet_fn.job import build_net, describe
 from resnet_fn.report import figures, pictures
 from resnet_fn.report.page import page
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 from resnet_fn.scoring import score, summarise
-from resnet_fn.step import make_eval_step
 from resnet_fn.trained import Trained
 
 

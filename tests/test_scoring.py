@@ -4,9 +4,9 @@ import pytest
 
 from resnet_fn.data.sources import load_digits
 from resnet_fn.distributed import Workers
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.models import create_model
 from resnet_fn.scoring import Scores, score, summarise, top_classes
-from resnet_fn.step import make_eval_step
 from resnet_fn.trained import FlipAverage
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -111,3 +111,53 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
             f"{what}: sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1} "
             f"({len(wrong)} such samples); mend the labels or the number of classes"
         )
+
+
+def check_images(dataset: DataSet) -> None:
+    """Refuse arrays of images that are not uint8 [N, H, W, C] with one label each, alike in both splits.
+
+    Image files are checked one by one (`check_files`).
+
+    Raises:
+        ValueError: names the split and what it has instead.
+    """
+    for what, split in (("training set", dataset.train), ("test set", dataset.test)):
+        if not isinstance(split, Split):
+            continue
+        images, labels = split.images, split.labels
+        if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
+            raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")
+        if labels.dtype != np.int32 or labels.shape != (len(images),):
+            raise ValueError(
+                f"{what}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}], one an image"
+            )
+        if images.shape[-1] != len(dataset.mean):
+            raise ValueError(f"{what}: its images have {images.shape[-1]} channels, mean and std {len(dataset.mean)}")
+
+
+def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int) -> None:
+    """Refuse what a pipeline must never hand to the step, before it computes with it.
+
+    Args:
+        images: must be float32 [n, C, H, W].
+        labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft).
+        classes: how many there are.
+        update: the update's number, for the message.
+
+    Raises:
+        ValueError: names the update and what it has instead.
+    """
+    if images.dtype != np.float32 or images.ndim != 4:
+        raise ValueError(
+            f"update {update}: its images are {images.dtype} {list(images.shape)}; give float32 [n, C, H, W]"
+        )
+    soft = labels.ndim == 2
+    wanted = (np.float32, (len(images), classes)) if soft else (np.int32, (len(images),))
+    if (labels.dtype, labels.shape) != wanted:
+        raise ValueError(
+            f"update {update}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}] "
+            f"or float32 [{len(images)}, {classes}]"
+        )
+    if not soft and (labels.min() < 0 or labels.max() >= classes):
+        wrong = labels[(labels < 0) | (labels >= classes)][0]
+        raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; mend the labels")

@@ -40,6 +40,9 @@ class StreamData:
         self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), shard)
         self.updates_per_epoch = self._plan.updates_per_epoch
         self._repeats = self._plan.repeat_numbers()
+        # Small pieces, put together in NumPy: a whole batch's 40 MB come from the system and go back to it each time,
+        # and touching them first costs a third of all CPU time (0.4 of 1.7 ms an image).
+        self._chunk = max(part for part in range(1, 17) if self._plan.share % part == 0)
         self._epoch = -1
         self._next = -1  # the update that the open pipeline gives next
         self._rows: Any = None
@@ -56,14 +59,23 @@ class StreamData:
             self._open(update // self.updates_per_epoch)
             # The random generators have to pass the same samples to stand where they stood.
             while self._next < update:
-                self._advance()
-        row = self._advance()
-        if not np.array_equal(row["index"].reshape(-1), indices):
+                for _ in self._chunks():
+                    pass
+        size = self._recipe.image_size
+        images, found = np.empty((self._plan.share, 3, size, size), np.float32), np.empty(self._plan.share, np.int64)
+        start = 0
+        for chunk in self._chunks():
+            images[start : start + self._chunk], found[start : start + self._chunk] = (
+                chunk["image"],
+                chunk["index"].flat,
+            )
+            start += self._chunk
+        if not np.array_equal(found, indices):
             raise RuntimeError(f"the pipeline gave other samples than those of update {update}")
         if self._next % self.updates_per_epoch == 0:
             self.close()
         erasing = self._draws["erasing"][self._repeats, indices] if self._recipe.erasing else None
-        return self._plan.finish(row["image"], self._dataset.train.labels[indices], update, erasing)
+        return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
     def repeats_with(self) -> dict[str, Any]:
         """The set's size, and what the C++ random generators depend on."""
@@ -79,15 +91,16 @@ class StreamData:
             self._rows.stop()
             self._rows = None
 
-    def _advance(self) -> dict[str, np.ndarray]:
-        try:
-            row = next(self._rows)
-        except RuntimeError as error:
-            self.close()
-            reason = self._source.failure if self._source else None
-            raise ValueError(reason or f"data: {_cause(error)}; check the files, then resume") from None
+    def _chunks(self) -> Iterator[dict[str, np.ndarray]]:
+        """The pieces of the next update's share."""
+        for _ in range(self._plan.share // self._chunk):
+            try:
+                yield next(self._rows)
+            except RuntimeError as error:
+                self.close()
+                reason = self._source.failure if self._source else None
+                raise ValueError(reason or f"data: {_cause(error)}; check the files, then resume") from None
         self._next += 1
-        return row
 
     def _draw_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
@@ -102,6 +115,7 @@ class StreamData:
         threads = self._dataset.threads
         engine.config.set_seed(self._plan.engine_seed(epoch))
         engine.config.set_num_parallel_workers(threads)
+        engine.config.set_prefetch_size(max(16, 2 * self._plan.share // self._chunk))
         order = self._order.reshape(-1)
         split = self._dataset.train
         self._source: _Source | None = None
@@ -113,7 +127,7 @@ class StreamData:
             rows = engine.GeneratorDataset(self._source, ["image", "index"], shuffle=False, num_parallel_workers=1)
         operations = train_operations(self._recipe, self._dataset)
         rows = rows.map(operations, ["image"], num_parallel_workers=threads)
-        rows = rows.batch(self._plan.share, drop_remainder=True, num_parallel_workers=1)
+        rows = rows.batch(self._chunk, drop_remainder=True, num_parallel_workers=1)
         self._rows = rows.create_dict_iterator(num_epochs=1, output_numpy=True, do_copy=False)
         self._next = epoch * self.updates_per_epoch
 

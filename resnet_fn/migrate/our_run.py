@@ -11,10 +11,11 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config import Recipe
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.loss import Loss
 from resnet_fn.migrate.observed import LATER, Batch, Named, Observed
 from resnet_fn.optimizer import Optimizer
-from resnet_fn.step import StepResult, TrainStep, make_eval_step
+from resnet_fn.step import StepResult, TrainStep
 
 MakeStep = Callable[..., TrainStep]
 

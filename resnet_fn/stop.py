@@ -1,0 +1,67 @@
+"""SIGTERM and SIGINT as a request: end after this update, with a checkpoint."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """While this context is open, SIGTERM and SIGINT only leave a note; further ones change nothing.
+
+    Outside the main thread Python allows no handlers; there the signals keep their meaning.
+
+    While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
+    this process instead. A command that wants to tell them apart blocks SIGINT before MindSpore starts its threads
+    (they inherit it); then a thread waits for it here.
+    """
+
+    def __init__(self) -> None:
+        self._asked = np.zeros(len(SIGNALS), np.float32)
+        self._before: dict[signal.Signals, Any] = {}
+        self._listener: threading.Thread | None = None
+        self._open = False
+
+    def __enter__(self) -> "StopRequest":
+        self._open = True
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+                self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
+                self._listener.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._open = False
+        if self._listener is not None and self._listener.ident is not None:
+            signal.pthread_kill(self._listener.ident, signal.SIGINT)
+            self._listener.join()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _listen(self) -> None:
+        while True:
+            number = signal.sigwait({signal.SIGINT})
+            if not self._open:
+                return
+            self._note(number, None)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if not self._asked.any():
+            self._asked[SIGNALS.index(signal.Signals(number))] = 1
+
+    def votes(self) -> np.ndarray:
+        """float32 [2]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
+        return self._asked.copy()
+
+
+def decide(votes: np.ndarray) -> int:
+    """The signal number that all ranks stop for, from the summed `StopRequest.votes`; 0: go on.
+
+    Ranks may have got different signals; SIGTERM goes before SIGINT, so that all leave with one exit code.
+    """
+    return next((int(number) for number, count in zip(SIGNALS, votes, strict=True) if count > 0), 0)

@@ -1,0 +1,44 @@
+"""The train command on a worker with a fault of its own: faulty_worker.py FAULT RANK FLAGS…
+
+nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a checkpoint.
+die-in-step: it is killed while the others wait for it in an all-reduce. The faults are in this file alone.
+"""
+
+import os
+import signal
+import sys
+
+import numpy as np
+
+from resnet_fn import checkpoint, cli
+from resnet_fn.data.pipeline import TrainData
+from resnet_fn.train import main
+
+FAULT, RANK, *FLAGS = sys.argv[1:]
+batch, rename = TrainData.batch, checkpoint.Path.rename
+
+
+def faulty_batch(self, update):
+    images, labels = batch(self, update)
+    if update == 7:
+        if FAULT == "nan-batch":
+            images = images.copy()
+            images[5, 0, 3, 3] = np.nan
+        elif FAULT == "die-in-step":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return images, labels
+
+
+def dying_rename(path, target):
+    if FAULT == "die-in-save" and "step-00000007" in path.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, target)
+
+
+# The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never gets to training.
+if os.environ.get("RANK_ID") == RANK:
+    TrainData.batch = faulty_batch
+    checkpoint.Path.rename = dying_rename
+
+if __name__ == "__main__":
+    cli.run("train", main, FLAGS)

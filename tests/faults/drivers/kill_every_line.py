@@ -1,0 +1,114 @@
+"""Save a checkpoint in a child process that is killed (SIGKILL) before line k of the save, for every k there is.
+
+After each death: the newest checkpoint must verify and be the old or the new one, whole; then a save must work again
+and leave nothing of the dead one. Prints JSON: how many lines, and how often which was found. No MindSpore in here,
+so that forking is cheap and safe.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from resnet_fn import checkpoint, run_folder, tensor_file
+from resnet_fn.checkpoint import set_right, write_checkpoint
+from resnet_fn.run_folder import RunFolder
+
+FILES = {module.__file__ for module in (checkpoint, run_folder, tensor_file)}
+
+
+def arrays(value):
+    return {"a": np.full((3, 4), value, np.float32), "b": np.float32(value).reshape(()), "c": np.arange(5000) + value}
+
+
+def save(run, update, value):
+    write_checkpoint(run.step(update), arrays(value), arrays(-value), {"update": update, "best": None, "value": value})
+    run.prune(update, keep_last=2)
+
+
+def traced(act, *arguments):
+    """Call `act` and call `arguments[0]()` before every line of the save, in the thread that does it."""
+    before, *rest = arguments
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename not in FILES:
+            return None
+        if event == "line":
+            before()
+        return trace
+
+    sys.settrace(trace)
+    threading.settrace(trace)  # the hashing thread too
+    try:
+        act(*rest)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+
+
+def in_child(act):
+    pid = os.fork()
+    if pid == 0:
+        act()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def prepare(folder, replacing):
+    shutil.rmtree(folder, ignore_errors=True)
+    run = RunFolder(folder)
+    for update in (1, 2, 3) if replacing else (1, 2):
+        save(run, update, update)
+    return run
+
+
+def killer(line):
+    """Counts lines and kills this process before line number `line`."""
+    count = [0]
+
+    def before():
+        if count[0] == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count[0] += 1
+
+    return before
+
+
+def main(folder):
+    result = {}
+    for replacing in (False, True):
+        found = {"old": 0, "new": 0}
+        line = 0
+        while True:
+            run = prepare(folder, replacing)
+            code = in_child(lambda run=run, line=line: traced(save, killer(line), run, 3, 30))
+            assert code in (0, -signal.SIGKILL), code
+            set_right(run.checkpoints)
+            loaded = run.newest()
+            value, update = loaded.state["value"], loaded.state["update"]
+            new = (update, value) == (3, 30)
+            assert new or (update, value) == ((3, 3) if replacing else (2, 2)), (line, update, value)
+            for name, array in arrays(value).items():
+                assert np.array_equal(loaded.weights[name], array), (line, name)
+            for kept in run.updates():
+                checkpoint.load_checkpoint(run.step(kept))
+            assert len(run.updates()) >= 2, line
+            save(run, 3, 31)
+            assert run.newest().state["value"] == 31
+            left = {path.name for path in run.checkpoints.iterdir()}
+            assert left == {"step-00000002", "step-00000003"}, (line, left)
+            if code == 0:
+                break
+            found["new" if new else "old"] += 1
+            line += 1
+        result["replacing" if replacing else "fresh"] = {"lines": line, **found}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

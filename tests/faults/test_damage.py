@@ -1,0 +1,115 @@
+"""Damage to checkpoints, and death at every line of a save: no silent load, nothing lost."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint import CheckpointError, load_checkpoint, write_checkpoint
+from resnet_fn.run_folder import RunFolder, find_checkpoint
+
+DRIVERS = Path(__file__).parent / "drivers"
+
+
+def make(run, update, size=300):
+    rng = np.random.default_rng(update)
+    weights = {f"layer{i}.weight": rng.normal(size=(size + i,)).astype(np.float32) for i in range(6)}
+    training = {f"momentum.{name}": array * 0.1 for name, array in weights.items()}
+    state = {"update": update, "epoch": 0, "best": {"top1": 0.5, "update": update}, "last": None}
+    return write_checkpoint(run.step(update), weights, training, state)
+
+
+def same(a, b):
+    return a.state == b.state and all(
+        left.keys() == right.keys() and all(left[name].tobytes() == right[name].tobytes() for name in left)
+        for left, right in ((a.weights, b.weights), (a.training, b.training))
+    )
+
+
+def test_truncation_at_every_boundary_is_noticed(tmp_path):
+    """Each file cut at 0, at each tensor's begin and end, at each 512 bytes, and one byte around all of these."""
+    folder = make(RunFolder(tmp_path), 1)
+    cuts = 0
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        edges = {0, 8, *range(0, len(whole), 512)}
+        if path.suffix == ".safetensors":
+            start = 8 + int.from_bytes(whole[:8], "little")
+            edges |= {start + at for entry in json.loads(whole[8:start]).values() for at in entry["data_offsets"]}
+        for cut in sorted({edge + by for edge in edges for by in (-1, 0, 1)} & set(range(len(whole)))):
+            path.write_bytes(whole[:cut])
+            with pytest.raises(CheckpointError, match=path.name):
+                load_checkpoint(folder)
+            cuts += 1
+        path.write_bytes(whole)
+        path.rename(tmp_path / "away")
+        with pytest.raises(CheckpointError, match=path.name):
+            load_checkpoint(folder)
+        (tmp_path / "away").rename(path)
+    assert cuts > 150
+    load_checkpoint(folder)
+
+
+def test_200_random_bit_flips_are_noticed(tmp_path):
+    folder = make(RunFolder(tmp_path), 1)
+    files = [(path, path.read_bytes()) for path in sorted(folder.iterdir())]
+    rng = np.random.default_rng(0)
+    for number in range(200):
+        path, whole = files[number % len(files)]  # evenly over the files: most bytes are in two of them
+        bit = int(rng.integers(len(whole) * 8))
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(CheckpointError, match=path.name):
+            load_checkpoint(folder)
+        path.write_bytes(whole)
+    load_checkpoint(folder)
+
+
+def test_a_damaged_newest_is_named_and_the_one_before_is_used(tmp_path, capsys):
+    run = RunFolder(tmp_path)
+    for update in (1, 2, 3):
+        make(run, update)
+    before = load_checkpoint(run.step(1))
+    (run.step(3) / "state.json").write_text("{}")
+    with open(run.step(2) / "weights.safetensors", "r+b") as file:
+        file.truncate(1000)
+    assert same(run.newest(), before)
+    warned = capsys.readouterr().err.splitlines()
+    assert len(warned) == 2
+    damaged = f"{run.step(3)}/state.json: damaged (its sha256 differs)"
+    assert warned[0] == f"warning: {damaged}; use another checkpoint; trying the one before"
+    assert warned[1].startswith(f"warning: {run.step(2)}/weights.safetensors: damaged (it has 1000 bytes instead of ")
+    # named explicitly it is an error, never another one in its place
+    with pytest.raises(CheckpointError, match=r"step-00000003/state\.json: damaged"):
+        find_checkpoint(run.step(3))
+
+
+def test_all_checkpoints_damaged_is_an_error_never_a_new_start(tmp_path, capsys):
+    run = RunFolder(tmp_path)
+    for update in (1, 2):
+        (make(run, update) / "manifest.json").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        run.newest()
+    assert str(caught.value) == f"{run.path}: none of its 2 checkpoints is intact; start a new run"
+    assert capsys.readouterr().err.count("is not a checkpoint (no manifest.json)") == 2
+
+
+@pytest.mark.slow
+def test_kill_before_every_line_of_a_save():
+    """SIGKILL before each line of a fresh save and of a replacement: what loads is the old or the new one, whole."""
+    # In memory where it can be: a killed process loses nothing that it handed to the kernel, synced or not.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        driver = [sys.executable, str(DRIVERS / "kill_every_line.py"), folder]
+        done = subprocess.run(driver, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    for case in result.values():
+        assert case["old"] > 100, "killed before the rename"
+        assert case["new"] > 20, "killed after it, and while older ones were removed"
+        assert case["old"] + case["new"] == case["lines"]
+    print(f"{sum(case['lines'] for case in result.values())} deaths, 0 checkpoints lost")

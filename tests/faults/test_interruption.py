@@ -1,0 +1,156 @@
+"""Real training processes, ended in every way there is: the resumed run ends with the unbroken run's bits."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resnet_fn import runtime
+from resnet_fn.run_folder import RunFolder
+
+DRIVER = str(Path(__file__).parent / "drivers" / "train_and_die.py")
+# Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each; one thread, so that two
+# chains of processes can run side by side.
+RECIPE = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "6", "--accumulate", "2"]
+RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1", "--no-progress"]
+POINTS = ("before-write", "mid-write", "before-sync", "before-rename", "before-prune")
+
+
+def command(folder):
+    return [sys.executable, "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)]
+
+
+def start(folder):
+    return subprocess.Popen(command(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(folder):
+    done = subprocess.run(command(folder), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def final_state(folder):
+    """One sha256 over weights, BatchNorm statistics, momentum, scaler and the JSON state of the last checkpoint."""
+    last = RunFolder(Path(folder)).newest()
+    digest = hashlib.sha256(json.dumps(last.state, sort_keys=True).encode())
+    for arrays in (last.weights, last.training):
+        for name in sorted(arrays):
+            digest.update(name.encode() + arrays[name].tobytes())
+    assert last.state["update"] == 30
+    return digest.hexdigest()
+
+
+def curve(folder):
+    """(update, loss) of every logged update, in order."""
+    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return [(e["update"], e["loss"]) for e in map(json.loads, lines) if e["event"] == "train"]
+
+
+def wait_for_update(folder, process, beyond):
+    """Until the run has saved an update after `beyond`, that is until it is in the midst of training."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if max(RunFolder(Path(folder)).updates(), default=0) > beyond:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"no update after {beyond}: {process.communicate()[0]}")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken") / "run"
+    finish(folder)
+    return {"state": final_state(folder), "curve": curve(folder)}
+
+
+@pytest.mark.slow
+def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_path):
+    """25 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
+    rng = random.Random(0)
+    moments = [rng.uniform(0, 0.25) for _ in range(20)]
+    runs = {"one": [*POINTS, *moments[:8]], "two": moments[8:]}  # side by side, one thread each
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, DRIVER, str(tmp_path / name), json.dumps(deaths), *RUN],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name, deaths in runs.items()
+    }
+    for name, process in processes.items():
+        output, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, output
+        assert output.count("resuming after update") == len(runs[name]), output
+        assert final_state(tmp_path / name) == unbroken["state"], name
+        assert curve(tmp_path / name) == unbroken["curve"], name
+        assert not list((tmp_path / name / "checkpoints").glob("*.tmp-*")), name
+
+
+@pytest.mark.slow
+def test_stopped_at_every_update_of_an_epoch(unbroken, tmp_path, monkeypatch):
+    """A signal while each update's micro-batches are computed, two more while its checkpoint is written; resumed."""
+    from resnet_fn import checkpoint, train
+    from resnet_fn.data.pipeline import TrainData
+    from resnet_fn.train import parse
+
+    recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
+    runtime.start("CPU", options.threads)
+    batch, fsync = TrainData.batch, os.fsync
+    stop_at = None
+
+    def batch_then_signal(self, update):
+        if update == stop_at:  # the batch after is made while the device computes this update
+            os.kill(os.getpid(), signal.SIGTERM if update % 2 else signal.SIGINT)
+        return batch(self, update)
+
+    def signal_then_fsync(descriptor):
+        if stop_at is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+        fsync(descriptor)
+
+    monkeypatch.setattr(TrainData, "batch", batch_then_signal)
+    monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
+    reached = []
+    for stop_at in range(1, 7):
+        result = train(recipe, options)
+        assert result.stopped == (signal.SIGTERM if stop_at % 2 else signal.SIGINT)
+        reached.append(result.updates)
+        assert RunFolder(result.run).newest().state["update"] == result.updates
+    assert reached == [2, 3, 4, 5, 6, 7]
+    stop_at = None
+    result = train(recipe, options)
+    assert (result.stopped, result.updates) == (0, 30)
+    assert final_state(result.run) == unbroken["state"]
+    assert curve(result.run) == unbroken["curve"]
+
+
+@pytest.mark.slow
+def test_exit_codes_of_signals(unbroken, tmp_path):
+    """SIGTERM: 143, SIGINT: 130, within the 30 s that a pre-emption leaves; the same command goes on."""
+    # MindSpore turns a SIGINT that comes while it compiles into a SIGTERM: 130 needs a moment past update 5, where
+    # the evaluation is compiled.
+    folder, newest = tmp_path / "run", 6
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        process = start(folder)
+        wait_for_update(folder, process, newest)
+        process.send_signal(number)
+        process.send_signal(number)
+        sent = time.monotonic()
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == code, output
+        assert time.monotonic() - sent < 30
+        newest = RunFolder(folder).newest().state["update"]
+        assert newest < 25
+        assert f"{number.name}: stopping after update {newest}; the same command goes on from there" in output
+    assert f"resuming after update {newest} from " in finish(folder)
+    assert final_state(folder) == unbroken["state"]

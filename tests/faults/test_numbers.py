@@ -1,0 +1,182 @@
+"""Numbers going wrong, and what is refused before anything is computed: real runs, the fault in the data."""
+
+import dataclasses
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn import Recipe, RunOptions
+from resnet_fn.checkpoint import CheckpointError, load_checkpoint
+from resnet_fn.data.pipeline import TrainData
+from resnet_fn.data.sources import check_batch, check_images, check_labels, load_digits
+from resnet_fn.run_folder import RunFolder
+
+TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
+EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)
+
+
+def poison(monkeypatch, updates):
+    """Put infinity into one pixel of the third sample of some updates."""
+    batch = TrainData.batch
+
+    def poisoned(self, update):
+        images, labels = batch(self, update)
+        if update + 1 in updates:
+            images = images.copy()
+            images[2, 0, 1, 1] = np.inf
+        return images, labels
+
+    monkeypatch.setattr(TrainData, "batch", poisoned)
+
+
+def test_fp32_stops_before_the_optimizer(monkeypatch):
+    """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2."""
+    from resnet_fn import train
+    from resnet_fn.not_finite import NotFiniteError
+
+    with monkeypatch.context() as fault:
+        poison(fault, {3})
+        with pytest.raises(NotFiniteError) as caught:
+            train(TINY, EVERY)
+    indices = TrainData(load_digits(), TINY).indices(2)
+    assert str(caught.value) == (
+        f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
+        "not-finite-00000003-rank-0.npz; the update was not applied; last good checkpoint: "
+        "run/checkpoints/step-00000002; mend the data or lower the learning rate"
+    )
+    kept = np.load("run/not-finite-00000003-rank-0.npz")
+    assert kept["indices"].tolist() == indices.tolist()
+    assert kept["labels"].tolist() == load_digits().train.labels[indices].tolist()
+    assert np.argwhere(~np.isfinite(kept["images"])).tolist() == [[2, 0, 1, 1]]
+    before = RunFolder(Path("run")).newest()
+    assert before.state["update"] == 2
+    assert before.training["scaler.skipped"] == 0
+    assert train(TINY, EVERY).updates == 5
+    assert train(TINY, dataclasses.replace(EVERY, out_dir="whole")).updates == 5
+    broken, whole = (RunFolder(Path(name)).newest() for name in ("run", "whole"))
+    for name, array in whole.weights.items():
+        assert broken.weights[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.slow
+def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch):
+    from resnet_fn import train
+    from resnet_fn.not_finite import NotFiniteError
+
+    poison(monkeypatch, {2, 4, 5})
+    with pytest.raises(NotFiniteError) as caught:
+        train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(EVERY, max_skips=2))
+    assert str(caught.value).startswith(
+        "2 overflows in a row at update 5, the loss scale does not help; update 5: loss or gradients are not finite"
+    )
+    assert "last good checkpoint: run/checkpoints/step-00000004" in str(caught.value)
+    run = RunFolder(Path("run"))
+    fields = ("scaler.scale", "scaler.skipped", "scaler.skipped_in_row")
+    scalers = {u: tuple(load_checkpoint(run.step(u)).training[field] for field in fields) for u in run.updates()}
+    assert scalers == {2: (32768, 1, 1), 3: (32768, 1, 0), 4: (16384, 2, 1)}
+
+
+def test_weights_that_run_away_are_never_saved():
+    """Finite gradients times a huge learning rate: the weights themselves overflow."""
+    from resnet_fn import train
+
+    wild = dataclasses.replace(TINY, learning_rate=3.4e38, clip_norm=0.0, schedule="constant")
+    with pytest.raises(CheckpointError) as caught:
+        train(wild, EVERY)
+    assert str(caught.value).startswith("run/checkpoints/step-00000001: not saved (conv1.weight holds a value that is")
+    assert os.listdir("run/checkpoints") == []
+
+
+@pytest.mark.slow
+def test_a_full_disk_surfaces_and_loses_nothing():
+    """RLIMIT_FSIZE below a checkpoint's size: exit 1, one line, no half checkpoint; with room it goes on."""
+    words = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
+    words = [sys.executable, "-m", "resnet_fn.train", *words, "--checkpoint-every", "1", "--no-progress"]
+    done = subprocess.run(
+        [*words, "--out-dir", "run"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "train: error: run/checkpoints/step-00000001: cannot be saved (File too large); make room or give another "
+        "--out-dir, then give the same command to go on from the checkpoint before"
+    )
+    assert os.listdir("run/checkpoints") == []
+    done = subprocess.run([*words, "--out-dir", "run"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named():
+    from resnet_fn import train
+
+    Path("file").write_text("in the way")
+    with pytest.raises(ValueError) as caught:
+        train(TINY, dataclasses.replace(EVERY, out_dir="file/run"))
+    assert str(caught.value) == "out_dir: file/run cannot be written (Not a directory); give another"
+
+
+def test_signals_mean_again_what_they_meant():
+    from resnet_fn import train
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(ValueError, match="no-such"):
+        train(TINY, dataclasses.replace(EVERY, resume="no-such"))
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
+    from resnet_fn import job, train
+
+    digits = load_digits()
+    labels = digits.train.labels.copy()
+    labels[17] = label
+    wrong = dataclasses.replace(digits, train=dataclasses.replace(digits.train, labels=labels))
+    monkeypatch.setattr(job, "load_dataset", lambda name: wrong)
+    with pytest.raises(ValueError) as caught:
+        train(TINY, EVERY)
+    assert str(caught.value) == (
+        f"training set: sample 17 has label {label}, outside 0..9 (1 such samples); "
+        "mend the labels or the number of classes"
+    )
+    assert not Path("run").exists()
+    with pytest.raises(ValueError, match=f"update 4: it has label {label}, outside 0..9; mend the labels"):
+        check_batch(np.zeros((2, 1, 8, 8), np.float32), np.array([3, label], np.int32), 10, 4)
+
+
+def test_images_of_another_shape_or_dtype_are_refused():
+    digits = load_digits()
+    check_images(digits)
+    check_labels(digits.train, 10, "training set")
+    for images, text in (
+        (digits.test.images.astype(np.float32), "test set: its images are float32 [360, 8, 8, 1]; give uint8"),
+        (digits.test.images[..., 0], "test set: its images are uint8 [360, 8, 8]; give uint8 [N, H, W, C]"),
+        (np.repeat(digits.test.images, 3, 3), "test set: its images have 3 channels, mean and std 1"),
+        (digits.test.images[:5], "test set: its labels are int32 [360]; give int32 [5], one an image"),
+    ):
+        wrong = dataclasses.replace(digits, test=dataclasses.replace(digits.test, images=images))
+        with pytest.raises(ValueError) as caught:
+            check_images(wrong)
+        assert str(caught.value).startswith(text)
+    good, labels = np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.int32)
+    check_batch(good, labels, 10, 1)
+    check_batch(good, np.zeros((2, 10), np.float32), 10, 1)
+    for images, given, text in (
+        (good.astype(np.float64), labels, "update 1: its images are float64 [2, 1, 8, 8]; give float32 [n, C, H, W]"),
+        (good[0], labels, "update 1: its images are float32 [1, 8, 8]; give float32 [n, C, H, W]"),
+        (good, labels.astype(np.int64), "update 1: its labels are int64 [2]; give int32 [2] or float32 [2, 10]"),
+        (good, np.zeros((2, 9), np.float32), "update 1: its labels are float32 [2, 9]; give int32 [2]"),
+        (good, labels[:1], "update 1: its labels are int32 [1]; give int32 [2] or float32 [2, 10]"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            check_batch(images, given, 10, 1)
+        assert str(caught.value).startswith(text)

@@ -1,0 +1,41 @@
+"""Signals as requests."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from resnet_fn.stop import StopRequest, decide
+
+
+@pytest.mark.parametrize(("number", "votes"), [(signal.SIGTERM, [1, 0]), (signal.SIGINT, [0, 1])])
+def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
+    with StopRequest() as request:
+        assert request.votes().tolist() == [0, 0]
+        for sent in (number, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), sent)
+        assert request.votes().tolist() == votes
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_blocked_sigint_is_waited_for_in_a_thread():
+    before = threading.active_count()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with StopRequest() as request:
+            os.kill(os.getpid(), signal.SIGINT)
+            deadline = threading.Event()
+            while not request.votes().any():
+                assert not deadline.wait(0.01)
+            assert request.votes().tolist() == [0, 1]
+        assert threading.active_count() == before
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def test_all_ranks_stop_for_one_signal():
+    """From the sums of the votes: whoever got what, the answer is the same on every rank."""
+    assert decide([0, 0]) == 0
+    assert decide([0, 3]) == signal.SIGINT
+    assert decide([1, 3]) == decide([2, 0]) == signal.SIGTERM
