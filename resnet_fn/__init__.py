@@ -28,6 +28,9 @@ _HOMES = {
     "DynamicLossScaler": "resnet_fn.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint",
     "load_checkpoint": "resnet_fn.checkpoint",
+    "compare_step": "resnet_fn.migrate.ladder",
+    "load_weights": "resnet_fn.migrate.weights",
+    "convert_weights": "resnet_fn.migrate.weights",
 }
 
 __all__ = list(_HOMES)

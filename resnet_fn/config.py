@@ -9,6 +9,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from resnet_fn.config_data import DataFields
+from resnet_fn.fields import field as _field
+from resnet_fn.fields import require as _require
+
 
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest valid ones, or all of them."""
@@ -19,17 +23,8 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"use one of {', '.join(names)}"
 
 
-def _field(default: Any, meaning: str, unit: str = "", choices: tuple[str, ...] = ()) -> Any:
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "unit": unit, "choices": choices})
-
-
-def _require(condition: bool, field: str, value: object, fix: str) -> None:
-    if not condition:
-        raise ValueError(f"{field}: {value!r} {fix}")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(DataFields):
     """What defines an update: (recipe, update number) → (samples, learning rate, new state).
 
     Two runs with equal recipes compute the same, on whatever they run and however often they are interrupted.
@@ -39,18 +34,15 @@ class Recipe:
     """
 
     name: str = _field("custom", "name of the recipe; the run folder is called after it")
-    dataset: str = _field("digits", "data set", choices=("digits",))
-    model: str = _field("resnet20", "network: resnet18 … resnet152, resnet20 … resnet110")
-    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar"))
+    model: str = _field("resnet20", "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …")
+    stem: str = _field("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _field("batch", "normalisation after each convolution", choices=("batch", "none"))
     initialisation: str = _field(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )
     zero_init_residual: bool = _field(False, "gamma 0 in each block's last BatchNorm")
-    image_size: int = _field(16, "height and width that the network sees", "pixels")
-    max_shift: int = _field(2, "random shift of a training image, each way", "pixels")
-    max_rotation: float = _field(0.0, "random rotation of a training image, each way", "degrees")
-    max_zoom: float = _field(0.0, "random zoom of a training image, each way", "fraction of 1")
+    weights: str = _field("", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
+    reset_head: bool = _field(False, "keep the net's own last layer, for other classes than --weights has")
     batch_size: int = _field(64, "samples of one update, over all workers", "samples")
     epochs: int = _field(20, "passes over the training set", "epochs")
     seed: int = _field(0, "seeds the initialisation, the order and the augmentation")
@@ -60,27 +52,47 @@ class Recipe:
     warmup_epochs: float = _field(0.0, "linear warm-up", "epochs")
     milestones: tuple[float, ...] = _field((), "where the step schedule drops", "epochs, comma-separated")
     milestone_factor: float = _field(0.1, "what a milestone multiplies the learning rate by")
-    momentum: float = _field(0.9, "momentum of SGD")
+    optimizer: str = _field("sgd", "what turns gradients into an update", choices=("sgd", "lars", "lamb"))
+    momentum: float = _field(0.9, "momentum of SGD and LARS, beta1 of LAMB")
     nesterov: bool = _field(True, "Nesterov's momentum")
-    weight_decay: float = _field(5e-4, "weight decay; never on gamma, beta and bias")
+    weight_decay: float = _field(5e-4, "weight decay; not on gamma, beta and bias")
+    decay_all: bool = _field(False, "weight decay on gamma, beta and bias too")
+    trust_coefficient: float = _field(0.001, "largest step of a layer, relative to its weights (LARS)")
+    ema: float = _field(0.0, "decay of the weights' moving average, which is then evaluated; 0: none")
+    ema_every: int = _field(1, "how often the average moves", "updates")
+    ema_start: float = _field(0.0, "until when the average is a plain copy", "epochs")
     clip_norm: float = _field(1.0, "largest global gradient norm; 0: no clipping")
+    loss: str = _field("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))
     label_smoothing: float = _field(0.1, "probability spread over all classes", "fraction of 1")
+    smoothing_over: str = _field(
+        "all",
+        "classes that the smoothing spreads over: PyTorch's all C, or the C - 1 others",
+        choices=("all", "others"),
+    )
     precision: str = _field("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
     loss_scale: float = _field(65536.0, "first loss scale (fp16)")
     loss_scale_interval: int = _field(2000, "finite updates before the loss scale doubles (fp16)", "updates")
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for field in ("batch_size", "epochs", "image_size", "loss_scale_interval"):
+        self.check_data()
+        for field in ("batch_size", "epochs", "loss_scale_interval", "ema_every"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("max_shift", "seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
+        for field in ("ema_start", "seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
+        _require(bool(self.weights) or not self.reset_head, "reset_head", True, "needs weights; give --weights FILE")
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "must be above 0")
+        _require(0 <= self.ema < 1, "ema", self.ema, "is not in [0, 1); give 0.999")
+        _require(self.trust_coefficient > 0, "trust_coefficient", self.trust_coefficient, "must be above 0")
+        _require(
+            not self.nesterov or self.optimizer == "sgd",
+            "nesterov",
+            True,
+            f"is SGD's, not {self.optimizer.upper()}'s; give --no-nesterov",
+        )
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "is not in [0, 1); give 0.9")
         _require(not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "is not in [0, 1)")
-        _require(0 <= self.max_zoom < 1, "max_zoom", self.max_zoom, "is not in [0, 1)")
-        _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
         _require(
             self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, f"is above epochs ({self.epochs})"
         )
@@ -105,6 +117,8 @@ class RunOptions:
 
     out_dir: str = _field("", "run folder; empty: runs/<recipe>-<time>", "path")
     resume: str = _field("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
+    data_dir: str = _field("", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path")
+    data_threads: int = _field(0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads")
     accumulate: int = _field(1, "micro-batches into which each worker splits its share", "micro-batches")
     device: str = _field("CPU", "where to compute", choices=("CPU", "Ascend"))
     threads: int = _field(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads")
@@ -120,7 +134,7 @@ class RunOptions:
         check_choices(self)
         for field in ("accumulate", "eval_batch_size", "log_every", "max_skips"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("threads", "checkpoint_every", "keep_every"):
+        for field in ("threads", "data_threads", "checkpoint_every", "keep_every"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")
 

@@ -8,11 +8,15 @@ from mindspore import Tensor
 
 from resnet_fn import runtime
 from resnet_fn.checkpoint import assign_all
-from resnet_fn.config import recipe_from_dict
+from resnet_fn.config import Recipe, recipe_from_dict
+from resnet_fn.data.load import load_dataset
 from resnet_fn.data.pipeline import Shard, eval_batches
-from resnet_fn.data.sources import DataSet, check_labels, load_dataset
+from resnet_fn.data.scan import check_files
+from resnet_fn.data.sources import DataSet, check_labels
 from resnet_fn.distributed import Workers, join, sum_over_ranks
+from resnet_fn.ema import evaluated_weights
 from resnet_fn.job import build_net
+from resnet_fn.migrate.weights import load_weights
 from resnet_fn.run_folder import find_checkpoint
 from resnet_fn.step import EvalStep, make_eval_step
 
@@ -66,8 +70,46 @@ def summarise(scores: Scores) -> dict[str, Any]:
     }
 
 
+def evaluate_weights(
+    file: str | Path,
+    recipe: Recipe,
+    *,
+    batch_size: int = 256,
+    device: str = "CPU",
+    threads: int = 0,
+    data_dir: str = "",
+) -> dict[str, Any]:
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
+
+    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
+
+    Args:
+        file: the weights; the last layer has the data set's classes.
+        recipe: of which net, data set and evaluation size count.
+        batch_size, device, threads, data_dir: as in `evaluate`.
+
+    Returns, raises: as `evaluate`; WeightsError where the file does not fit the net.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
+    runtime.start(device, threads)
+    workers = join(device)
+    dataset = load_dataset(recipe, data_dir, workers=workers.size)
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [], workers, progress=False, halves=("test",))
+    check_labels(dataset.test, len(dataset.classes), "test set")
+    net = build_net(recipe, dataset)
+    load_weights(net, file)
+    return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))
+
+
 def evaluate(
-    checkpoint: str | Path, which: str = "last", *, batch_size: int = 256, device: str = "CPU", threads: int = 0
+    checkpoint: str | Path,
+    which: str = "last",
+    *,
+    batch_size: int = 256,
+    device: str = "CPU",
+    threads: int = 0,
+    data_dir: str = "",
 ) -> dict[str, Any]:
     """Evaluate a checkpoint on its test set. Net, classes and preprocessing are the checkpoint's own.
 
@@ -76,6 +118,7 @@ def evaluate(
         which: of a run folder, the "last" or the "best" checkpoint.
         batch_size: samples at a time, per worker; it does not change the result.
         device, threads: see `RunOptions`.
+        data_dir: where the data set lies; "": where it lay in training.
 
     Returns:
         {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
@@ -89,10 +132,12 @@ def evaluate(
     workers = join(device)
     found = find_checkpoint(Path(checkpoint), which)
     recipe = recipe_from_dict(found.state["recipe"])
-    dataset = load_dataset(recipe.dataset)
+    dataset = load_dataset(recipe, data_dir or found.state["dataset"].get("data_dir", ""), workers=workers.size)
+    run = found.path.parent.parent
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [run], workers, progress=False, halves=("test",))
     if list(dataset.classes) != found.state["dataset"]["classes"]:
         raise ValueError(f"{found.path}: was trained on other classes than the data set {recipe.dataset} has now")
     check_labels(dataset.test, len(dataset.classes), "test set")
     net = build_net(recipe, dataset)
-    assign_all(tuple(net.get_parameters()), found.weights, found.path)
-    return summarise(score(make_eval_step(net), dataset, recipe.image_size, batch_size, workers))
+    assign_all(tuple(net.get_parameters()), evaluated_weights(found.weights, found.training), found.path)
+    return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))

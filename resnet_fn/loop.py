@@ -1,5 +1,6 @@
 """The loop: updates, and at each epoch's end evaluation and a checkpoint. No callbacks: read it top down."""
 
+import contextlib
 import dataclasses
 import signal
 import time
@@ -13,13 +14,16 @@ from mindspore import Tensor
 from resnet_fn import runtime
 from resnet_fn.checkpoint_writer import CheckpointWriter
 from resnet_fn.config import Recipe, RunOptions
+from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.scan import write_scan
 from resnet_fn.data.sources import check_batch
 from resnet_fn.distributed import barrier, join
+from resnet_fn.ema import averaged
 from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import build_job
 from resnet_fn.not_finite import NotFiniteError, keep_batch
 from resnet_fn.not_finite import describe as describe_not_finite
-from resnet_fn.run_folder import open_run
+from resnet_fn.run_folder import goes_on, open_run
 from resnet_fn.session import Progress, Session, restore, save, save_at_epoch_end
 from resnet_fn.stop import SIGNALS, StopRequest, decide
 from resnet_fn.telemetry import Telemetry
@@ -58,16 +62,20 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     runtime.start(options.device, options.threads, recipe.seed)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as request:
-        job = build_job(recipe, options, workers)
+        job = build_job(recipe, options, workers, fresh=not goes_on(options))
         run, checkpoint = open_run(recipe, options, workers)
         progress = restore(job, checkpoint) if checkpoint else Progress()
         if workers.leads:
             run.write_config(recipe, options, workers)
+            write_scan(run.path, job.scans)
         folder = run.path if workers.leads else None
         with (
+            contextlib.closing(job.data),
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
             CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
         ):
+            for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
+                telemetry.say(note)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             stopped = go(
@@ -173,7 +181,9 @@ def evaluate_epoch(session: Session) -> None:
     """Evaluate on the whole test set and note whether it is the best so far."""
     job, progress = session.job, session.progress
     batch_size = session.options.eval_batch_size
-    figures = summarise(score(job.eval_step, job.dataset, job.recipe.image_size, batch_size, session.workers))
+    with averaged(job.weights, job.ema):
+        scores = score(job.eval_step, job.dataset, job.recipe.evaluation_size, batch_size, session.workers)
+    figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.

@@ -14,15 +14,19 @@ class Optimizer(NamedTuple):
     update: Callable[[Sequence[Tensor], Tensor], None]
 
 
-def weight_decay_groups(net: nn.Cell, weight_decay: float) -> list[tuple[Parameter, float]]:
-    """Pair every trainable parameter with its weight decay: none on gamma, beta and bias.
+def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
+    """Pair every trainable parameter with its weight decay: none on gamma, beta and bias, but with `decay_all`.
 
     The groups are explicit because `nn.Momentum` with a plain list leaves BatchNorm out silently.
     """
     return [
-        (parameter, 0.0 if parameter.name.rsplit(".", 1)[-1] in ("gamma", "beta", "bias") else weight_decay)
+        (parameter, weight_decay if decay_all or not _is_exempt(parameter) else 0.0)
         for parameter in net.trainable_params()
     ]
+
+
+def _is_exempt(parameter: Parameter) -> bool:
+    return parameter.name.rsplit(".", 1)[-1] in ("gamma", "beta", "bias")
 
 
 def momentum_sgd(groups: Sequence[tuple[Parameter, float]], momentum: float = 0.9, nesterov: bool = False) -> Optimizer:

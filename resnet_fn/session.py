@@ -60,7 +60,8 @@ def save(session: Session) -> None:
         **dataclasses.asdict(progress),
         "epoch": progress.update // job.data.updates_per_epoch,
         "recipe": to_dict(job.recipe),
-        "dataset": describe(job.recipe, job.dataset),
+        "dataset": describe(job.recipe, job.dataset, options.data_dir),
+        "feed": job.data.repeats_with(),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 

@@ -11,7 +11,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, global_norm, unscale
+from resnet_fn.ema import Ema
+from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, exchange, is_finite, unscale
 from resnet_fn.loss import Loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.optimizer import Optimizer
@@ -25,7 +26,8 @@ class StepResult(NamedTuple):
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
         votes: float32 [2 + workers], the sum over the ranks of `stop`; then 1 for each rank whose own loss or
-            gradients were not finite (of several workers: loss or first layer's gradient). It rides along in the all-reduce of `means`: every rank knows it at once.
+            gradients were not finite (of several workers: loss or first layer's
+            gradient). It rides along in the all-reduce of `means`: every rank knows it at once.
     """
 
     means: Tensor
@@ -55,6 +57,7 @@ def make_train_step(
     workers: int = 1,
     rank: int = 0,
     all_reduce: Reduce | None = None,
+    ema: Ema | None = None,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -67,6 +70,7 @@ def make_train_step(
         accumulate: micro-batches into which this worker's samples are split.
         workers, rank, all_reduce: how many workers share the update, which of them this is, and the sum over them
             (`make_all_reduce`).
+        ema: the moving average that follows every update that is not skipped.
 
     Returns:
         train_step(images, labels, learning_rate, stop=None): images [n, C, H, W] float32 and labels of this worker's
@@ -84,6 +88,7 @@ def make_train_step(
     update = optimizer.update  # jit cannot look into a NamedTuple
     own_place = Tensor(np.eye(workers, dtype=np.float32)[rank])
     nobody = Tensor(np.zeros(2, np.float32))
+    follow = None if ema is None else ema.update
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -111,15 +116,7 @@ def make_train_step(
     def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        # Whose loss or gradients were not finite: backward ends in the first layer, so whatever was not finite on the
-        # way shows there. (The norm of all gradients would say the same for 8 % of a ResNet-18 step of 2 workers.)
-        norm = global_norm(gradients[:1] if all_reduce is not None else gradients)
-        broken = own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))
-        notes = ops.concat((means, stop, broken))
-        if all_reduce is not None:
-            gradients = all_reduce(gradients)
-            notes = all_reduce([notes])[0]
-            norm = global_norm(gradients)
+        gradients, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
         means, votes = notes[:2], notes[2:]
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = is_finite(means, norm)
@@ -127,6 +124,8 @@ def make_train_step(
             update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
             if all_reduce is not None and statistics:
                 average_statistics(all_reduce)
+            if follow is not None:
+                follow()
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)
@@ -192,11 +191,6 @@ def _accumulated(
         return finish(learning_rate, stop)
 
     return update
-
-
-def is_finite(means: Tensor, norm: Tensor) -> Tensor:
-    """Whether the loss (means[0]) and the gradients (their norm) are finite: bool scalar."""
-    return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -60,5 +60,5 @@ def test_every_field_explains_itself():
 
 
 def test_unknown_recipe():
-    with pytest.raises(ValueError, match="recipe: 'digit' is unknown; use one of digits"):
+    with pytest.raises(ValueError, match="recipe: 'digit' is unknown; did you mean digits"):
         recipes.recipe("digit")

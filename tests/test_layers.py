@@ -9,8 +9,8 @@ import resnet_fn
 PACKAGE = Path(resnet_fn.__file__).parent
 
 LAYERS = {
-    0: {"__init__", "config", "recipes", "cli", "runtime", "distributed"},
-    1: {
+    0: ["__init__", "config", "config_data", "fields", "recipes", "cli", "runtime", "distributed"],
+    1: [
         "schedule",
         "loss",
         "loss_scale",
@@ -18,14 +18,21 @@ LAYERS = {
         "optimizer",
         "tensor_file",
         "stop",
+        "optimizer_layerwise",
+        "ema",
+        "metrics",
         "models",
-        "data.sources",
-        "data.augment",
         "data",
-    },
-    2: {"step", "checkpoint", "checkpoint_writer", "not_finite", "run_folder", "data.pipeline", "telemetry"},
-    3: {"job", "evaluation", "session", "loop"},
-    4: {"train", "evaluate"},
+        "migrate",
+    ],
+    # parts of a folder that stand higher than the folder: they climb through the step or the checkpoint
+    2: [
+        *("step", "checkpoint", "checkpoint_writer", "not_finite", "run_folder", "telemetry"),
+        *("data.pipeline", "data.stream", "data.resume"),
+        *("migrate.weights", "migrate.our_run", "migrate.ladder", "migrate.report"),
+    ],
+    3: ["job", "evaluation", "session", "loop", "benchmarks"],
+    4: ["train", "evaluate", "convert", "parity", "inspect", "pack", "benchmark"],
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 

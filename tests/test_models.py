@@ -14,12 +14,35 @@ pytestmark = pytest.mark.usefixtures("device")
         ("resnet18", 11_689_512),
         ("resnet34", 21_797_672),
         ("resnet50", 25_557_032),
+        # R50 with each 3x3 in 32 groups at twice the width, or at twice the width
+        ("resnext50_32x4d", 25_028_904),
+        pytest.param("wide_resnet50_2", 68_883_240, marks=pytest.mark.slow),
+        # SE: C²/8 weights and 17·C/16 biases in a block of C channels. R18, two blocks each of 64, 128, 256, 512:
+        # 2·(512 + 2,048 + 8,192 + 32,768) = 87,040 and 2·17/16·960 = 2,040
+        ("se_resnet18", 11_689_512 + 87_040 + 2_040),
+        ("se_resnet34", 21_797_672 + 157_184 + 4_012),
+        # R50: 3·8,192 + 4·32,768 + 6·131,072 + 3·524,288 weights, 17/16 · 15,104 biases; timm publishes 28.09 M
+        ("se_resnet50", 25_557_032 + 2_514_944 + 16_048),
+        pytest.param("se_resnet101", 49_326_872, marks=pytest.mark.slow),  # timm: 49.33 M
+        # θ⁻ adds nothing. θ: 3·256·56² + 4·512·28² + 6·1,024·14² + 3·2,048·7² = 5,519,360 weights and
+        # 2·15,104 of BatchNorm; θ⁺ the excite of SE. With statistics (2 for each of R50's 26,560 and the gathers'
+        # 15,104 channels) 31.19 and 33.72 M: the paper's 31.2 and 33.7.
+        ("genet50_minus", 25_557_032),
+        ("genet50", 25_557_032 + 5_519_360 + 30_208),
+        ("genet50_plus", 25_557_032 + 5_519_360 + 30_208 + 2_514_944 + 16_048),
         pytest.param("resnet101", 44_549_160, marks=pytest.mark.slow),
         pytest.param("resnet152", 60_192_808, marks=pytest.mark.slow),
     ],
 )
 def test_imagenet_parameter_counts(name, count):
     assert sum(parameter.size for parameter in create_model(name).trainable_params()) == count
+
+
+def test_d_stem_parameter_count():
+    # timm's resnet50d, 25.58 M: 3·32·9 + 32·32·9 + 32·64·9 = 28,512 weights and 128 of BatchNorm for the stem's
+    # 64·3·49 = 9,408
+    net = create_model("resnet50", stem="d")
+    assert sum(parameter.size for parameter in net.trainable_params()) == 25_557_032 + 28_512 + 128 - 9_408
 
 
 @pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
@@ -82,6 +105,21 @@ def test_max_pool_pads_both_sides_with_minus_infinity():
     x = -1.0 - np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     # windows start at −1 and 1; padding with 0 would win over these negative values
     assert net.maxpool(Tensor(x)).asnumpy().tolist() == [[[[-1.0, -2.0], [-5.0, -6.0]]]]
+
+
+def test_gather_fits_its_own_image_size_only():
+    net = create_model("genet50", num_classes=3, image_size=32)
+    net.set_train(False)
+    assert net(Tensor(np.zeros((1, 3, 31, 31), np.float32))).shape == (1, 3)  # also 8x8 after the stem
+    with pytest.raises(ValueError, match="gather spans 8x8 features, its input has 16x16; create the model with the"):
+        net(Tensor(np.zeros((1, 3, 64, 64), np.float32)))
+
+
+def test_float16_keeps_gathers_in_float32():
+    net = create_model("genet50_plus", num_classes=3, image_size=32, precision="fp16")
+    net.set_train(False)
+    x = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    assert np.isfinite(net(Tensor(x)).asnumpy()).all()
 
 
 def test_unknown_model_names_the_nearest():

@@ -1,9 +1,30 @@
-"""Data sets as arrays in memory, with what a net needs to know about them."""
+"""What a data set is: two halves of samples, and what a net needs to know about them."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from importlib import resources
+from typing import Protocol
 
 import numpy as np
+
+from resnet_fn.data.augment import prepare
+
+
+class Samples(Protocol):
+    """One half of a data set: arrays in memory, image files, or records."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Classes, int32 [N]."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+
+    def __len__(self) -> int: ...
+
+    def eval_images(self, batches: Iterable[np.ndarray], dataset: "DataSet", image_size: int) -> Iterator[np.ndarray]:
+        """For each array of sample numbers those images as evaluation sees them, float32 [n, C, H, W]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +37,16 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+        return self.images.shape[-1]
+
+    def eval_images(self, batches: Iterable[np.ndarray], dataset: "DataSet", image_size: int) -> Iterator[np.ndarray]:
+        """See `Samples`; images are resized to the whole of `image_size`, without a crop."""
+        for rows in batches:
+            yield prepare(self.images[rows], image_size, dataset.full_scale, *dataset.moments)
+
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
@@ -26,19 +57,30 @@ class DataSet:
         classes: class names; a label is an index into them.
         full_scale: the pixel value that stands for 1.
         mean, std: per channel, of the training pixels divided by full_scale.
+        eval_resize: shorter side of an image file before evaluation's centre crop, pixels.
+        threads: threads that decode image files.
+        notes: what a user should know about the set, a line each.
     """
 
-    train: Split
-    test: Split
+    train: Samples
+    test: Samples
     classes: tuple[str, ...]
     full_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    eval_resize: int = 256
+    threads: int = 1
+    notes: tuple[str, ...] = ()
 
     @property
     def channels(self) -> int:
         """Channels of an image."""
-        return self.train.images.shape[-1]
+        return self.train.channels
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and std as float32 arrays [C]."""
+        return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
 
 _DIGITS_TRAIN = 1437  # the first 1,437 train; the last 360, by other writers, test
@@ -54,12 +96,7 @@ def load_digits() -> DataSet:
     return DataSet(train, test, tuple("0123456789"), 16.0, (0.305386,), (0.375507,))
 
 
-def load_dataset(name: str) -> DataSet:
-    """Load a data set by its recipe's name."""
-    return {"digits": load_digits}[name]()
-
-
-def check_labels(split: Split, classes: int, what: str) -> None:
+def check_labels(split: Samples, classes: int, what: str) -> None:
     """Refuse labels outside 0..classes−1 before anything is computed with them.
 
     Cross-entropy takes label −1 for "no loss" silently, so a wrong label would train as nothing.
@@ -83,6 +120,8 @@ def check_images(dataset: DataSet) -> None:
         ValueError: names the split and what it has instead.
     """
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
+        if not isinstance(split, Split):
+            continue  # files: looked at one by one where they are read
         images, labels = split.images, split.labels
         if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
             raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")

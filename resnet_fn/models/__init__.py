@@ -1,43 +1,39 @@
 """Models by name: one row per variant."""
 
-from collections.abc import Callable
+import dataclasses
 
 import mindspore
 from mindspore import nn
 
 from resnet_fn.config import closest
+from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import initialise
-from resnet_fn.models.resnet import BasicBlock, Bottleneck, Norm, ResNet, batch_norm, no_norm
-
-_IMAGENET_WIDTHS = (64, 128, 256, 512)
+from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm
 
 
-def _imagenet(block: type[BasicBlock] | type[Bottleneck], *depths: int) -> Callable[..., ResNet]:
-    def build(num_classes: int, in_channels: int, stem: str, norm: Norm) -> ResNet:
-        return ResNet(block, depths, _IMAGENET_WIDTHS, num_classes, in_channels, stem or "imagenet", norm)
-
-    return build
-
-
-def _cifar(depth: int) -> Callable[..., ResNet]:
+def _cifar(depth: int) -> Design:
     # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. Projection
     # shortcuts (option B) instead of the paper's zero-padding (option A): no strided slice and pad in the graph,
     # 2,752 parameters more (resnet20 with 10 classes: 272,474 instead of 269,722).
     blocks = (depth - 2) // 6
-
-    def build(num_classes: int, in_channels: int, stem: str, norm: Norm) -> ResNet:
-        depths = (blocks, blocks, blocks)
-        return ResNet(BasicBlock, depths, (16, 32, 64), num_classes, in_channels, stem or "cifar", norm)
-
-    return build
+    return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
 
 
-MODELS: dict[str, Callable[..., ResNet]] = {
-    "resnet18": _imagenet(BasicBlock, 2, 2, 2, 2),
-    "resnet34": _imagenet(BasicBlock, 3, 4, 6, 3),
-    "resnet50": _imagenet(Bottleneck, 3, 4, 6, 3),
-    "resnet101": _imagenet(Bottleneck, 3, 4, 23, 3),
-    "resnet152": _imagenet(Bottleneck, 3, 8, 36, 3),
+MODELS: dict[str, Design] = {
+    "resnet18": Design(BasicBlock, (2, 2, 2, 2)),
+    "resnet34": Design(BasicBlock, (3, 4, 6, 3)),
+    "resnet50": Design(Bottleneck, (3, 4, 6, 3)),
+    "resnet101": Design(Bottleneck, (3, 4, 23, 3)),
+    "resnet152": Design(Bottleneck, (3, 8, 36, 3)),
+    "resnext50_32x4d": Design(Bottleneck, (3, 4, 6, 3), groups=32, base_width=4),
+    "wide_resnet50_2": Design(Bottleneck, (3, 4, 6, 3), base_width=128),
+    "se_resnet18": Design(BasicBlock, (2, 2, 2, 2), attention="se"),
+    "se_resnet34": Design(BasicBlock, (3, 4, 6, 3), attention="se"),
+    "se_resnet50": Design(Bottleneck, (3, 4, 6, 3), attention="se"),
+    "se_resnet101": Design(Bottleneck, (3, 4, 23, 3), attention="se"),
+    "genet50_minus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-minus"),
+    "genet50": Design(Bottleneck, (3, 4, 6, 3), attention="ge"),
+    "genet50_plus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-plus"),
     "resnet8": _cifar(8),
     "resnet20": _cifar(20),
     "resnet32": _cifar(32),
@@ -59,32 +55,40 @@ def create_model(
     initialisation: str = "torchvision",
     zero_init_residual: bool = False,
     precision: str = "fp32",
+    image_size: int = 224,
 ) -> ResNet:
     """Build and initialise a residual network.
 
     Args:
-        name: torchvision's names (`resnet18` … `resnet152`) and the CIFAR family of the paper (`resnet20`,
-            `resnet32`, `resnet44`, `resnet56`, `resnet110`; `resnet8` is the same family's smallest).
+        name: torchvision's names (`resnet18` … `resnet152`, `resnext50_32x4d`, `wide_resnet50_2`); squeeze-excite
+            (`se_resnet18`, `34`, `50`, `101`); gather-excite θ⁻, θ and θ⁺ (`genet50_minus`, `genet50`,
+            `genet50_plus`); and the CIFAR family of the paper (`resnet20`, `resnet32`, `resnet44`, `resnet56`,
+            `resnet110`; `resnet8` is the same family's smallest).
         num_classes: outputs.
         in_channels: channels of the images: input is float32 [N, in_channels, H, W].
-        stem: "imagenet", "cifar", or "" for the family's own.
+        stem: "imagenet", "cifar", "d" (ResNet-D: timm's `resnet50d`), or "" for the family's own.
         norm: "batch", or "none" for a net without BatchNorm.
         initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform"; random numbers come from
             `mindspore.set_seed`.
         zero_init_residual: start every block as the identity.
         precision: "fp32", or "fp16" for convolutions and Dense in float16 with float32 weights and BatchNorm.
+        image_size: pixels; height and width of the images. Only `genet50` and `genet50_plus` depend on it: their
+            gather has a weight for every position, and fits no other size.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.
     """
     if name not in MODELS:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
-    net = MODELS[name](num_classes, in_channels, stem, _NORMS[norm])
+    design = MODELS[name]
+    design = dataclasses.replace(design, stem=stem or design.stem)
+    net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
     initialise(net, initialisation, zero_init_residual)
     if precision == "fp16":
         for _, cell in net.cells_and_names():
-            if isinstance(cell, nn.Conv2d | nn.Dense):
-                cell.to_float(mindspore.float16)
-            elif isinstance(cell, nn.BatchNorm2d):
+            # A gather sums over a whole map: float32, as a mean.
+            if isinstance(cell, nn.BatchNorm2d | GlobalDepthwise):
                 cell.to_float(mindspore.float32)
+            elif isinstance(cell, nn.Conv2d | nn.Dense):
+                cell.to_float(mindspore.float16)
     return net

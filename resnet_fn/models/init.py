@@ -34,7 +34,7 @@ def _zeros(fan_in: int) -> str:
     return "zeros"
 
 
-# name: (convolution weight, Dense weight, Dense bias), each as a function of the layer's fan-in
+# name: (convolution weight, Dense weight, bias of either), each as a function of the layer's fan-in
 INITIALISATIONS: dict[str, LayerInit] = {
     # torchvision's ResNet: He-normal over fan-out; torch.nn.Linear's own defaults.
     "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
@@ -62,7 +62,10 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
     for _, cell in net.cells_and_names():
         if isinstance(cell, nn.Conv2d):
-            _draw(cell.weight, conv_init(_fan_in(cell.weight.shape)))
+            fan_in = _fan_in(cell.weight.shape)
+            _draw(cell.weight, conv_init(fan_in))
+            if cell.bias is not None:
+                _draw(cell.bias, bias_init(fan_in))
         elif isinstance(cell, nn.Dense):
             fan_in = _fan_in(cell.weight.shape)
             _draw(cell.weight, dense_init(fan_in))

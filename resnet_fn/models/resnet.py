@@ -5,9 +5,12 @@ the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm
 0.9 (PyTorch's 0.1: the meaning is inverted).
 """
 
+import dataclasses
 from collections.abc import Callable
 
 from mindspore import Tensor, nn
+
+from resnet_fn.models.attention import make_gate
 
 BATCH_NORM_EPS = 1e-5
 BATCH_NORM_MOMENTUM = 0.9  # moving = 0.9 · moving + 0.1 · batch
@@ -25,120 +28,199 @@ def no_norm(channels: int) -> nn.Cell:
     return nn.Identity()
 
 
-def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
     padding = (kernel - 1) // 2
-    return nn.Conv2d(in_channels, out_channels, kernel, stride, pad_mode="pad", padding=padding, has_bias=False)
+    return nn.Conv2d(
+        in_channels, out_channels, kernel, stride, pad_mode="pad", padding=padding, group=groups, has_bias=False
+    )
 
 
 class BasicBlock(nn.Cell):
-    """Two 3x3 convolutions; the first one strides."""
+    """Two 3x3 convolutions; the first one strides.
+
+    Args:
+        in_channels, out_channels: of the block.
+        width: channels between the convolutions.
+        stride: of the first 3x3 convolution.
+        groups: must be 1 here; a Bottleneck's 3x3 convolution has as many.
+        norm: what follows each convolution.
+        gate: attention on the residual branch, or None.
+        downsample: the shortcut's projection, or None.
+    """
 
     expansion = 1
 
-    def __init__(self, in_channels: int, width: int, stride: int, norm: Norm, downsample: nn.Cell | None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        stride: int,
+        groups: int,
+        norm: Norm,
+        gate: nn.Cell | None,
+        downsample: nn.Cell | None,
+    ) -> None:
         super().__init__()
         self.conv1 = conv(in_channels, width, 3, stride)
         self.bn1 = norm(width)
-        self.conv2 = conv(width, width, 3)
-        self.bn2 = norm(width)
+        self.conv2 = conv(width, out_channels, 3)
+        self.bn2 = norm(out_channels)
         self.relu = nn.ReLU()
+        self.se = gate
         self.downsample = downsample
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
+        """[N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.bn2(self.conv2(x))
+        if self.se is not None:
+            x = self.se(x)
         return self.relu(x + shortcut)
 
 
 class Bottleneck(nn.Cell):
-    """1x1 reduce, 3x3 (strides), 1x1 expand by 4."""
+    """1x1 reduce, 3x3 (strides, grouped), 1x1 expand to four times the stage's planes. Arguments: see BasicBlock."""
 
     expansion = 4
 
-    def __init__(self, in_channels: int, width: int, stride: int, norm: Norm, downsample: nn.Cell | None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        stride: int,
+        groups: int,
+        norm: Norm,
+        gate: nn.Cell | None,
+        downsample: nn.Cell | None,
+    ) -> None:
         super().__init__()
         self.conv1 = conv(in_channels, width, 1)
         self.bn1 = norm(width)
-        self.conv2 = conv(width, width, 3, stride)
+        self.conv2 = conv(width, width, 3, stride, groups)
         self.bn2 = norm(width)
-        self.conv3 = conv(width, width * self.expansion, 1)
-        self.bn3 = norm(width * self.expansion)
+        self.conv3 = conv(width, out_channels, 1)
+        self.bn3 = norm(out_channels)
         self.relu = nn.ReLU()
+        self.se = gate
         self.downsample = downsample
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
+        """[N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
         x = self.bn3(self.conv3(x))
+        if self.se is not None:
+            x = self.se(x)
         return self.relu(x + shortcut)
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """One variant.
+
+    Attributes:
+        block: BasicBlock or Bottleneck.
+        depths: blocks in each stage.
+        planes: the stages' channels before the block's expansion; from the second stage on, the first block strides.
+        stem: "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for
+            ResNet-D (He et al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that
+            average 2x2 before a projection of stride 1; timm's `resnet50d`.
+        groups: of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431).
+        base_width: the bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
+        attention: see `make_gate`.
+    """
+
+    block: type[BasicBlock] | type[Bottleneck]
+    depths: tuple[int, ...]
+    planes: tuple[int, ...] = (64, 128, 256, 512)
+    stem: str = "imagenet"
+    groups: int = 1
+    base_width: int = 64
+    attention: str = ""
 
 
 class ResNet(nn.Cell):
     """A residual network: stem, stages of blocks, mean over H and W, one Dense layer.
 
-    Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's,
-    with MindSpore's leaf names: `layer1.0.bn1.gamma`.
+    Input float32 [N, in_channels, H, W]; output logits [N, num_classes]. Parameters are named as torchvision's (the
+    D stem and attention as timm's), with MindSpore's leaf names: `layer1.0.bn1.gamma`.
 
     Args:
-        block: BasicBlock or Bottleneck.
-        depths: blocks in each stage.
-        widths: the blocks' inner channels in each stage; from the second stage on, the first block strides by 2.
+        design: the variant.
         num_classes: outputs.
         in_channels: channels of the images.
-        stem: "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2) or "cifar" (3x3 stride 1, no pool).
         norm: what follows each convolution, as a function of its channels.
+        image_size: height and width of the images; only the gather of GENet's θ and θ⁺ depends on it.
     """
 
     def __init__(
-        self,
-        block: type[BasicBlock] | type[Bottleneck],
-        depths: tuple[int, ...],
-        widths: tuple[int, ...],
-        num_classes: int,
-        in_channels: int = 3,
-        stem: str = "imagenet",
-        norm: Norm = batch_norm,
+        self, design: Design, num_classes: int, in_channels: int = 3, norm: Norm = batch_norm, image_size: int = 224
     ) -> None:
         super().__init__()
-        self.conv1 = conv(in_channels, widths[0], 7, 2) if stem == "imagenet" else conv(in_channels, widths[0], 3)
-        self.bn1 = norm(widths[0])
+        channels = design.planes[0]
+        self.conv1 = _stem(design.stem, in_channels, channels, norm)
+        self.bn1 = norm(channels)
         self.relu = nn.ReLU()
         # Explicit padding 1/1 as in PyTorch: the max over the border must not shift by a pixel, as `same` does.
-        self.maxpool = nn.MaxPool2d(3, 2, pad_mode="pad", padding=1) if stem == "imagenet" else nn.Identity()
-        channels = widths[0]
+        self.maxpool = nn.Identity() if design.stem == "cifar" else nn.MaxPool2d(3, 2, pad_mode="pad", padding=1)
+        size = image_size if design.stem == "cifar" else -(-image_size // 4)
         stages = []
-        for index, (depth, width) in enumerate(zip(depths, widths, strict=True)):
-            stages.append(_stage(block, channels, width, depth, 1 if index == 0 else 2, norm))
-            channels = width * block.expansion
+        for index, planes in enumerate(design.planes):
+            stride = 1 if index == 0 else 2
+            size = -(-size // stride)
+            stages.append(_stage(design, index, channels, stride, size, norm))
+            channels = planes * design.block.expansion
             # Attributes, not a list: torchvision's names are layer1, layer2, …
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
         self.fc = nn.Dense(channels, num_classes)
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, C\', H\', W\'] (the net: to logits [N, num_classes])."""
+        """Images [N, in_channels, H, W] to logits [N, num_classes]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self._stages:
             x = stage(x)
         return self.fc(x.mean((2, 3)))
 
 
-def _stage(
-    block: type[BasicBlock] | type[Bottleneck], channels: int, width: int, depth: int, stride: int, norm: Norm
-) -> nn.SequentialCell:
+def _stem(kind: str, in_channels: int, channels: int, norm: Norm) -> nn.Cell:
+    if kind == "cifar":
+        return conv(in_channels, channels, 3)
+    if kind == "imagenet":
+        return conv(in_channels, channels, 7, 2)
+    half = channels // 2
+    return nn.SequentialCell(
+        [
+            *(conv(in_channels, half, 3, 2), norm(half), nn.ReLU()),
+            *(conv(half, half, 3), norm(half), nn.ReLU()),
+            conv(half, channels, 3),
+        ]
+    )
+
+
+def _stage(design: Design, index: int, channels: int, stride: int, size: int, norm: Norm) -> nn.SequentialCell:
+    planes = design.planes[index]
+    width = planes * design.base_width // 64 * design.groups
+    out = planes * design.block.expansion
     blocks = []
-    for index in range(depth):
-        stride = stride if index == 0 else 1
-        downsample = None
-        if stride != 1 or channels != width * block.expansion:
-            # "Option B" of the paper: a projection wherever the shape changes.
-            out = width * block.expansion
-            downsample = nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
-        blocks.append(block(channels, width, stride, norm, downsample))
-        channels = width * block.expansion
+    for _ in range(design.depths[index]):
+        # "Option B" of the paper: a projection wherever the shape changes.
+        projects = stride != 1 or channels != out
+        downsample = _projection(channels, out, stride, design.stem == "d", norm) if projects else None
+        gate = make_gate(design.attention, out, size, norm)
+        blocks.append(design.block(channels, width, out, stride, design.groups, norm, gate, downsample))
+        channels, stride = out, 1
     return nn.SequentialCell(blocks)
+
+
+def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
+    if not average:
+        return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
+    # `same` on an odd size averages what is there, as PyTorch's ceil_mode with count_include_pad=False.
+    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, pad_mode="same")
+    return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

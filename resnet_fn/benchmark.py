@@ -1,0 +1,45 @@
+"""python -m resnet_fn.benchmark PART: measure one part of the package on this machine.
+
+A part is a module below `benchmarks/` with `DESCRIPTION`, `add_arguments(parser)`, `run(options) -> dict` (JSON types)
+and `table(result) -> str`.
+"""
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from resnet_fn import cli
+from resnet_fn.config import closest
+
+PARTS = {
+    "step": "resnet_fn.benchmarks.step",
+    "data": "resnet_fn.benchmarks.data",
+    "allreduce": "resnet_fn.benchmarks.allreduce",
+    "startup": "resnet_fn.benchmarks.startup",
+    "time-to-accuracy": "resnet_fn.benchmarks.accuracy",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one part, print its table, write its figures as JSON if asked."""
+    name = arguments[0] if arguments else ""
+    if name in ("-h", "--help"):
+        print(f"usage: python -m resnet_fn.benchmark {{{','.join(PARTS)}}} [--json FILE] [flags; --help lists them]")
+        return 0
+    if name not in PARTS:
+        raise cli.UsageError(f"part: {name!r} is unknown; {closest(name, PARTS)}")
+    part = importlib.import_module(PARTS[name])
+    parser = cli.Parser(f"benchmark {name}", part.DESCRIPTION)
+    parser.add_argument("--json", metavar="FILE", help="write the figures")
+    part.add_arguments(parser)
+    options = parser.parse(arguments[1:])
+    result = part.run(options)
+    print(part.table(result))
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("benchmark", main)

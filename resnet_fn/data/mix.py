@@ -1,0 +1,108 @@
+"""Mixed samples and erased rectangles, on the host, on normalised batches.
+
+A batch is one update's share of one worker. Samples are mixed in neighbouring pairs (0 with 1, 2 with 3, …) of an
+order that is random anyway, and the weight and the box are the update's, so that the pairs are the same however many
+workers share the update.
+"""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixing:
+    """What an update mixes.
+
+    Attributes:
+        weight: of each sample's own picture and label; its neighbour has the rest.
+        box: (top, bottom, left, right) that CutMix takes from the neighbour, pixels; None: mixup.
+    """
+
+    weight: float
+    box: tuple[int, int, int, int] | None = None
+
+
+def draw_mixing(
+    rng: np.random.Generator, mixup: float, cutmix: float, switch: float, height: int, width: int
+) -> Mixing:
+    """Draw an update's mixing: mixup (arXiv 1710.09412) or CutMix (arXiv 1905.04899, equations 1 and 2).
+
+    Args:
+        rng: of this update alone.
+        mixup, cutmix: alphas of Beta(alpha, alpha); 0: never that one.
+        switch: probability of CutMix where both are on.
+        height, width: of the images, pixels.
+    """
+    cuts = bool(cutmix) and (not mixup or rng.random() < switch)
+    alpha = cutmix if cuts else mixup
+    weight = float(rng.beta(alpha, alpha))
+    if not cuts:
+        return Mixing(weight)
+    # The box has the area share 1 − weight; cut at the border, it shares what it really covers.
+    half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
+    y, x = int(rng.integers(height)), int(rng.integers(width))
+    top, bottom = max(y - half_y, 0), min(y + half_y, height)
+    left, right = max(x - half_x, 0), min(x + half_x, width)
+    return Mixing(1 - (bottom - top) * (right - left) / (height * width), (top, bottom, left, right))
+
+
+def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mix neighbouring pairs.
+
+    Args:
+        images: float32 [n, C, H, W], n even.
+        labels: int32 [n].
+        classes: number of classes.
+        mixing: None: nothing is mixed, and labels are still probabilities, so that no step recompiles.
+
+    Returns:
+        images float32 [n, C, H, W], and probabilities float32 [n, classes].
+    """
+    own = np.zeros((len(labels), classes), np.float32)
+    own[np.arange(len(labels)), labels] = 1
+    if mixing is None:
+        return images, own
+    weight = np.float32(mixing.weight)
+    soft = weight * own + (1 - weight) * _neighbours(own)
+    if mixing.box is None:
+        mixed = images * weight
+        mixed += (1 - weight) * _neighbours(images)
+        return mixed, soft
+    top, bottom, left, right = mixing.box
+    mixed = images.copy()
+    mixed[:, :, top:bottom, left:right] = _neighbours(images[:, :, top:bottom, left:right])
+    return mixed, soft
+
+
+def _neighbours(array: np.ndarray) -> np.ndarray:
+    return array.reshape(len(array) // 2, 2, *array.shape[1:])[:, ::-1].reshape(array.shape)
+
+
+def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
+    """Set a random rectangle of some images to 0, the mean colour (Zhong et al., arXiv 1708.04896).
+
+    Area 2 % to 33 % of the image, aspect ratio 0.3 to 3.3 (log-uniform), as torchvision's RandomErasing; a rectangle
+    that sticks out is made to fit, where torchvision draws again up to ten times.
+
+    Args:
+        images: float32 [N, C, H, W], normalised.
+        draws: [N, 5] in [0, 1): whether, area, aspect ratio, vertical and horizontal place.
+        probability: of an image to be erased.
+
+    Returns:
+        float32 [N, C, H, W].
+    """
+    chosen = np.flatnonzero(draws[:, 0] < probability)
+    if not len(chosen):
+        return images
+    images = images.copy()
+    height, width = images.shape[2:]
+    for index in chosen:
+        area = (0.02 + 0.31 * draws[index, 1]) * height * width
+        ratio = np.exp(np.log(0.3) + (np.log(3.3) - np.log(0.3)) * draws[index, 2])
+        tall, wide = min(round(np.sqrt(area * ratio)), height), min(round(np.sqrt(area / ratio)), width)
+        top = int(draws[index, 3] * (height - tall + 1))
+        left = int(draws[index, 4] * (width - wide + 1))
+        images[index, :, top : top + tall, left : left + wide] = 0
+    return images

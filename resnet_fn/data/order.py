@@ -1,0 +1,118 @@
+"""Which samples an update sees, and the random numbers that vary them: pure functions of (seed, epoch or update)."""
+
+import dataclasses
+
+import numpy as np
+
+from resnet_fn.config import Recipe
+from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
+
+# Names for the streams of random numbers that hang on one seed; never renumber them.
+_ORDER, _AFFINE, _CROP, _ERASE, _MIX, _COLOUR, _ENGINE = 1, 2, 3, 4, 5, 6, 7
+
+
+def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
+    """The order in which an epoch visits the samples: a permutation of 0..samples−1, from (seed, epoch) alone."""
+    return np.random.default_rng([seed, epoch, _ORDER]).permutation(samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """This worker's place: rank 0..workers−1."""
+
+    rank: int = 0
+    workers: int = 1
+
+
+class Plan:
+    """The updates of a run over `samples` training samples.
+
+    An epoch has samples // batch_size updates: what is left over waits for the next epoch's order (every batch is
+    whole, so that the step compiles once). With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update
+    holds batch_size / repeats different samples, each `repeats` times, and an epoch has as many updates as without.
+
+    Raises:
+        ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
+    """
+
+    def __init__(self, recipe: Recipe, samples: int, classes: int, shard: Shard) -> None:
+        self.recipe, self.samples, self.classes, self.shard = recipe, samples, classes, shard
+        self.updates_per_epoch = samples // recipe.batch_size
+        self.share = recipe.batch_size // shard.workers
+        if not self.updates_per_epoch:
+            raise ValueError(
+                f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
+            )
+        if recipe.mixes and self.share % 2:
+            raise ValueError(
+                f"batch_size: mixup and cutmix pair neighbours, and a worker's share of {self.share} is odd; "
+                f"give {2 * shard.workers * -(-recipe.batch_size // (2 * shard.workers))}"
+            )
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The samples of an epoch's updates, one after the other: int64 [updates_per_epoch · batch_size]."""
+        size, repeats = self.recipe.batch_size, self.recipe.repeats
+        order = epoch_order(self.recipe.seed, epoch, self.samples)
+        unique = order[: self.updates_per_epoch * (size // repeats)].reshape(self.updates_per_epoch, -1)
+        return np.tile(unique, repeats).reshape(-1)
+
+    def own(self, order: np.ndarray) -> np.ndarray:
+        """This worker's part of an epoch's order: int64 [updates_per_epoch, batch_size / workers]."""
+        start = self.shard.rank * self.share
+        return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share]
+
+    def repeat_numbers(self) -> np.ndarray:
+        """For each place in this worker's share, the how-manieth of its sample's repeats it is: int64 [share]."""
+        places = self.shard.rank * self.share + np.arange(self.share)
+        return places // (self.recipe.batch_size // self.recipe.repeats)
+
+    def finish(self, images: np.ndarray, labels: np.ndarray, update: int, erasing: np.ndarray | None) -> "Batch":
+        """Erase and mix a worker's share of an update.
+
+        Args:
+            images: float32 [n, C, H, W], normalised.
+            labels: int32 [n].
+            update: its number.
+            erasing: [n, 5], see `erase`; None where the recipe erases nothing.
+        """
+        recipe = self.recipe
+        if erasing is not None:
+            images = erase(images, erasing, recipe.erasing)
+        if not recipe.mixes:
+            return images, labels
+        mixing: Mixing | None = None
+        if update // self.updates_per_epoch < recipe.epochs - recipe.mix_off_epochs:
+            rng = np.random.default_rng([recipe.seed, update, _MIX])
+            mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
+        images, soft = mix(images, labels, self.classes, mixing)
+        if recipe.label_threshold:
+            soft = (soft > recipe.label_threshold).astype(np.float32)
+        return images, soft
+
+    def draws(self, epoch: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Random numbers of an epoch by sample: a sample's variation does not depend on who computes it.
+
+        Returns:
+            By name, with a leading axis for the repeats and one for the samples: "affine" in [−1, 1) [R, N, 4],
+            "crop" [R, N, 3] and "erasing" [R, N, 5] in [0, 1), "colour" [R, N] in 0..2^31−1.
+        """
+        shape = (self.recipe.repeats, self.samples)
+
+        def rng(stream: int) -> np.random.Generator:
+            return np.random.default_rng([self.recipe.seed, epoch, stream])
+
+        makers = {
+            "affine": lambda: rng(_AFFINE).uniform(-1, 1, (*shape, 4)),
+            "crop": lambda: rng(_CROP).random((*shape, 3)),
+            "erasing": lambda: rng(_ERASE).random((*shape, 5)),
+            "colour": lambda: rng(_COLOUR).integers(0, 2**31, shape),
+        }
+        return {name: makers[name]() for name in names}
+
+    def engine_seed(self, epoch: int) -> int:
+        """The seed of MindSpore's C++ pipeline on this worker in an epoch: 0..2^32−1."""
+        entropy = [self.recipe.seed, epoch, self.shard.rank, _ENGINE]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+Batch = tuple[np.ndarray, np.ndarray]

@@ -1,0 +1,16 @@
+"""From and to PyTorch and other MindSpore projects: names, weight files, and the reference nets to compare with."""
+
+import importlib
+from typing import Any
+
+
+def import_extra(module: str, purpose: str, extra: str = "torch") -> Any:
+    """Import a package that only some commands need.
+
+    Raises:
+        ValueError: it is not installed; the message says what to type.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ValueError(f"{purpose} needs {module}; pip install 'resnet_fn[{extra}]'") from None

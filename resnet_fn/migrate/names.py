@@ -1,0 +1,122 @@
+"""Names of ResNet parameters: ours, torchvision's and timm's, MindCV's, and the official MindSpore models'.
+
+Ours are torchvision's tree with MindSpore's leaf names, so each style is a few renamed words:
+
+    ours                      torchvision, timm          MindCV              official MindSpore
+    bn1.gamma / .beta         bn1.weight / .bias         as ours             as ours
+    bn1.moving_mean           bn1.running_mean           as ours             as ours
+    bn1.moving_variance       bn1.running_var            as ours             as ours
+    layer1.0.bn1 (BasicBlock) as ours                    as ours             layer1.0.bn1d
+    layer2.0.downsample.0     as ours                    down_sample.0       down_sample_layer.0
+    fc                        as ours                    classifier          end_point
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+STYLES = ("ours", "torchvision", "mindcv", "official")
+
+_LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+_DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
+_HEAD = {"mindcv": "classifier", "official": "end_point"}
+_BASIC_NORM = re.compile(r"(layer\d+\.\d+\.bn[12])\.")
+
+# What training frameworks keep beside the weights; never part of a net.
+_EXTRAS = re.compile(
+    r"(.*\.)?num_batches_tracked|(moments|momentum|accum|stat|ema|adam_m|adam_v)\..*|scale_sense|global_step"
+    r"|learning_rate|epoch_num|step_num|momentum|beta[12]_power|current_iterator_step|last_overflow_iterator_step"
+)
+
+
+def is_basic(names: Iterable[str]) -> bool:
+    """Whether a net with these names, in any style, is made of two-convolution blocks."""
+    return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
+
+
+def strip_extras(names: Iterable[str]) -> list[str]:
+    """The names that are parameters or statistics of a net: no optimizer state, step counts or BatchNorm counters."""
+    return [name for name in names if not _EXTRAS.fullmatch(name)]
+
+
+def rename(name: str, style: str, basic: bool) -> str:
+    """One of our names in another style.
+
+    Args:
+        name: e.g. `layer2.0.downsample.1.gamma`.
+        style: one of STYLES.
+        basic: whether the net is made of BasicBlocks; only official names differ.
+    """
+    stem, _, leaf = name.rpartition(".")
+    if style == "torchvision":
+        return f"{stem}.{_LEAVES.get(leaf, leaf)}"
+    if style in _DOWNSAMPLE:
+        name = name.replace(".downsample.", f".{_DOWNSAMPLE[style]}.")
+        name = re.sub(r"^fc\.", f"{_HEAD[style]}.", name)
+    if style == "official" and basic:
+        name = _BASIC_NORM.sub(r"\1d.", name)
+    return name
+
+
+def recognise_style(names: Iterable[str]) -> str:
+    """The style of a file's names, from its leaves and its head.
+
+    Raises:
+        ValueError: the names are of no known style; says what they start with.
+    """
+    names = strip_extras(names)
+    first = {name.split(".")[0] for name in names}
+    if any(re.search(r"\.running_(mean|var)$", name) for name in names):
+        return "torchvision"
+    for style, head in _HEAD.items():
+        if head in first or any(f".{_DOWNSAMPLE[style]}." in name for name in names):
+            return style
+    if "conv1" in first and any(name.startswith("layer1.") for name in names):
+        return "ours"
+    shown = ", ".join(sorted(names)[:3]) or "none at all"
+    raise ValueError(f"names such as {shown} are of no known ResNet; known are {', '.join(STYLES)}")
+
+
+def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
+    """Our name for each name of a file, by undoing `rename`; a name of another style maps to itself.
+
+    Torch's leaf names are ambiguous (`bn1.weight` and `conv1.weight`): a norm is what has a running mean.
+    """
+    names = strip_extras(names)
+    if style == "torchvision":
+        norms = {name.rpartition(".")[0] for name in names if name.endswith((".running_mean", ".running_var"))}
+        back = {new: old for old, new in _LEAVES.items()}
+        split = ((name, *name.rpartition(".")[::2]) for name in names)
+        return {name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name for name, stem, leaf in split}
+    result = {}
+    for name in names:
+        ours = name
+        if style in _DOWNSAMPLE:
+            ours = ours.replace(f".{_DOWNSAMPLE[style]}.", ".downsample.")
+            ours = re.sub(rf"^{_HEAD[style]}\.", "fc.", ours)
+        if style == "official":
+            ours = re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", ours)
+        result[name] = ours
+    return result
+
+
+def differences(style: str, names: Mapping[str, str] | Iterable[str]) -> tuple[str, bool]:
+    """What equal names hide: how the net of this style computes something else than ours with the same weights.
+
+    Args:
+        style: where weights come from, or go to.
+        names: our names of the net's parameters.
+
+    Returns:
+        The difference ("" for none), and whether it is so large that the weights are useless.
+    """
+    names = list(names)
+    if style == "mindcv" and not any(name.startswith("conv1.0.") for name in names):
+        return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
+    if style == "official" and not is_basic(names):
+        return (
+            "the official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
+            "1e-4; ours pad 1 and 1 with eps 1e-5, so the same weights compute something else"
+        ), True
+    if style == "torchvision" and any(".se.gather." in name for name in names) and any(".se.mlp." in n for n in names):
+        return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False
+    return "", False

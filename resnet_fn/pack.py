@@ -1,0 +1,68 @@
+"""python -m resnet_fn.pack: an image folder as MindRecord shards."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from resnet_fn import cli
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
+  python -m resnet_fn.pack /data/imagenet /data/imagenet-256 --shards 64 --short-side 256
+  python -m resnet_fn.train --recipe imagenet_resnet50_v1 --dataset mindrecord --data-dir /data/imagenet-256
+
+A run that was stopped goes on where it stopped: give the same command again.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check the images, write the shards, say what to type next."""
+    parser = cli.Parser("pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES)
+    parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
+    parser.add_argument("out", metavar="OUT", help="folder to write; kept if it is the same packing, unfinished")
+    parser.add_argument("--shards", type=int, default=8, metavar="N", help="files per split; default 8")
+    parser.add_argument(
+        "--short-side",
+        type=int,
+        default=0,
+        metavar="N",
+        help="shrink training images to this shorter side [pixels]; default 0: keep their bytes",
+    )
+    parser.add_argument("--quality", type=int, default=90, metavar="N", help="of shrunk JPEGs, 1..95; default 90")
+    parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="default error")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parsed = parser.parse(arguments)
+    for name, least, most in (
+        ("shards", 1, 100000),
+        ("short_side", 0, 65535),
+        ("quality", 1, 95),
+        ("threads", 0, 4096),
+    ):
+        if not least <= getattr(parsed, name) <= most:
+            flag = name.replace("_", "-")
+            raise cli.UsageError(f"--{flag}: {getattr(parsed, name)} is not in {least}..{most}; give a number in it")
+    from tqdm import tqdm
+
+    from resnet_fn.data.folders import load_folder
+    from resnet_fn.data.load import data_threads
+    from resnet_fn.data.packing import Packer
+    from resnet_fn.data.scan import check_files, write_scan
+
+    threads, out = data_threads(parsed.threads), Path(parsed.out)
+    dataset = load_folder(parsed.source, 0, threads)
+    dataset, scans = check_files(dataset, parsed.on_bad_sample, [out], progress=not parsed.no_progress)
+    packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
+    write_scan(out, scans)
+    for note in dataset.notes:
+        print(note)
+    with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress) as bar:
+        written = packer.write(bar.update)
+    print(
+        f"{packer.samples} images in {out} ({written} shards written and read back, the others were there); "
+        f"next: python -m resnet_fn.train --dataset mindrecord --data-dir {out}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("pack", main)

@@ -1,0 +1,145 @@
+import dataclasses
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config import Recipe
+from resnet_fn.data.load import load_dataset
+from resnet_fn.data.pipeline import Shard
+from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.scan import check_files
+from resnet_fn.data.stream import StreamData, make_feed
+
+RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, erasing=0.5, epochs=3)
+
+
+@pytest.fixture
+def photographs(folder):
+    dataset, _ = check_files(load_dataset(RECIPE, str(folder)), "error", progress=False)
+    return dataset
+
+
+def bytes_of(feed, updates):
+    return [feed.batch(update)[0].tobytes() for update in updates]
+
+
+def test_samples_come_in_the_order_of_seed_and_epoch_with_their_labels(photographs):
+    feed = make_feed(photographs, RECIPE)
+    assert isinstance(feed, StreamData)
+    seen = []
+    for update in range(feed.updates_per_epoch):
+        images, labels = feed.batch(update)
+        assert images.shape == (4, 3, 24, 24)
+        assert images.dtype == np.float32
+        assert (labels == photographs.train.labels[feed.indices(update)]).all()
+        seen += feed.indices(update).tolist()
+    assert len(set(seen)) == len(seen) == 20  # 21 samples: one waits for another epoch
+
+
+def test_shares_are_disjoint_complete_and_in_the_one_workers_order(photographs):
+    whole = make_feed(photographs, RECIPE)
+    for workers in (2, 4):
+        shares = [make_feed(photographs, RECIPE, Shard(rank, workers)) for rank in range(workers)]
+        for update in (0, 3, 7):
+            parts = [share.indices(update) for share in shares]
+            assert np.concatenate(parts).tolist() == whole.indices(update).tolist()
+
+
+def test_any_update_found_directly_equals_the_walk_bit_for_bit(photographs):
+    walk = bytes_of(make_feed(photographs, RECIPE), range(13))
+    for start in (0, 3, 5, 7):
+        assert bytes_of(make_feed(photographs, RECIPE), range(start, 13)) == walk[start:]
+    back = make_feed(photographs, RECIPE)
+    assert bytes_of(back, [6, 2, 6]) == [walk[6], walk[2], walk[6]]
+    assert len(set(walk)) == 13
+
+
+def test_every_augmentation_repeats(photographs):
+    for fields in (
+        {"policy": "trivialaugment"},
+        {"policy": "randaugment"},
+        {"policy": "autoaugment"},
+        {"color_jitter": 0.4},
+    ):
+        recipe = dataclasses.replace(RECIPE, **fields)
+        one, two = (
+            bytes_of(make_feed(photographs, recipe), range(6)),
+            bytes_of(make_feed(photographs, recipe), range(6)),
+        )
+        assert one == two
+        assert one != bytes_of(make_feed(photographs, RECIPE), range(6)), fields
+
+
+def test_a_file_that_vanishes_or_changes_ends_the_run_in_one_line(photographs):
+    path = Path(photographs.train.path(3))
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: has changed since it was checked; start the command again$"):
+        bytes_of(make_feed(photographs, RECIPE), range(5))
+    path.unlink()
+    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: cannot be read \(No such file or directory\)"):
+        bytes_of(make_feed(photographs, RECIPE), range(5))
+
+
+def tasks() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs):
+    bytes_of(make_feed(photographs, RECIPE), range(10))  # whatever the library starts once and for all
+    python, before = threading.active_count(), tasks()
+    for _ in range(5):
+        feed = make_feed(photographs, RECIPE)
+        bytes_of(feed, range(5))
+        bytes_of(feed, range(5, 8))
+        feed.batch(0)
+        feed.close()
+        feed.close()
+    deadline = time.monotonic() + 5
+    while tasks() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert tasks() <= before
+    assert threading.active_count() <= python
+
+
+def test_no_process_is_started(photographs):
+    """So nothing can outlive even a kill: the pipeline's threads are this process's own."""
+
+    def children():
+        texts = [Path(f"/proc/self/task/{task}/children").read_text() for task in os.listdir("/proc/self/task")]
+        return set("".join(texts).split())
+
+    before = children()
+    feed = make_feed(photographs, RECIPE)
+    feed.batch(0)
+    during = children()
+    feed.close()
+    assert during <= before
+
+
+def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_itself(photographs):
+    recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, mixup=0.2)
+    feed = make_feed(photographs, recipe)
+    assert feed.updates_per_epoch == 21 // 6
+    for update in range(3):
+        indices = feed.indices(update)
+        assert sorted(np.unique(indices, return_counts=True)[1].tolist()) == [3, 3]
+        assert (indices[0::2] != indices[1::2]).all()
+        images, labels = feed.batch(update)
+        assert labels.shape == (6, 3)
+        assert len({image.tobytes() for image in images}) == 6
+
+
+def test_a_resume_with_other_threads_or_workers_says_so(photographs):
+    feed = make_feed(dataclasses.replace(photographs, threads=2), RECIPE, Shard(0, 2))
+    same = {"feed": feed.repeats_with()}
+    assert check_same_data(same, feed) == []
+    [line] = check_same_data({"feed": {**feed.repeats_with(), "data_threads": 1}}, feed)
+    assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
+    [line] = check_same_data({"feed": {**feed.repeats_with(), "workers": 1}}, feed)
+    assert line.startswith("resuming with 2 workers instead of 1")
+    with pytest.raises(ValueError, match="the training set has 21 samples and had 20; give the same data"):
+        check_same_data({"feed": {"samples": 20}}, feed)
