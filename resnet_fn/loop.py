@@ -66,7 +66,6 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         job = build_job(recipe, options, workers, fresh=not goes_on(options))
         run, checkpoint = open_run(recipe, options, workers)
         progress = restore(job, checkpoint) if checkpoint else Progress()
-        notes = [*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())]
         if workers.leads:
             run.write_config(recipe, options, workers)
             write_scan(run.path, job.scans)
@@ -76,7 +75,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
             CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
         ):
-            for note in notes:
+            for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
                 telemetry.say(note)
             telemetry.started(recipe, options)
             if checkpoint:

@@ -13,7 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.batchnorm import statistics_average
 from resnet_fn.ema import Ema
-from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, global_norm, unscale
+from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, exchange, is_finite, unscale
 from resnet_fn.loss import Loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.optimizer import Optimizer
@@ -27,7 +27,8 @@ class StepResult(NamedTuple):
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
         votes: float32 [2 + workers], the sum over the ranks of `stop`; then 1 for each rank whose own loss or
-            gradients were not finite. It rides along in the all-reduce of `means`: every rank knows it at once.
+            gradients were not finite (of several workers: loss or first layer's
+            gradient). It rides along in the all-reduce of `means`: every rank knows it at once.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
@@ -111,13 +112,7 @@ def make_train_step(
     def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        norm = global_norm(gradients)
-        broken = own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))
-        notes = ops.concat((means, stop, broken))
-        if all_reduce is not None:
-            gradients = all_reduce(gradients)
-            notes = all_reduce([notes])[0]
-            norm = global_norm(gradients)
+        gradients, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
         means, votes = notes[:2], notes[2:]
         # The same sums that the norm is made of: the compiler computes them once.
         squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
@@ -194,11 +189,6 @@ def _accumulated(
         return finish(learning_rate, stop)
 
     return update
-
-
-def is_finite(means: Tensor, norm: Tensor) -> Tensor:
-    """Whether the loss (means[0]) and the gradients (their norm) are finite: bool scalar."""
-    return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
