@@ -83,7 +83,7 @@ def test_train_evaluate_and_resume():
         (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
         (["--batch-size", "many"], 2, "--batch-size: 'many' is not a whole number"),
         (["--nesterov", "False"], 2, "unknown argument 'False'; flags start with --; yes/no flags take no value"),
-        (["--recipe", "digit"], 2, "recipe: 'digit' is unknown; use one of digits"),
+        (["--recipe", "digit"], 2, "recipe: 'digit' is unknown; did you mean digits"),
         (["--batch-size", "-4"], 2, "batch_size: -4 is too small; give 1 or more"),
         (["--model", "resnet5"], 1, "model: 'resnet5' is unknown; did you mean resnet"),
         (["--accumulate", "3"], 1, "batch_size: 64 does not divide into 1 workers x 3 micro-batches; use 63 or 66"),
@@ -127,7 +127,7 @@ def test_evaluate_mistakes():
     bare = command("resnet_fn.evaluate")
     assert (bare.returncode, bare.stderr) == (
         2,
-        "evaluate: error: the following arguments are required: --checkpoint\n",
+        "evaluate: error: give either --checkpoint PATH or --weights FILE --recipe NAME\n",
     )
 
 
