@@ -81,6 +81,11 @@ def averaged(parameters: Sequence[Parameter], ema: Ema | None) -> Iterator[None]
 
 def evaluated_weights(weights: Mapping[str, np.ndarray], training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A checkpoint's arrays that an evaluation scores: the averages where it has them, else the weights."""
-    if _COUNT not in training:
+    if not is_averaged(training):
         return dict(weights)
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}
+
+
+def is_averaged(training: Mapping[str, np.ndarray]) -> bool:
+    """Whether a checkpoint with these training arrays has averages."""
+    return _COUNT in training

@@ -14,7 +14,7 @@ LAYERS = {
     # parts of a folder that stand higher than the folder: they climb through the step or the checkpoint
     2: "step checkpoint run_folder data.pipeline data.stream data.resume telemetry".split()
     + "migrate.weights migrate.our_run migrate.ladder migrate.report".split(),
-    3: "job evaluation loop benchmarks".split(),
+    3: "job evaluation inspection loop benchmarks".split(),
     4: "train evaluate convert parity inspect pack benchmark".split(),
 }
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
