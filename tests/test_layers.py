@@ -17,7 +17,7 @@ LAYERS_TEXT = """
 2 step eval_step checkpoint checkpoint_writer not_finite run_folder board telemetry
 2 data.pipeline data.stream data.resume
 2 migrate.weights migrate.our_run migrate.ladder migrate.report
-3 job session scoring evaluation loop benchmarks trained report prediction exporting
+3 job session scoring evaluation inspection loop benchmarks trained report prediction exporting
 4 train evaluate convert parity inspect pack benchmark predict export plot __main__
 """
 LAYERS = {name: int(row.split()[0]) for row in LAYERS_TEXT.strip().splitlines() for name in row.split()[1:]}

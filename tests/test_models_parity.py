@@ -14,7 +14,11 @@ names = pytest.importorskip("resnet_fn.migrate.names")
 pytestmark = pytest.mark.usefixtures("device")
 
 CLASSES = 10
-LARGE = ("resnet101", "resnet152", "resnet110", "resnet56", "resnet44", "se_resnet101", "wide_resnet50_2")
+# What the others are made of too: ten seconds and more each.
+LARGE = (
+    *("resnet34", "resnet101", "resnet152", "resnet44", "resnet56", "resnet110", "wide_resnet50_2", "resnext50_32x4d"),
+    *("se_resnet34", "se_resnet50", "se_resnet101", "genet50_minus"),
+)
 
 
 def pair(name: str, stem: str, size: int, seed: int) -> tuple[nn.Cell, "torch.nn.Module"]:

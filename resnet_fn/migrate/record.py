@@ -1,8 +1,9 @@
 """What every layer takes and gives, in execution order, recorded from a torch module and from a MindSpore cell."""
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore
@@ -79,7 +80,7 @@ def record_torch(module: Any, images: np.ndarray, train: bool) -> list[Layer]:
         owned = (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
         shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned if leaf != "num_batches_tracked")
         is_leaf = not any(True for _ in layer.children())
-        hook = _hook(layers, name, shapes, is_leaf, lambda value: value.detach().cpu().double().numpy().copy())
+        hook = _hook(layers.append, name, shapes, is_leaf, lambda value: value.detach().cpu().double().numpy().copy())
         handles.append(layer.register_forward_hook(hook))
     try:
         module.train(train)
@@ -93,37 +94,59 @@ def record_torch(module: Any, images: np.ndarray, train: bool) -> list[Layer]:
     return layers
 
 
-def record_cell(net: nn.Cell, images: np.ndarray, train: bool) -> list[Layer]:
+def record_cell(
+    net: nn.Cell, images: np.ndarray, train: bool, see: Callable[[Layer], None] | None = None
+) -> list[Layer]:
     """Run a cell on images [N, C, H, W] operation by operation and record every layer; statistics stay as they were.
 
     It runs outside the compiled functions, which do not let anyone look inside; that both give the same logits is
     a stage of the ladder.
+
+    Args:
+        net, images: what to run, on what.
+        train: whether in training mode.
+        see: is given each layer as it has run, and nothing is returned: all outputs together can be gigabytes.
     """
     layers: list[Layer] = []
-    kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
+    see = see or layers.append
     handles = []
-    # A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
-    for name, layer in net.cells_and_names():
-        if not name or isinstance(layer, nn.SequentialCell | nn.CellList):
-            continue
+    for name, layer in single_layers(net):
         owned = layer.parameters_and_names(expand=False)
         shapes = tuple((leaf, tuple(parameter.shape)) for leaf, parameter in owned)
         is_leaf = not any(True for _ in layer.cells())
-        hook = _hook(layers, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
+        hook = _hook(see, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
         handles.append(layer.register_forward_hook(hook))
-    try:
+    with unchanged(net, handles):
         net.set_train(train)
         net(Tensor(images))
+    return layers
+
+
+def single_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
+    """Every cell of a net by its path, but for the net itself and mere sequences.
+
+    A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
+    """
+    for name, layer in net.cells_and_names():
+        if name and not isinstance(layer, nn.SequentialCell | nn.CellList):
+            yield name, layer
+
+
+@contextlib.contextmanager
+def unchanged(net: nn.Cell, handles: list[Any]) -> Iterator[None]:
+    """Put parameters and statistics back at the end, and remove hooks."""
+    kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
+    try:
+        yield
     finally:
         for handle in handles:
             handle.remove()
         for parameter, value in kept:
             ops.assign(parameter, Tensor(value, mindspore.float32))
-    return layers
 
 
 def _hook(
-    layers: list[Layer],
+    see: Callable[[Layer], None],
     name: str,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     leaf: bool,
@@ -137,7 +160,7 @@ def _hook(
     def hook(layer: Any, given: Any, output: Any) -> None:
         nonlocal calls
         first = given[0] if isinstance(given, tuple) and given else given
-        layers.append(Layer(name, calls, kind_of(layer), layer, array(first), array(output), shapes, leaf))
+        see(Layer(name, calls, kind_of(layer), layer, array(first), array(output), shapes, leaf))
         calls += 1
 
     return hook
