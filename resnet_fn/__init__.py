@@ -23,11 +23,14 @@ _HOMES = {
     "train": "resnet_fn.loop",
     "evaluate": "resnet_fn.evaluation",
     "make_train_step": "resnet_fn.step",
-    "make_eval_step": "resnet_fn.step",
+    "make_eval_step": "resnet_fn.eval_step",
     "cosine_warmup": "resnet_fn.schedule",
     "DynamicLossScaler": "resnet_fn.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint",
     "load_checkpoint": "resnet_fn.checkpoint",
+    "compare_step": "resnet_fn.migrate.ladder",
+    "load_weights": "resnet_fn.migrate.weights",
+    "convert_weights": "resnet_fn.migrate.weights",
 }
 
 __all__ = list(_HOMES)

@@ -12,7 +12,13 @@ from pathlib import Path
 from resnet_fn import cli
 from resnet_fn.config import closest
 
-PARTS = {"data": "resnet_fn.benchmarks.data"}
+PARTS = {
+    "step": "resnet_fn.benchmarks.step",
+    "data": "resnet_fn.benchmarks.data",
+    "allreduce": "resnet_fn.benchmarks.allreduce",
+    "startup": "resnet_fn.benchmarks.startup",
+    "time-to-accuracy": "resnet_fn.benchmarks.accuracy",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,6 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print(f"usage: python -m resnet_fn.benchmark {{{','.join(PARTS)}}} [--json FILE] [flags; --help lists them]")
+        print(
+            "\nexamples:\n" + "\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS)
+        )
         return 0
     if name not in PARTS:
         raise cli.UsageError(f"part: {name!r} is unknown; {closest(name, PARTS)}")

@@ -6,9 +6,11 @@ Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the trace
 
 import argparse
 import dataclasses
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from resnet_fn.config import closest
@@ -18,16 +20,35 @@ class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations."""
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """One line for most flags: `--[no-]nesterov`, the flags' column narrow enough for 80 columns."""
 
-    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return f"--[no-]{action.option_strings[0].removeprefix('--')}"
+        return super()._format_action_invocation(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
+
+    Args:
+        command: its module's name.
+        description, epilog: what the help says before and after the flags.
+        usage: what must be given, as it is typed; None: all flags are listed.
+    """
+
+    def __init__(self, command: str, description: str, epilog: str = "", usage: str | None = None) -> None:
         super().__init__(
             prog=f"python -m resnet_fn.{command}",
+            usage=None if usage is None else " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
             description=description,
             epilog=epilog,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -46,15 +67,33 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
 
+# The help's groups, so that each fits a screen; a field that is in none comes under the title that `add_fields` is
+# given.
+_GROUPS = {
+    "data": "dataset image_size eval_size eval_resize repeats on_bad_sample synthetic_samples synthetic_classes",
+    "augmentation": "max_shift max_rotation max_zoom crop_padding crop_scale flip policy policy_ops policy_magnitude "
+    "color_jitter erasing",
+    "mixing of images": "mixup cutmix mix_switch mix_off_epochs label_threshold",
+    "net": "model stem norm initialisation zero_init_residual precision loss_scale loss_scale_interval",
+    "batch and learning rate": "batch_size epochs seed schedule learning_rate min_learning_rate warmup_epochs "
+    "milestones milestone_factor",
+    "loss and optimizer": "loss label_smoothing optimizer momentum nesterov weight_decay decay_all trust_coefficient "
+    "clip_norm ema ema_every ema_start",
+}
+_GROUP_OF = {field: title for title, fields in _GROUPS.items() for field in fields.split()}
+
+
 def add_fields(parser: argparse.ArgumentParser, title: str, dataclass: type, skip: Iterable[str] = ()) -> None:
     """Add one flag for each field of a dataclass, its help from the field's metadata.
 
     Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
     """
-    group = parser.add_argument_group(title)
+    there = {_GROUP_OF.get(field.name, title) for field in dataclasses.fields(dataclass) if field.name not in skip}
+    groups = {name: parser.add_argument_group(name) for name in (*_GROUPS, title) if name in there}
     for field in dataclasses.fields(dataclass):
         if field.name in skip:
             continue
+        group = groups[_GROUP_OF.get(field.name, title)]
         meaning, unit, choices = (field.metadata[key] for key in ("meaning", "unit", "choices"))
         if choices:
             meaning += f" ({', '.join(choice for choice in choices if choice)})"
@@ -86,6 +125,35 @@ def _converter(wanted: type) -> Callable[[str], Any]:
     return convert
 
 
+def add_checkpoint_flags(parser: Parser, required: bool = True) -> None:
+    """The flags that choose a trained net."""
+    group = parser.add_argument_group("which net")
+    group.add_argument("--checkpoint", required=required, metavar="PATH", help="a run folder or a checkpoint folder")
+    group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
+    group.add_argument(
+        "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
+    )
+
+
+def add_device_flags(parser: Parser) -> None:
+    """The flags that choose where to compute."""
+    group = parser.add_argument_group("where it is computed")
+    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result file.
+
+    Raises:
+        ValueError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}); give another file") from None
+
+
 def given(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
     """The fields of `dataclass` that were given as flags."""
     names = {field.name for field in dataclasses.fields(dataclass)}
@@ -99,6 +167,9 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
+    except BrokenPipeError:  # the reader has gone (`| head`): nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
     except Exception as error:

@@ -41,6 +41,8 @@ class Recipe(DataFields):
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )
     zero_init_residual: bool = _field(False, "gamma 0 in each block's last BatchNorm")
+    weights: str = _field("", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
+    reset_head: bool = _field(False, "keep the net's own last layer, for other classes than --weights has")
     batch_size: int = _field(64, "samples of one update, over all workers", "samples")
     epochs: int = _field(20, "passes over the training set", "epochs")
     seed: int = _field(0, "seeds the initialisation, the order and the augmentation")
@@ -62,6 +64,11 @@ class Recipe(DataFields):
     clip_norm: float = _field(1.0, "largest global gradient norm; 0: no clipping")
     loss: str = _field("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))
     label_smoothing: float = _field(0.1, "probability spread over all classes", "fraction of 1")
+    smoothing_over: str = _field(
+        "all",
+        "classes that the smoothing spreads over: PyTorch's all C, or the C - 1 others",
+        choices=("all", "others"),
+    )
     precision: str = _field("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
     loss_scale: float = _field(65536.0, "first loss scale (fp16)")
     loss_scale_interval: int = _field(2000, "finite updates before the loss scale doubles (fp16)", "updates")
@@ -73,6 +80,7 @@ class Recipe(DataFields):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
         for field in ("ema_start", "seed", "weight_decay", "clip_norm", "warmup_epochs", "min_learning_rate"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
+        _require(bool(self.weights) or not self.reset_head, "reset_head", True, "needs weights; give --weights FILE")
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "must be above 0")
         _require(0 <= self.ema < 1, "ema", self.ema, "is not in [0, 1); give 0.999")
         _require(self.trust_coefficient > 0, "trust_coefficient", self.trust_coefficient, "must be above 0")
@@ -116,6 +124,8 @@ class RunOptions:
     threads: int = _field(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads")
     eval_batch_size: int = _field(256, "samples of one evaluation batch, per worker", "samples")
     log_every: int = _field(1, "how often to log", "updates")
+    norms_every: int = _field(100, "how often to log norms by group of layers; 0: never", "updates")
+    histograms: bool = _field(False, "weight histograms in TensorBoard at each evaluation")
     checkpoint_every: int = _field(0, "how often to save; 0: at each epoch's end", "updates")
     keep_last: int = _field(3, "newest checkpoints to keep, beside the best", "checkpoints")
     keep_every: int = _field(0, "keep those whose update is a multiple of this too; 0: none", "updates")
@@ -126,7 +136,7 @@ class RunOptions:
         check_choices(self)
         for field in ("accumulate", "eval_batch_size", "log_every", "max_skips"):
             _require(getattr(self, field) >= 1, field, getattr(self, field), "is too small; give 1 or more")
-        for field in ("threads", "data_threads", "checkpoint_every", "keep_every"):
+        for field in ("threads", "data_threads", "norms_every", "checkpoint_every", "keep_every"):
             _require(getattr(self, field) >= 0, field, getattr(self, field), "is negative; give 0 or more")
         _require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")
 

@@ -79,8 +79,6 @@ def averaged(parameters: Sequence[Parameter], ema: Ema | None) -> Iterator[None]
             ops.assign(parameter, value)
 
 
-def evaluated_weights(weights: Mapping[str, np.ndarray], training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A checkpoint's arrays that an evaluation scores: the averages where it has them, else the weights."""
-    if _COUNT not in training:
-        return dict(weights)
+def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The averaged weights among a checkpoint's training state, by the parameter's name; empty where there are none."""
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

@@ -53,3 +53,34 @@ def make_all_reduce(workers: int) -> Reduce | None:
         return [reduce_sum(tensor) for tensor in tensors]
 
     return all_reduce
+
+
+def is_finite(means: Tensor, norm: Tensor) -> Tensor:
+    """Whether the loss (means[0]) and the gradients (their norm) are finite: bool scalar."""
+    return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
+
+
+def exchange(
+    gradients: Gradients, means: Tensor, stop: Tensor, own_place: Tensor, all_reduce: Reduce | None
+) -> tuple[Gradients, Tensor, Tensor]:
+    """Sum over the ranks what they must share; inside jit.
+
+    Args:
+        gradients, means: this rank's, already divided by the number of workers.
+        stop: float32 [2], this rank's wish to stop.
+        own_place: float32 [workers], 1 at this rank.
+        all_reduce: the sum over the ranks; None: alone.
+
+    Returns:
+        The summed gradients; their global norm; float32 [4 + workers]: the summed means, the summed wishes, and 1 for
+        each rank whose own loss or gradients were not finite.
+    """
+    # Backward ends in the first layer: whatever was not finite on the way shows there. (The norm of all of a rank's
+    # own gradients would cost 8 % of a ResNet-18 step on 2 workers.)
+    norm = global_norm(gradients[:1] if all_reduce is not None else gradients)
+    notes = ops.concat((means, stop, own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))))
+    if all_reduce is not None:
+        gradients = all_reduce(gradients)
+        notes = all_reduce([notes])[0]
+        norm = global_norm(gradients)
+    return gradients, norm, notes

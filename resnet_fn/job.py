@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import mindspore
 from mindspore import Parameter
@@ -13,19 +13,21 @@ from resnet_fn.data.load import load_dataset
 from resnet_fn.data.order import Shard
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.scan import Scan, check_files
-from resnet_fn.data.sources import DataSet, check_images, check_labels
+from resnet_fn.data.sources import DataSet, Split, check_images, check_labels
 from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
 from resnet_fn.ema import Ema, moving_average
+from resnet_fn.eval_step import EvalStep, make_eval_step
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
+from resnet_fn.migrate.weights import load_weights
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.optimizer import Optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.optimizer_layerwise import lamb, lars
 from resnet_fn.schedule import Schedule, make_schedule
-from resnet_fn.step import EvalStep, TrainStep, make_eval_step, make_train_step
+from resnet_fn.step import TrainStep, make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +55,25 @@ class Job:
     ema: Ema | None
 
 
-def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
+class InputKind(Protocol):
+    """What a net must know about its data: a `DataSet`, or what a checkpoint says about one that is not here."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+
+
+def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
     """The recipe's net for a data set, initialised from the recipe's seed."""
+    if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
+        raise ValueError(
+            f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
+            f"{recipe.image_size}; give --eval-size {recipe.image_size}"
+        )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     return create_model(
         recipe.model,
@@ -69,8 +88,11 @@ def build_net(recipe: Recipe, dataset: DataSet) -> ResNet:
     )
 
 
-def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
-    """Build everything a training run needs; whatever cannot work is refused here, before the first update."""
+def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Job:
+    """Build everything a training run needs; whatever cannot work is refused here, before the first update.
+
+    A run that goes on (not `fresh`) takes its weights from a checkpoint, and does not read `recipe.weights`.
+    """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     dataset = load_dataset(recipe, options.data_dir, options.data_threads, workers.size)
     check_images(dataset)
@@ -80,6 +102,8 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     dataset, scans = check_files(dataset, recipe.on_bad_sample, caches, workers, options.progress)
     data = make_feed(dataset, recipe, Shard(workers.rank, workers.size))
     net = build_net(recipe, dataset)
+    if fresh and recipe.weights:
+        load_weights(net, recipe.weights, recipe.reset_head)
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, net, data.updates_per_epoch)
     scaler = (
@@ -89,7 +113,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers) -> Job:
     )
     train_step = make_train_step(
         net,
-        make_loss(recipe.label_smoothing, recipe.loss),
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
         optimizer,
         scaler=scaler,
         clip_norm=recipe.clip_norm,
@@ -153,6 +177,7 @@ def describe(recipe: Recipe, dataset: DataSet, data_dir: str = "") -> dict[str, 
         "classes": list(dataset.classes),
         "channels": dataset.channels,
         "image_size": recipe.evaluation_size,
+        "eval_resize": 0 if isinstance(dataset.test, Split) else recipe.evaluation_resize,
         "data_dir": str(Path(data_dir).resolve()) if data_dir else "",
         "full_scale": dataset.full_scale,
         "mean": list(dataset.mean),

@@ -19,11 +19,12 @@ from resnet_fn.data.scan import write_scan
 from resnet_fn.data.sources import check_batch
 from resnet_fn.distributed import barrier, join
 from resnet_fn.ema import averaged
-from resnet_fn.evaluation import score, summarise
 from resnet_fn.job import build_job
+from resnet_fn.norms import LayerNorms
 from resnet_fn.not_finite import NotFiniteError, keep_batch
 from resnet_fn.not_finite import describe as describe_not_finite
-from resnet_fn.run_folder import open_run
+from resnet_fn.run_folder import goes_on, open_run
+from resnet_fn.scoring import score, summarise
 from resnet_fn.session import Progress, Session, restore, save, save_at_epoch_end
 from resnet_fn.stop import SIGNALS, StopRequest, decide
 from resnet_fn.telemetry import Telemetry
@@ -62,10 +63,9 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     runtime.start(options.device, options.threads, recipe.seed)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as request:
-        job = build_job(recipe, options, workers)
+        job = build_job(recipe, options, workers, fresh=not goes_on(options))
         run, checkpoint = open_run(recipe, options, workers)
         progress = restore(job, checkpoint) if checkpoint else Progress()
-        notes = [*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())]
         if workers.leads:
             run.write_config(recipe, options, workers)
             write_scan(run.path, job.scans)
@@ -75,8 +75,9 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
             CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
         ):
-            for note in notes:
+            for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
                 telemetry.say(note)
+            telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             stopped = go(
@@ -117,7 +118,9 @@ def train_epoch(session: Session) -> int:
     began = time.perf_counter()
     batch = job.data.batch(progress.update)
     data_seconds = time.perf_counter() - began
+    norms = LayerNorms(job.weights, options.norms_every)
     for update in range(progress.update, end):
+        measure = norms.before(update + 1)
         learning_rate = job.schedule(update)
         now_batch = batch
         check_batch(*now_batch, len(job.dataset.classes), update + 1)
@@ -125,14 +128,16 @@ def train_epoch(session: Session) -> int:
         stop = Tensor(session.request.votes())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
         dispatched = time.perf_counter()
+        if update == 0:
+            session.telemetry.first_batch(*now_batch, job.dataset.classes)
         if update + 1 < end:
             batch = job.data.batch(update + 1)  # while the device computes
         prepared = time.perf_counter()
-        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result, dispatched)
+        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
         event = None
-        if progress.update % options.log_every == 0 or progress.update == end or in_row:
+        if progress.update % options.log_every == 0 or progress.update == end or in_row or measure:
             event = {
                 "event": "train",
                 "update": progress.update,
@@ -147,6 +152,8 @@ def train_epoch(session: Session) -> int:
                 "data_seconds": data_seconds,
                 "step_seconds": now - began,
             }
+            if measure:
+                event["norms"] = norms.after(result.squares.asnumpy())
         session.telemetry.advance(epoch, job.recipe.epochs, event)
         session.telemetry.checkpointed(session.writer.poll())
         if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
@@ -183,7 +190,8 @@ def evaluate_epoch(session: Session) -> None:
     job, progress = session.job, session.progress
     size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
     with averaged(job.weights, job.ema):
-        figures = summarise(score(job.eval_step, job.dataset, size, batch_size, session.workers))
+        scores = score(job.eval_step, job.dataset, size, batch_size, session.workers)
+    figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
@@ -194,3 +202,7 @@ def evaluate_epoch(session: Session) -> None:
         f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
+    session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
+    if session.options.histograms and session.workers.leads:
+        weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
+        session.telemetry.histograms(weights, progress.update)

@@ -41,7 +41,7 @@ def describe(
     culprits = [
         f"rank {rank}, samples {_few([int(v) - 1 for v in rows[rank] if v])}" for rank in np.flatnonzero(broken)
     ]
-    where = "; ".join(culprits) or "no single rank (their sum overflows)"
+    where = "; ".join(culprits) or "the sum over the ranks, on none of them alone"
     files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in np.flatnonzero(broken))
     kept = f"; the batch is kept in {run}: {files}" if files else ""
     return f"update {update}: loss or gradients are not finite on {where}{kept}"

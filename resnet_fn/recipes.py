@@ -212,3 +212,9 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
+
+
+if __name__ == "__main__":
+    from resnet_fn import cli, recipe_list
+
+    cli.run("recipes", recipe_list.main)

@@ -127,6 +127,13 @@ def _nearby_runs(path: Path) -> Iterator[Path]:
             yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
 
 
+def goes_on(options: RunOptions) -> bool:
+    """Whether a run with these options starts from a checkpoint rather than from update 0."""
+    if options.resume not in ("auto", "never"):
+        return True
+    return bool(options.out_dir) and bool(RunFolder(Path(options.out_dir)).updates())
+
+
 def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
     """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow.
 

@@ -1,4 +1,4 @@
-"""The step: one update of weights and state, and one evaluation batch, as compiled functions.
+"""The step: one update of weights and state as a compiled function.
 
 The order is the design (docs/design.md): scaled loss and gradients, micro-batch by micro-batch, summed → mean over
 micro-batches, unscale → all-reduce → finite? → clip by global norm → update, or skip → scaler adjusts → metrics.
@@ -13,7 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.batchnorm import statistics_average
 from resnet_fn.ema import Ema
-from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, global_norm, unscale
+from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, exchange, is_finite, unscale
 from resnet_fn.loss import Loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.optimizer import Optimizer
@@ -27,16 +27,19 @@ class StepResult(NamedTuple):
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
         votes: float32 [2 + workers], the sum over the ranks of `stop`; then 1 for each rank whose own loss or
-            gradients were not finite. It rides along in the all-reduce of `means`: every rank knows it at once.
+            gradients were not finite (of several workers: loss or first layer's
+            gradient). It rides along in the all-reduce of `means`: every rank knows it at once.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
     means: Tensor
     grad_norm: Tensor
     scaler: Tensor
     votes: Tensor
+    squares: Tensor
 
 
-Compiled = tuple[Tensor, Tensor, Tensor, Tensor]
+Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class TrainStep(Protocol):
@@ -109,14 +112,10 @@ def make_train_step(
     def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        norm = global_norm(gradients)
-        broken = own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))
-        notes = ops.concat((means, stop, broken))
-        if all_reduce is not None:
-            gradients = all_reduce(gradients)
-            notes = all_reduce([notes])[0]
-            norm = global_norm(gradients)
+        gradients, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
         means, votes = notes[:2], notes[2:]
+        # The same sums that the norm is made of: the compiler computes them once.
+        squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = is_finite(means, norm)
         if finite:
@@ -128,7 +127,7 @@ def make_train_step(
         else:
             for copy, parameter in zip(kept, statistics):  # noqa: B905
                 ops.assign(parameter, copy)
-        return means, norm, scaler.adjust(finite), votes  # a NamedTuple would leave the compiled graph
+        return means, norm, scaler.adjust(finite), votes, squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
 
@@ -192,52 +191,8 @@ def _accumulated(
     return update
 
 
-def is_finite(means: Tensor, norm: Tensor) -> Tensor:
-    """Whether the loss (means[0]) and the gradients (their norm) are finite: bool scalar."""
-    return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
-
-
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """The share of samples whose largest logit is the label's (of soft labels: the likeliest class's)."""
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
-
-
-class EvalResult(NamedTuple):
-    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n]."""
-
-    loss: Tensor
-    prediction: Tensor
-    rank: Tensor
-
-
-EvalStep = Callable[[Tensor, Tensor], EvalResult]
-
-
-def make_eval_step(net: nn.Cell) -> EvalStep:
-    """Compile the evaluation of one batch.
-
-    Returns:
-        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
-        prediction, of rank < 5 among the first five; equal logits rank by class. Logits that are not finite rank
-        last, so that a broken net scores nothing. It sets the net to evaluation mode.
-    """
-
-    @mindspore.jit
-    def compiled(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits = net(images).astype(mindspore.float32)
-        losses = ops.cross_entropy(logits, labels, reduction="none")
-        own = ops.gather_elements(logits, 1, labels.expand_dims(1))
-        classes = ops.arange(logits.shape[1]).expand_dims(0)
-        ahead = ops.logical_or(logits > own, ops.logical_and(logits == own, classes < labels.expand_dims(1)))
-        rank = ahead.astype(mindspore.int32).sum(1)
-        broken = ops.logical_not(ops.isfinite(logits).all(1))
-        last = ops.full_like(rank, logits.shape[1])
-        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank)
-
-    def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
-        net.set_train(False)
-        return EvalResult(*compiled(images, labels))
-
-    return eval_step

@@ -157,6 +157,8 @@ class Job:
         msrun = shutil.which("msrun", path=path) or fail("msrun is not on PATH; install mindspore")
         words = [msrun, *(str(word) for pair in flags.items() for word in pair)]
         words += ["python", os.path.abspath(__file__), "--as-worker", str(status), *given.command]
+        for rank in range(self.first, self.first + self._local):  # of an earlier job: not to be shown as this one's
+            self.log(f"worker-{rank}").unlink(missing_ok=True)
         with open(logs / "msrun.log", "wb") as own_log:
             self.msrun = subprocess.Popen(
                 words,
@@ -186,17 +188,18 @@ class Job:
                     os.kill(pid, number)
             self._told[pid] = len(self._asked)
 
-    def failed(self) -> dict[str, Any] | None:
-        """The end of the first process that ended with an error, or None."""
+    def failed(self) -> tuple[str, int] | None:
+        """Name and exit code of the first process that ended with an error, workers before the scheduler; or None."""
         bad = []
         for start in read_notes(self._status, "*.started"):  # the scheduler's too: it sees deaths on other machines
-            runs, ended = self._runs(start["pid"]), self._status / f"{start['name']}.ended"
+            name, runs = start["name"], self._runs(start["pid"])
+            ended = self._status / f"{name}.ended"
             if ended.exists():
-                bad.append(json.loads(ended.read_text()))
-            elif not runs:  # killed before it could note anything
-                bad.append({"code": 128 + signal.SIGKILL, "name": start["name"], "time": time.time()})
-        bad = [end for end in bad if end["code"]]
-        return min(bad, key=lambda end: end["time"], default=None)
+                end = json.loads(ended.read_text())
+                bad.append(((name == "scheduler", end["time"]), name, end["code"]))
+            elif not runs:  # killed before it could note anything: by msrun or by us, after another's death, mostly
+                bad.append(((2, 0), name, 128 + signal.SIGKILL))
+        return next(((name, code) for _, name, code in sorted(bad) if code), None)
 
     def finished(self) -> bool:
         """Whether all workers of this machine ended well."""
@@ -256,7 +259,7 @@ def watch(job: Job) -> int:
     failed = job.failed()
     if job.finished():  # whatever became of the scheduler then
         return 0
-    name, code = (failed["name"], failed["code"]) if failed else ("msrun", job.msrun.returncode)
+    name, code = failed or ("msrun", job.msrun.returncode)
     if code - 128 not in SIGNALS:  # else stopped as asked
         who = name.replace("-", " ")
         print(f"launch: {who} ended with exit code {code}; its log ends:\n{_tail(job.log(name))}", file=sys.stderr)

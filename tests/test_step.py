@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
+from resnet_fn.eval_step import make_eval_step
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.models import create_model
 from resnet_fn.optimizer import momentum_sgd, weight_decay_groups
-from resnet_fn.step import accuracy, make_eval_step, make_train_step
+from resnet_fn.step import accuracy, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 

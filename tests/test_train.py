@@ -47,7 +47,7 @@ def test_train_evaluate_and_resume():
     assert [event["update"] for event in updates] == list(range(1, 11))
     assert set(updates[0]) == {
         *("event", "update", "epoch", "loss", "accuracy", "lr", "grad_norm", "loss_scale", "skipped"),
-        *("images_per_second", "data_seconds", "step_seconds"),
+        *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
     }
     assert [event["update"] for event in evals] == [5, 10]
     assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "count"}
@@ -83,7 +83,7 @@ def test_train_evaluate_and_resume():
         (["--batch-sise", "3"], 2, "unknown argument '--batch-sise'; did you mean --batch-size"),
         (["--batch-size", "many"], 2, "--batch-size: 'many' is not a whole number"),
         (["--nesterov", "False"], 2, "unknown argument 'False'; flags start with --; yes/no flags take no value"),
-        (["--recipe", "digit"], 2, "recipe: 'digit' is unknown; use one of digits"),
+        (["--recipe", "digit"], 2, "recipe: 'digit' is unknown; did you mean digits"),
         (["--batch-size", "-4"], 2, "batch_size: -4 is too small; give 1 or more"),
         (["--model", "resnet5"], 1, "model: 'resnet5' is unknown; did you mean resnet"),
         (["--accumulate", "3"], 1, "batch_size: 64 does not divide into 1 workers x 3 micro-batches; use 63 or 66"),
@@ -112,7 +112,7 @@ def test_help_shows_meaning_unit_and_default():
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert "--batch-size N samples of one update, over all workers [samples]; default 64" in text
-    assert "--nesterov, --no-nesterov" in text
+    assert "--[no-]nesterov Nesterov's momentum; default True" in text
 
 
 def test_evaluate_mistakes():
@@ -127,7 +127,7 @@ def test_evaluate_mistakes():
     bare = command("resnet_fn.evaluate")
     assert (bare.returncode, bare.stderr) == (
         2,
-        "evaluate: error: the following arguments are required: --checkpoint\n",
+        "evaluate: error: give either --checkpoint PATH or --weights FILE --recipe NAME\n",
     )
 
 

@@ -123,7 +123,7 @@ def check_images(dataset: DataSet) -> None:
     """
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
         if not isinstance(split, Split):
-            continue
+            continue  # files: looked at one by one where they are read
         images, labels = split.images, split.labels
         if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
             raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")

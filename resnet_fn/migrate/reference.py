@@ -6,6 +6,7 @@ unchanged. Importing this module imports torch: the extra `[torch]`.
 """
 
 import dataclasses
+from typing import Any
 
 from resnet_fn.config import closest
 
@@ -20,7 +21,7 @@ except ImportError:
 class Plan:
     """One variant: what differs between the nets of the table below."""
 
-    block: type
+    block: Any
     depths: tuple[int, ...]
     widths: tuple[int, ...] = (64, 128, 256, 512)
     stem: str = "imagenet"

@@ -257,18 +257,35 @@ def two_machines():
             ip("netns", "del", name)
 
 
+def launch_on(machines, run, logs):
+    jobs = []
+    for node, inside in enumerate(machines):
+        words = [
+            *("--workers", "2", "--nnodes", "2", "--node-rank", str(node)),
+            *("--master-addr", "10.77.0.1", "--master-port", "8118", "--log-dir", str(logs / f"logs{node}")),
+        ]
+        command = [*inside, sys.executable, str(LAUNCH), *words, "--", "python", *TRAIN, *RUN, "--out-dir", str(run)]
+        jobs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    return jobs
+
+
 @pytest.mark.slow
 def test_two_machines(unbroken, two_machines, tmp_path):
     """A worker on each of two hosts that see each other over the network only; the numbers are one host's."""
     run = tmp_path / "run"
-    jobs = []
-    for node, inside in enumerate(two_machines):
-        words = [
-            *("--workers", "2", "--nnodes", "2", "--node-rank", str(node)),
-            *("--master-addr", "10.77.0.1", "--master-port", "8118", "--log-dir", str(tmp_path / f"logs{node}")),
-        ]
-        command = [*inside, sys.executable, str(LAUNCH), *words, "--", "python", *TRAIN, *RUN, "--out-dir", str(run)]
-        jobs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+
+    # one machine dies: its launcher and all below it are killed, nobody says goodbye
+    jobs = launch_on(two_machines, run, tmp_path)
+    wait_for_update(run, jobs[0], beyond=1)
+    jobs[1].kill()
+    died = time.monotonic()
+    output, _ = jobs[0].communicate(timeout=120)
+    print(f"the other machine's job ended {time.monotonic() - died:.1f} s later with {jobs[0].returncode}")
+    assert jobs[0].returncode not in (0, None), output
+    jobs[1].communicate()
+    assert not processes(run)
+
+    jobs = launch_on(two_machines, run, tmp_path)
     outputs = [job.communicate(timeout=300)[0] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], outputs
     assert "best top-1" in outputs[0]

@@ -141,7 +141,7 @@ def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
     labels = digits.train.labels.copy()
     labels[17] = label
     wrong = dataclasses.replace(digits, train=dataclasses.replace(digits.train, labels=labels))
-    monkeypatch.setattr(job, "load_dataset", lambda name: wrong)
+    monkeypatch.setattr(job, "load_dataset", lambda *_: wrong)
     with pytest.raises(ValueError) as caught:
         train(TINY, EVERY)
     assert str(caught.value) == (

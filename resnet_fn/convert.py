@@ -1,0 +1,37 @@
+"""python -m resnet_fn.convert: weights from one project's names and format to another's."""
+
+import sys
+from collections.abc import Sequence
+
+from resnet_fn import cli
+from resnet_fn.migrate.names import STYLES
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.convert resnet50.pth resnet50.safetensors                  torchvision's or timm's to ours
+  python -m resnet_fn.convert runs/digits-20260101-120000 net.pth --to torchvision
+formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs the extra [torch])
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Convert, and say what was recognised."""
+    parser = cli.Parser("convert", "Convert weights: recognised, compared with the net, every bit kept.", _EXAMPLES)
+    parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")
+    parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
+    parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
+    parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
+    parsed = parser.parse(arguments)
+    from resnet_fn.migrate.weights import convert_weights
+
+    result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model)
+    for warning in result["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    print(
+        f"{result['model']}: {result['tensors']} tensors from {result['from']} names to {result['to']} names "
+        f"in {parsed.target}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("convert", main)

@@ -1,0 +1,55 @@
+"""One evaluation batch as a compiled function, apart from the step: a compiled function never sees `set_train`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import mindspore
+from mindspore import Tensor, nn, ops
+
+
+class EvalResult(NamedTuple):
+    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
+
+    `logits`, float32 [n, classes], are there where they were asked for.
+    """
+
+    loss: Tensor
+    prediction: Tensor
+    rank: Tensor
+    logits: Tensor | None = None
+
+
+EvalStep = Callable[[Tensor, Tensor], EvalResult]
+
+
+def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
+    """Compile the evaluation of one batch.
+
+    Args:
+        net: maps images to logits.
+        with_logits: return the logits too.
+
+    Returns:
+        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
+        prediction, of rank < 5 among the first five; equal logits rank by class. Logits that are not finite rank
+        last, so that a broken net scores nothing. It sets the net to evaluation mode.
+    """
+
+    @mindspore.jit
+    def compiled(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        logits = net(images).astype(mindspore.float32)
+        losses = ops.cross_entropy(logits, labels, reduction="none")
+        own = ops.gather_elements(logits, 1, labels.expand_dims(1))
+        classes = ops.arange(logits.shape[1]).expand_dims(0)
+        ahead = ops.logical_or(logits > own, ops.logical_and(logits == own, classes < labels.expand_dims(1)))
+        rank = ahead.astype(mindspore.int32).sum(1)
+        broken = ops.logical_not(ops.isfinite(logits).all(1))
+        last = ops.full_like(rank, logits.shape[1])
+        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank), logits
+
+    def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
+        net.set_train(False)
+        result = EvalResult(*compiled(images, labels))
+        return result if with_logits else result._replace(logits=None)
+
+    return eval_step

@@ -1,0 +1,62 @@
+"""python -m resnet_fn.export: write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from resnet_fn import cli
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.export --checkpoint runs/digits-20260101-120000 --format mindir --out digits.mindir
+  python -m resnet_fn.export --checkpoint runs/digits-20260101-120000 --format onnx --batch 1 --out digits.onnx
+"""
+_IMAGES = 128  # of the test set, on which the file is verified
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser(
+        "export", "Write a net to a file, load it back and compare its logits on test images.", _EXAMPLES
+    )
+    cli.add_checkpoint_flags(flags)
+    group = flags.add_argument_group("the file")
+    group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="what others load")
+    group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json beside it describes it")
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
+    group.add_argument("--batch", default="dynamic", metavar="N", help="images at a time; default dynamic: any number")
+    group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
+    cli.add_device_flags(flags)
+    return flags
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export, verify, and say how exactly the file agrees."""
+    parsed = parser().parse(arguments)
+    if parsed.batch != "dynamic" and not (parsed.batch.isdigit() and int(parsed.batch)):
+        raise cli.UsageError(f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic")
+    if parsed.batch != "dynamic" and parsed.format == "safetensors":
+        raise cli.UsageError("--batch: a safetensors file holds weights only and takes any batch; leave it out")
+    if parsed.image_size < 0:
+        raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
+    from resnet_fn import runtime
+    from resnet_fn.data.pipeline import eval_batches
+    from resnet_fn.evaluation import load_test_set
+    from resnet_fn.exporting import DYNAMIC, export
+    from resnet_fn.trained import load_trained
+
+    runtime.start(parsed.device, parsed.threads)
+    trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
+    dataset = load_test_set(trained, parsed.data_dir)
+    size = min(_IMAGES, len(dataset.test))
+    images, _, _ = next(eval_batches(dataset.test, dataset, trained.recipe.evaluation_size, size))
+    batch = DYNAMIC if parsed.batch == "dynamic" else int(parsed.batch)
+    card = export(trained, Path(parsed.out), parsed.format, batch, images)
+    verified = card["verified"]
+    print(
+        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} test images, "
+        f"largest difference of a logit {verified['largest_difference']:.2g}; described in {parsed.out}.json"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("export", main)

@@ -1,0 +1,143 @@
+"""What every layer takes and gives, in execution order, recorded from a torch module and from a MindSpore cell."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+
+@dataclasses.dataclass
+class Layer:
+    """One execution of a layer.
+
+    Attributes:
+        name: its path in the net; "layer1.0.relu".
+        call: how many times the layer had run before.
+        kind: what it is, in either framework: "conv", "norm", "dense", "relu", "maxpool", "avgpool", or its class.
+        layer: the torch module or the cell itself.
+        given, output: its first input and its output, float64; None for what is not one tensor.
+        parameters: (leaf name, shape) of the parameters that it owns, statistics included.
+        leaf: whether no recorded layer runs inside it.
+    """
+
+    name: str
+    call: int
+    kind: str
+    layer: Any
+    given: np.ndarray | None
+    output: np.ndarray | None
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    leaf: bool
+
+    @property
+    def title(self) -> str:
+        """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""
+        return self.name if not self.call else f"{self.name} ({self.call + 1})"
+
+
+_KINDS = {
+    "Conv": "conv",
+    "BatchNorm": "norm",
+    "GroupNorm": "norm",
+    "LayerNorm": "norm",
+    "Linear": "dense",
+    "Dense": "dense",
+    "MaxPool": "maxpool",
+    "AvgPool": "avgpool",
+    "AdaptiveAvgPool": "avgpool",
+    "ReLU": "relu",
+}
+
+
+def kind_of(layer: Any) -> str:
+    """What a layer is, the same word in both frameworks; its class's name where there is none."""
+    name = type(layer).__name__
+    return next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix) and name != "ReLU6"), name.lower())
+
+
+def fingerprint(array: np.ndarray) -> str:
+    """A digest by which a layer's input is recognised as another layer's output."""
+    return hashlib.blake2b(np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16).hexdigest()
+
+
+def record_torch(module: Any, images: np.ndarray, train: bool) -> list[Layer]:
+    """Run a torch module on images [N, C, H, W] and record every layer; statistics and modes are left as found."""
+    import torch
+
+    layers: list[Layer] = []
+    dtype = next((p.dtype for p in module.parameters()), torch.float32)
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    was_training = module.training
+    handles = []
+    for name, layer in module.named_modules():
+        if not name or isinstance(layer, torch.nn.Sequential | torch.nn.ModuleList | torch.nn.ModuleDict):
+            continue
+        owned = (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))
+        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned if leaf != "num_batches_tracked")
+        is_leaf = not any(True for _ in layer.children())
+        hook = _hook(layers, name, shapes, is_leaf, lambda value: value.detach().cpu().double().numpy().copy())
+        handles.append(layer.register_forward_hook(hook))
+    try:
+        module.train(train)
+        with torch.no_grad():
+            module(torch.from_numpy(images).to(dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+        module.load_state_dict(kept)
+        module.train(was_training)
+    return layers
+
+
+def record_cell(net: nn.Cell, images: np.ndarray, train: bool) -> list[Layer]:
+    """Run a cell on images [N, C, H, W] operation by operation and record every layer; statistics stay as they were.
+
+    It runs outside the compiled functions, which do not let anyone look inside; that both give the same logits is
+    a stage of the ladder.
+    """
+    layers: list[Layer] = []
+    kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
+    handles = []
+    # A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
+    for name, layer in net.cells_and_names():
+        if not name or isinstance(layer, nn.SequentialCell | nn.CellList):
+            continue
+        owned = layer.parameters_and_names(expand=False)
+        shapes = tuple((leaf, tuple(parameter.shape)) for leaf, parameter in owned)
+        is_leaf = not any(True for _ in layer.cells())
+        hook = _hook(layers, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
+        handles.append(layer.register_forward_hook(hook))
+    try:
+        net.set_train(train)
+        net(Tensor(images))
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter, value in kept:
+            ops.assign(parameter, Tensor(value, mindspore.float32))
+    return layers
+
+
+def _hook(
+    layers: list[Layer],
+    name: str,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    leaf: bool,
+    convert: Callable[[Any], np.ndarray],
+) -> Callable[[Any, Any, Any], None]:
+    calls = 0
+
+    def array(value: Any) -> np.ndarray | None:
+        return convert(value) if hasattr(value, "shape") and hasattr(value, "dtype") else None
+
+    def hook(layer: Any, given: Any, output: Any) -> None:
+        nonlocal calls
+        first = given[0] if isinstance(given, tuple) and given else given
+        layers.append(Layer(name, calls, kind_of(layer), layer, array(first), array(output), shapes, leaf))
+        calls += 1
+
+    return hook

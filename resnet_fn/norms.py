@@ -1,0 +1,69 @@
+"""Norms of gradients, weights and updates for each group of layers: is any part of the net dead, or running away?
+
+The gradients' come from the step, which has them anyway; weights and updates are measured on the host, from copies,
+and only on the updates that are logged.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from mindspore import Parameter
+
+
+def group_of(name: str) -> str:
+    """The group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
+    first = name.split(".", 1)[0]
+    return first if first.startswith("layer") or first == "fc" else "stem"
+
+
+class LayerNorms:
+    """Measures one update at a time.
+
+    Args:
+        weights: the net's Parameters; those that are not trained are left out.
+        every: measure each update whose number divides by this; 0: never.
+    """
+
+    def __init__(self, weights: Sequence[Parameter], every: int) -> None:
+        self._weights = [parameter for parameter in weights if parameter.requires_grad]
+        self._groups = [group_of(parameter.name) for parameter in self._weights]
+        self._every = every
+        self._before: list[np.ndarray] = []
+
+    def before(self, update: int) -> bool:
+        """Copy the weights if the update that is about to be done (counted from 1) is one to measure."""
+        due = self._every > 0 and update % self._every == 0
+        if due:
+            self._before = [parameter.asnumpy().copy() for parameter in self._weights]
+        return due
+
+    def after(self, squares: np.ndarray) -> dict[str, dict[str, float]]:
+        """Measure the update that has been done since `before`.
+
+        Args:
+            squares: float32 [parameters], the squared norm of each trained parameter's gradient.
+
+        Returns:
+            "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
+            of layers the 2-norm of all its elements.
+        """
+        after = [parameter.asnumpy() for parameter in self._weights]
+        changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
+        self._before = []
+        return {
+            "gradient": self._by_group(squares.tolist()),
+            "weight": self._by_group(map(_square, after)),
+            "update": self._by_group(changed),
+        }
+
+    def _by_group(self, squares: Iterable[float]) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for group, square in zip(self._groups, squares, strict=True):
+            sums[group] = sums.get(group, 0.0) + square
+        return {group: math.sqrt(value) if value >= 0 else math.nan for group, value in sums.items()}
+
+
+def _square(array: np.ndarray) -> float:
+    flat = array.reshape(-1)
+    return float(np.dot(flat, flat))

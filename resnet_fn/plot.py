@@ -1,0 +1,104 @@
+"""python -m resnet_fn.plot: draw the curves of one or several runs, without TensorBoard."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from resnet_fn import cli
+from resnet_fn.config import closest
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.plot runs/digits-20260101-120000
+  python -m resnet_fn.plot runs/a runs/b --out compare.svg
+"""
+# title, axis label, (event, field, line style) of each curve
+_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("loss (training pale, evaluation dots)", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
+    ("accuracy (training pale, evaluation dots)", "top-1", (("train", "accuracy", "-"), ("eval", "top1", "o-"))),
+    ("learning rate", "learning rate", (("train", "lr", "-"),)),
+)
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser("plot", "Draw loss, accuracy and learning rate of one or several runs.", _EXAMPLES, "RUN …")
+    flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    flags.add_argument("--out", default="curves.png", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
+    return flags
+
+
+def read_events(run: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run's metrics.jsonl; a line that is being written is left for the next time.
+
+    Raises:
+        ValueError: the folder holds none, with the nearest that does.
+    """
+    file = run / "metrics.jsonl"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        near = sorted(p.parent.name for p in run.parent.glob("*/metrics.jsonl")) if run.parent.is_dir() else []
+        hint = closest(run.name, near) if near else "give a run folder"
+        raise ValueError(f"{run}: holds no metrics.jsonl; {hint}") from None
+    events = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    if not events:
+        raise ValueError(f"{file}: is still empty; wait for the first update")
+    return events
+
+
+def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
+    """Draw the curves of runs, each in a colour of its own, over updates.
+
+    Args:
+        runs: name → events.
+        out: its ending decides the format.
+
+    Raises:
+        ValueError: no matplotlib, an ending that it does not know, or a file that cannot be written.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("plot needs matplotlib; pip install 'resnet_fn[plots]'") from None
+    figure = Figure(figsize=(8, 10), layout="constrained")
+    for axes, (title, label, curves) in zip(figure.subplots(len(_PANELS), 1, sharex=True), _PANELS, strict=True):
+        axes.set(title=title, ylabel=label)
+        axes.grid(alpha=0.3)
+        for index, (name, events) in enumerate(runs.items()):
+            for kind, field, style in curves:
+                rows = [event for event in events if event["event"] == kind and event.get(field) is not None]
+                pale = kind == "train" and len(curves) > 1
+                axes.plot(
+                    [event["update"] for event in rows],
+                    [event[field] for event in rows],
+                    style,
+                    color=f"C{index}",
+                    markersize=3,
+                    linewidth=0.8 if pale else 1.5,
+                    alpha=0.45 if pale else 1.0,
+                    label=None if pale else name,
+                )
+    figure.axes[-1].set_xlabel("update")
+    figure.axes[0].legend()
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "resnet_fn"}):
+            figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
+    except OSError as error:
+        raise ValueError(f"out: {out} cannot be written ({error.strerror}); give another file") from None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw, and say where."""
+    parsed = parser().parse(arguments)
+    out = Path(parsed.out)
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise cli.UsageError(f"--out: {parsed.out!r} has no ending that is known; use .png, .svg or .pdf")
+    draw({run: read_events(Path(run)) for run in parsed.runs}, out)
+    print(f"curves of {', '.join(parsed.runs)}: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("plot", main)

@@ -1,0 +1,54 @@
+"""python -m resnet_fn.predict: name the likeliest classes of image files."""
+
+import json
+from collections.abc import Sequence
+
+from resnet_fn import cli
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.predict --checkpoint runs/digits-20260101-120000 seven.png
+  python -m resnet_fn.predict --checkpoint runs/digits-20260101-120000 --which best --json scans/
+"""
+
+
+def parser() -> cli.Parser:
+    """The command's flags."""
+    flags = cli.Parser(
+        "predict",
+        "Name the likeliest classes of images, with their probabilities.",
+        _EXAMPLES,
+        "--checkpoint PATH IMAGE_OR_FOLDER …",
+    )
+    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help="image files, or folders of them")
+    cli.add_checkpoint_flags(flags)
+    group = flags.add_argument_group("what is printed")
+    group.add_argument("--top", type=int, default=5, metavar="N", help="classes of each image; default 5")
+    group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
+    cli.add_device_flags(flags)
+    return flags
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Predict, and print a table or JSON lines."""
+    parsed = parser().parse(arguments)
+    if parsed.top < 1:
+        raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
+    from resnet_fn import runtime
+    from resnet_fn.prediction import find_images, predict
+    from resnet_fn.trained import load_trained
+
+    files = find_images(parsed.images)
+    runtime.start(parsed.device, parsed.threads)
+    trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema)
+    width = max(len(str(path)) for path in files)
+    for result in predict(trained, files, parsed.top):
+        if parsed.json:
+            print(json.dumps(result))
+        else:
+            likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
+            print(f"{result['file']:{width}}   {likely}")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("predict", main)

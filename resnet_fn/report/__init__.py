@@ -1,0 +1,1 @@
+"""The evaluation report: figures (NumPy), pictures (matplotlib), one HTML page, JSON and CSV."""

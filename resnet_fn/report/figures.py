@@ -1,0 +1,97 @@
+"""The figures of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
+
+from typing import Any
+
+import numpy as np
+
+BINS = 15
+
+
+def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
+    """Count samples by true class (row) and predicted class (column).
+
+    Args:
+        labels, predictions: integers [N] in 0..classes−1.
+
+    Returns:
+        int64 [classes, classes].
+    """
+    places = labels.astype(np.int64) * classes + predictions
+    return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
+
+
+def class_scores(confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Precision, recall, F1 and support of each class; 0 where a class was never predicted or never there.
+
+    Args:
+        confusion: [C, C], rows are true classes.
+
+    Returns:
+        "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples that are of the class, and
+        that were taken for it.
+    """
+    right = np.diagonal(confusion).astype(np.float64)
+    support, predicted = confusion.sum(1), confusion.sum(0)
+    precision = right / np.maximum(predicted, 1)
+    recall = right / np.maximum(support, 1)
+    f1 = 2 * right / np.maximum(support + predicted, 1)
+    return {"precision": precision, "recall": recall, "f1": f1, "support": support, "predicted": predicted}
+
+
+def averages(scores: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """Average the class scores over the classes that occur as label or prediction.
+
+    Returns:
+        "macro": every class counts alike; "weighted": by its support. Each has "precision", "recall", "f1".
+    """
+    there = scores["support"] + scores["predicted"] > 0
+    weights = scores["support"] / max(scores["support"].sum(), 1)
+    names = ("precision", "recall", "f1")
+    return {
+        "macro": {name: float(scores[name][there].mean()) if there.any() else 0.0 for name in names},
+        "weighted": {name: float((scores[name] * weights).sum()) for name in names},
+    }
+
+
+def calibration(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> dict[str, Any]:
+    """Expected calibration error: how far confidence is from the share of right answers (Guo et al., 1706.04599).
+
+    Bins of equal width over 0..1, open below and closed above; the first takes 0 too.
+
+    Args:
+        confidence: [N], the probability of the prediction, in 0..1.
+        right: bool [N].
+
+    Returns:
+        "error": Σ count/N · |accuracy − confidence| over the bins; "bins": a list of {"from", "to", "count",
+        "confidence", "accuracy"}, the last two None where the bin is empty.
+    """
+    exact = confidence.astype(np.float64)
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    place = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, bins - 1)
+    rows, error = [], 0.0
+    for index in range(bins):
+        inside = place == index
+        count = int(inside.sum())
+        mean = float(exact[inside].mean()) if count else None
+        accuracy = float(right[inside].mean()) if count else None
+        if mean is not None and accuracy is not None:
+            error += count / len(exact) * abs(accuracy - mean)
+        edge = {"from": float(edges[index]), "to": float(edges[index + 1])}
+        rows.append({**edge, "count": count, "confidence": mean, "accuracy": accuracy})
+    return {"error": error, "bins": rows}
+
+
+def confident_mistakes(confidence: np.ndarray, right: np.ndarray, most: int) -> np.ndarray:
+    """The places of the wrong predictions, the most confident first; equal confidence by place. int64 [≤ most]."""
+    wrong = np.flatnonzero(~right)
+    return wrong[np.argsort(-confidence[wrong], kind="stable")][:most]
+
+
+def confused_pairs(confusion: np.ndarray, most: int) -> list[tuple[int, int, int]]:
+    """(true class, predicted class, count) off the diagonal, the most frequent first, at most `most`."""
+    counts = confusion.copy()
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:most]
+    pairs = [(*map(int, np.unravel_index(place, counts.shape)), int(counts.flat[place])) for place in order]
+    return [pair for pair in pairs if pair[2]]  # type: ignore[misc]

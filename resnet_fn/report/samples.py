@@ -1,0 +1,22 @@
+"""What a report shows of a sample: its name and its picture."""
+
+import numpy as np
+
+from resnet_fn.data.files import FileSplit
+from resnet_fn.data.sources import DataSet
+
+
+def sample_name(dataset: DataSet, index: int) -> str:
+    """The test sample's file name, or its number in a data set that has no files."""
+    split = dataset.test
+    return split.names[index] if isinstance(split, FileSplit) else f"test-{index:05d}"
+
+
+def sample_pictures(dataset: DataSet, indices: list[int], image_size: int) -> list[np.ndarray]:
+    """Test images as evaluation sees them, before normalisation: float32 [H, W] or [H, W, 3] in 0..1."""
+    mean, std = (values[:, None, None] for values in dataset.moments)
+    pictures = []
+    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset, image_size):
+        picture = np.clip(images[0] * std + mean, 0, 1).transpose(1, 2, 0)
+        pictures.append(picture[..., 0] if picture.shape[-1] == 1 else picture)
+    return pictures

@@ -1,0 +1,126 @@
+"""Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
+
+The same checkpoint and options give the same bytes, for any number of workers and any batch size: nothing in the
+files depends on the clock, the machine or the order of the work.
+"""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.evaluation import Evaluation
+from resnet_fn.report import figures, pictures
+from resnet_fn.report.page import page
+from resnet_fn.report.samples import sample_name
+from resnet_fn.scoring import summarise
+
+MISTAKES = 36
+
+
+def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
+    """Write the report's three files. On ranks other than 0 nothing is written.
+
+    Args:
+        evaluation: see `evaluate_in_detail`.
+        folder: made if it is missing; files of the same names in it are replaced.
+
+    Returns:
+        What report.json holds (docs/evaluation.md).
+
+    Raises:
+        ValueError: the folder cannot be written.
+    """
+    report = build_report(evaluation)
+    if evaluation.workers.leads:
+        files = {
+            "report.json": json.dumps(report, indent=1, allow_nan=False) + "\n",
+            "predictions.csv": predictions_csv(evaluation),
+            "report.html": page(report, pictures.draw_all(report, evaluation)),
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"report: {folder} cannot be written ({error.strerror}); give another folder") from None
+    return report
+
+
+def build_report(evaluation: Evaluation) -> dict[str, Any]:
+    """All figures as JSON types; a figure that is not finite is None."""
+    scores, trained = evaluation.scores, evaluation.trained
+    labels, classes = evaluation.dataset.test.labels, trained.classes
+    confidence, right = confidence_of(evaluation), scores.rank < 1
+    confusion = figures.confusion_matrix(labels, scores.prediction, len(classes))
+    by_class = figures.class_scores(confusion)
+    return {
+        **finite(summarise(scores)),
+        "checkpoint": {
+            "run": trained.checkpoint.path.resolve().parent.parent.name,
+            "update": trained.checkpoint.state["update"],
+            "recipe": trained.recipe.name,
+            "model": trained.recipe.model,
+            "dataset": trained.recipe.dataset,
+        },
+        "options": evaluation.options,
+        "averages": figures.averages(by_class),
+        "classes": [
+            {"name": name, **{key: values[index].item() for key, values in by_class.items()}}
+            for index, name in enumerate(classes)
+        ],
+        "calibration": figures.calibration(confidence, right),
+        "confusion": confusion.tolist(),
+        "confused": [
+            {"label": classes[label], "prediction": classes[prediction], "count": count}
+            for label, prediction, count in figures.confused_pairs(confusion, 20)
+        ],
+        "mistakes": [
+            {
+                "index": int(index),
+                "name": sample_name(evaluation.dataset, int(index)),
+                "label": classes[labels[index]],
+                "prediction": classes[scores.prediction[index]],
+                "confidence": float(confidence[index]),
+            }
+            for index in figures.confident_mistakes(confidence, right, MISTAKES)
+        ],
+    }
+
+
+def confidence_of(evaluation: Evaluation) -> np.ndarray:
+    """The probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
+    top = evaluation.scores.top
+    if top is None:
+        raise ValueError("report: the evaluation kept no probabilities; make its step with with_logits=True")
+    return top[:, 1, 0]
+
+
+def predictions_csv(evaluation: Evaluation) -> str:
+    """One row for each test sample, in the data set's order."""
+    scores, classes = evaluation.scores, evaluation.trained.classes
+    top = scores.top
+    assert top is not None
+    split = evaluation.dataset.test
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    places = range(top.shape[2])
+    header = ["index", "name", "label", "prediction", "right", "loss", "rank"]
+    writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
+    for index in range(len(split)):
+        row: list[object] = [index, sample_name(evaluation.dataset, index), classes[split.labels[index]]]
+        row += [classes[scores.prediction[index]], int(scores.rank[index] < 1)]
+        row += [f"{scores.loss[index]:.6g}", int(scores.rank[index])]
+        for place in places:
+            row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: None says that there was a figure and that it was not finite."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,0 +1,140 @@
+"""Every command in README.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
+
+A page is a script of its ```bash and ```python blocks. How it may differ from what is written:
+
+- `python -m resnet_fn.train` and the train scripts get `SHORT` appended, so that a page takes seconds: it may use any
+  net and any number of epochs. `msrun` gets a free `--master_port`.
+- Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
+  that `pip install` names must exist.
+- Lines that need an extra that is not installed (`_NEEDS`) are not run.
+- A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must exist.
+- A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what takes too long.
+"""
+
+import configparser
+import importlib.util
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
+_BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
+_NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
+_NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime")]
+_TRAIN = re.compile(r"^(?!#).*(resnet_fn\.train\b|run_(standalone|distribute)_train\.sh)")
+
+
+def blocks(page):
+    yield from _BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def commands(text):
+    """The lines of a block, continued ones joined."""
+    return text.replace("\\\n", " ").splitlines()
+
+
+def lacks_an_extra(line):
+    return any(word in line and not importlib.util.find_spec(package) for word, package in _NEEDS)
+
+
+def shorten(line):
+    if _NOT_RUN.search(line) or lacks_an_extra(line):
+        return f": {shlex.quote('not run: ' + line)}"
+    parts = []
+    for part in line.split(" && "):
+        if _NOT_RUN.search(part):
+            continue
+        if _TRAIN.search(part) and "--help" not in part:
+            command, hash_, comment = part.partition("  #")
+            part = f"{command.rstrip()} {SHORT}{hash_}{comment}"
+        if part.startswith("msrun "):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                part = f"msrun --master_port {probe.getsockname()[1]} {part.removeprefix('msrun ')}"
+        parts.append(part)
+    return " && ".join(parts)
+
+
+def script(page):
+    lines = ["set -euo pipefail"]
+    for number, (rule, language, text) in enumerate(blocks(page)):
+        if rule.startswith("no"):
+            continue
+        if rule:
+            lines.append(rule.removeprefix("instead "))
+        elif language == "python":
+            name = f"block{number}.py"
+            lines.append(f"cat > {name} <<'END'\n{text}END\npython {name}; rm {name}")
+        else:
+            lines += [shorten(line) for line in commands(text)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_runs(page):
+    for folder in ("scripts", "resnet_fn"):
+        os.symlink(ROOT / folder, folder)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    text = script(page)
+    done = subprocess.run(
+        ["bash", "-xc", text], capture_output=True, text=True, timeout=900, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_markers_are_understood(page):
+    text = page.read_text(encoding="utf-8")
+    for rule, _, _ in blocks(page):
+        assert re.fullmatch(r"|no \(.+\)|instead .+", rule), f"{page.name}: run: {rule}"
+    assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), f"{page.name}: a stray marker"
+
+
+def test_flags_of_commands_that_are_not_run_exist():
+    helps = {}
+    for page in PAGES:
+        for rule, _, text in blocks(page):
+            for line in commands(text) if rule else ():
+                for module, flags in re.findall(r"python -m (resnet_fn\.\w+)([^|;&#]*)", line):
+                    if module not in helps:
+                        command = [sys.executable, "-m", module, "--help"]
+                        helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+                    for flag in re.findall(r"(?<=\s)--[\w-]+", flags):
+                        known = flag in helps[module] or f"--[no-]{flag.removeprefix('--no-')}" in helps[module]
+                        assert known or f"--[no-]{flag[2:]}" in helps[module], f"{page.name}: {module} {flag}"
+
+
+def test_extras_exist():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    for page in PAGES:
+        for named in re.findall(r"(?:resnet_fn|\.)\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(named.split(",")) <= extras, f"{page.name}: {named}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_field_of_the_log_is_documented():
+    """docs/monitoring.md names every field that a run logs."""
+    from resnet_fn.board import SCALARS
+
+    text = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
+    for event, fields in SCALARS.items():
+        assert f'"event": "{event}"' in text, event
+        for field in fields:
+            assert f"`{field}`" in text, f"{event}: {field}"
