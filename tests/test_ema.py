@@ -5,7 +5,7 @@ from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.config import Recipe, RunOptions
 from resnet_fn.distributed import Workers
-from resnet_fn.ema import averaged, evaluated_weights, moving_average
+from resnet_fn.ema import averaged, averages_of, moving_average
 from resnet_fn.evaluation import evaluate
 from resnet_fn.job import build_job
 from resnet_fn.loop import train
@@ -81,7 +81,8 @@ def test_the_evaluate_command_scores_what_training_scored():
     assert figures["loss"] == pytest.approx(result.last["loss"], rel=1e-6)
 
 
-def test_without_averages_the_weights_are_evaluated():
-    weights = {"a": np.ones(2)}
-    assert evaluated_weights(weights, {"momentum.a": np.zeros(2)}) == weights
-    assert evaluated_weights(weights, {"ema.a": np.zeros(2), "ema_updates": np.ones(())})["a"].sum() == 0
+def test_the_averages_of_a_checkpoint_are_found_by_name():
+    assert averages_of({"momentum.a": np.zeros(2)}) == {}
+    found = averages_of({"momentum.a": np.ones(2), "ema.a": np.zeros(2), "ema_updates": np.ones(())})
+    assert list(found) == ["a"]
+    assert found["a"].sum() == 0
