@@ -81,7 +81,8 @@ def test_the_evaluate_command_scores_what_training_scored():
     assert figures["loss"] == pytest.approx(result.last["loss"], rel=1e-6)
 
 
-def test_without_averages_the_weights_are_evaluated():
-    weights = {"a": np.ones(2)}
+def test_the_averages_of_a_checkpoint_are_found_by_name():
     assert averages_of({"momentum.a": np.zeros(2)}) == {}
-    assert averages_of({"ema.a": np.zeros(2), "ema_updates": np.ones(())})["a"].sum() == 0
+    found = averages_of({"momentum.a": np.ones(2), "ema.a": np.zeros(2), "ema_updates": np.ones(())})
+    assert list(found) == ["a"]
+    assert found["a"].sum() == 0

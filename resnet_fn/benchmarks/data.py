@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         (median of the rounds' own ratios; absent without torch); "stages", ms per image in one thread;
         "memory_mb" after the second and the last epoch; "tasks", threads of this process before and after.
     """
-    for name, least in (("images", 64), ("rounds", 1), ("batch_size", 1), ("epochs", 2)):
+    for name, least in (("images", 64), ("rounds", 1), ("batch_size", 1), ("epochs", 3)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name.replace('_', '-')}: {getattr(options, name)} is too small; give {least} or more")
     threads = data_threads(options.threads)

@@ -7,7 +7,6 @@ python -m resnet_fn.benchmarks.reference_loader KIND FOLDER BATCH WORKERS EPOCHS
 import json
 import math
 import os
-import random
 import sys
 import time
 from typing import Any
@@ -21,9 +20,16 @@ _STD = np.array((0.229, 0.224, 0.225), np.float32)[:, None, None]
 def _normalised(image: Any) -> Any:
     import torch
 
-    # ToTensor, then Normalize: a copy to [C, H, W], a division by 255, two in-place operations.
-    tensor = torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).contiguous().float().div_(255)
-    return tensor.sub_(torch.from_numpy(_MEAN)).div_(torch.from_numpy(_STD))
+    # ToTensor: a copy, [C, H, W], a division by 255; Normalize: another copy, its constants as tensors, two operations.
+    tensor = torch.from_numpy(np.array(image, np.uint8, copy=True)).permute(2, 0, 1).contiguous().float().div(255)
+    mean, std = torch.as_tensor(_MEAN), torch.as_tensor(_STD)
+    return tensor.clone().sub_(mean).div_(std)
+
+
+def _coin() -> bool:
+    import torch
+
+    return bool(torch.rand(1) < 0.5)
 
 
 class Photographs:
@@ -44,18 +50,23 @@ class Photographs:
             image = Image.open(file).convert("RGB")
         left, top, wide, tall = self._box(*image.size)
         crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
-        if random.random() < 0.5:
+        if _coin():
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return _normalised(crop), 0
 
     @staticmethod
     def _box(width: int, height: int) -> tuple[int, int, int, int]:
+        import torch
+
+        log_ratio = torch.log(torch.tensor((3 / 4, 4 / 3)))
         for _ in range(10):
-            area = width * height * random.uniform(0.08, 1.0)
-            ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+            area = width * height * torch.empty(1).uniform_(0.08, 1.0).item()
+            ratio = torch.exp(torch.empty(1).uniform_(log_ratio[0], log_ratio[1])).item()
             wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < wide <= width and 0 < tall <= height:
-                return random.randint(0, width - wide), random.randint(0, height - tall), wide, tall
+                top = torch.randint(0, height - tall + 1, size=(1,)).item()
+                left = torch.randint(0, width - wide + 1, size=(1,)).item()
+                return int(left), int(top), wide, tall
         side = min(width, height)
         return (width - side) // 2, (height - side) // 2, side, side
 
@@ -70,12 +81,13 @@ class Cifar:
         return len(self._images)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
         from PIL import Image, ImageOps
 
         image = ImageOps.expand(Image.fromarray(self._images[index]), border=4)
-        left, top = random.randint(0, 8), random.randint(0, 8)
+        top, left = (int(torch.randint(0, 9, size=(1,)).item()) for _ in range(2))
         image = image.crop((left, top, left + 32, top + 32))
-        if random.random() < 0.5:
+        if _coin():
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return _normalised(image), 0
 

@@ -1,0 +1,30 @@
+import json
+
+import pytest
+
+from resnet_fn import cli
+from resnet_fn.benchmark import main
+from resnet_fn.benchmarks import data
+
+
+def test_unknown_parts_and_flags_name_the_valid_ones():
+    with pytest.raises(cli.UsageError, match=r"part: 'dat' is unknown; .*data"):
+        main(["dat"])
+    with pytest.raises(cli.UsageError, match="--epochs: 2 is too small; give 3 or more"):
+        main(["data", "--epochs", "2"])
+
+
+@pytest.mark.slow
+def test_every_figure_is_measured(capsys):
+    assert main(["data", "--images", "64", "--rounds", "1", "--epochs", "3", "--json", "figures.json"]) == 0
+    with open("figures.json", encoding="utf-8") as file:
+        figures = json.load(file)
+    assert all(rate > 0 for rate in figures["rates"].values())
+    assert all(cost > 0 for cost in figures["stages"].values())
+    assert figures["tasks"][1] <= figures["tasks"][0]
+    assert "imagefolder" in capsys.readouterr().out
+
+
+def test_the_table_says_when_there_is_nothing_to_compare_with():
+    result = {"threads": 2, "rates": {"cifar": 5.0}, "stages": {}, "memory_mb": [1.0, 1.0], "tasks": [1, 1]}
+    assert "no comparison: PyTorch is not installed; pip install 'resnet_fn[torch]'" in data.table(result)
