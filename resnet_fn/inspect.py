@@ -107,7 +107,8 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         def write(name: str, values: np.ndarray, update: int) -> None:
             finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
             if finite.size:
-                board.add_histogram(name, finite, update)
+                # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
+                board.add_histogram(name.replace(" (", ".call").rstrip(")"), finite, update)
 
         yield write
 

@@ -1,14 +1,19 @@
 """Weights in and out: every style and format, strict, byte-identical, and no code from a file runs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from mindspore import Tensor
+from mindspore import Parameter, Tensor
 
 from resnet_fn import convert
+from resnet_fn.checkpoint import CheckpointError, save_checkpoint
 from resnet_fn.migrate import names
 from resnet_fn.migrate.files import read_arrays, write_arrays
-from resnet_fn.migrate.weights import WeightsError, convert_weights, load_weights, read_weights, recognise_model
+from resnet_fn.migrate.recognise import WeightsError, recognise_model, same_parameters
+from resnet_fn.migrate.weights import convert_weights, load_weights, read_any_weights, read_weights
 from resnet_fn.models import MODELS, create_model
+from resnet_fn.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -131,9 +136,11 @@ def test_equal_names_that_hide_another_function(capsys):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")
     assert "warning: a.safetensors: MindCV's stem max-pool pads with `same`" in capsys.readouterr().err
-    written("b.safetensors", "official", model="resnet50")
+    official = ("conv1.weight", "layer1.0.conv1.weight", "layer1.0.conv3.weight", "end_point.weight")
+    write_arrays("b.safetensors", {name: np.zeros(1, np.float32) for name in official})
     with pytest.raises(WeightsError, match="pad strided convolutions with `same` and have BatchNorm eps 1e-4"):
         read_weights("b.safetensors")
+    assert read_any_weights("b.safetensors").useless  # to look at, not to load
 
 
 def test_command(capsys):
@@ -144,3 +151,98 @@ def test_command(capsys):
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
     with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])
+
+
+def resnet50_shapes() -> dict[str, np.ndarray]:
+    """All that recognition looks at."""
+    shapes = {"conv1.weight": (64, 3, 7, 7), "bn1.gamma": (64,), "fc.weight": (9, 2048)}
+    for stage, depth in enumerate((3, 4, 6, 3), start=1):
+        for block in range(depth):
+            shapes |= {f"layer{stage}.{block}.conv{i}.weight": (64, 64, 1, 1) for i in (1, 2, 3)}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+def test_genet50_minus_and_resnet50_cannot_be_told_apart():
+    arrays = resnet50_shapes()
+    assert recognise_model(arrays)["name"] == "resnet50"
+    found = recognise_model(arrays, "genet50_minus")
+    assert [found[key] for key in ("name", "num_classes", "in_channels", "stem")] == ["genet50_minus", 9, 3, "imagenet"]
+    assert {name: same_parameters(name) for name in MODELS if same_parameters(name)} == {
+        "resnet50": ("genet50_minus",),
+        "genet50_minus": ("resnet50",),
+    }
+    with pytest.raises(ValueError, match=r"model: 'resnet51' is unknown; did you mean resnet"):
+        recognise_model(arrays, "resnet51")
+
+
+@pytest.mark.slow
+def test_one_line_tells_of_the_ambiguity(capsys):
+    """A bare file does not say; a checkpoint of ours does, and then it is a fact."""
+    net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
+    parameters = list(net.get_parameters())
+    folder = Path("run/checkpoints/step-00000001")
+    save_checkpoint(folder, parameters, [], {"update": 1, "recipe": {"model": "genet50_minus"}})
+    known = convert_weights("run", "a.safetensors")
+    assert (known["model"], known["warnings"]) == ("genet50_minus", [])
+    unsure = convert_weights("a.safetensors", "b.safetensors")
+    assert (unsure["model"], unsure["warnings"]) == (
+        "resnet50",
+        [
+            "resnet50 and genet50_minus have the same parameters; taken as resnet50: "
+            "where they are another's, say so with --model"
+        ],
+    )
+    assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
+    load_weights(net, "run")
+    assert capsys.readouterr().err == ""
+    load_weights(net, "a.safetensors")
+    assert capsys.readouterr().err == (
+        "warning: a.safetensors: these weights may be resnet50's, which has the parameters of genet50_minus but no "
+        "gates; here they get gates\n"
+    )
+
+
+def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
+    state = {"update": update, "recipe": {"model": "resnet8"}}
+    return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
+
+
+def test_of_a_run_folder_the_average_counts():
+    weights = list(create_model("resnet8", num_classes=3).get_parameters())
+    averages = [Parameter(parameter * 0.5, name=f"ema.{parameter.name}") for parameter in weights]
+    count = Parameter(Tensor(np.float32(7)), name="ema_updates")
+    momentum = Parameter(weights[0] * 2, name=f"momentum.{weights[0].name}")
+    checkpoint_at(1, weights, [momentum])
+    assert not read_weights("run").averaged
+    checkpoint_at(2, weights, [momentum, *averages, count])
+    source = read_weights("run")
+    assert (source.averaged, source.update, source.path.name) == (True, 2, "step-00000002")
+    assert source.arrays.keys() == {parameter.name for parameter in weights}
+    for parameter in weights:
+        assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
+    bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
+    assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
+
+
+def test_a_damaged_newest_checkpoint_falls_back(capsys):
+    def damage(folder: Path) -> None:
+        file = folder / "weights.safetensors"
+        file.write_bytes(file.read_bytes()[:-1] + b"!")
+
+    weights = list(create_model("resnet8", num_classes=3).get_parameters())
+    first = checkpoint_at(1, weights, [])
+    damage(checkpoint_at(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], []))
+    assert RunFolder(Path("run")).newest().path == first
+    capsys.readouterr()
+    assert convert.main(["run", "a.safetensors"]) == 0
+    assert capsys.readouterr().err == (
+        "warning: run/checkpoints/step-00000002/weights.safetensors: damaged (its sha256 differs); "
+        "use another checkpoint; trying the one before\n"
+    )
+    assert read_arrays("a.safetensors")["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
+    damage(first)
+    with pytest.raises(CheckpointError, match="run: none of its 2 checkpoints is intact; start a new run"):
+        read_weights("run")
+    Path("empty").mkdir()
+    with pytest.raises(WeightsError, match="empty: is no checkpoint folder and no run folder; give a weight file"):
+        read_weights("empty")
