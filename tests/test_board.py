@@ -59,6 +59,7 @@ def test_every_group_of_names_is_there(run):
     }
     assert {tag for tag in tags if tag.startswith("system/")} == {
         *("system/images_per_second", "system/data_seconds", "system/step_seconds", "system/memory_mb"),
+        "system/checkpoint_stall_seconds",
     }
     groups = {"stem", "layer1", "layer2", "layer3", "fc"}
     for kind in ("gradient", "weight", "update"):

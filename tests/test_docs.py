@@ -8,6 +8,7 @@ A page is a script of its ```bash and ```python blocks. How it may differ from w
   that `pip install` names must exist.
 - Lines that need an extra that is not installed (`_NEEDS`) are not run.
 - A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must exist.
+- A line `<!-- run: file NAME -->` right above a block: its text is written to NAME, which later commands use.
 - A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what takes too long.
 """
 
@@ -28,7 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
-_NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime")]
+_NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime"), ("resnet_fn.parity", "torch")]
 _TRAIN = re.compile(r"^(?!#).*(resnet_fn\.train\b|run_(standalone|distribute)_train\.sh)")
 
 
@@ -68,8 +69,11 @@ def script(page):
     for number, (rule, language, text) in enumerate(blocks(page)):
         if rule.startswith("no"):
             continue
-        if rule:
-            lines.append(rule.removeprefix("instead "))
+        if rule.startswith("file "):
+            lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
+        elif rule:
+            command = rule.removeprefix("instead ")
+            lines.append(f": {shlex.quote('not run: ' + command)}" if lacks_an_extra(command) else command)
         elif language == "python":
             name = f"block{number}.py"
             lines.append(f"cat > {name} <<'END'\n{text}END\npython {name}; rm {name}")
@@ -95,7 +99,7 @@ def test_every_command_runs(page):
 def test_markers_are_understood(page):
     text = page.read_text(encoding="utf-8")
     for rule, _, _ in blocks(page):
-        assert re.fullmatch(r"|no \(.+\)|instead .+", rule), f"{page.name}: run: {rule}"
+        assert re.fullmatch(r"|no \(.+\)|file \S+|instead .+", rule), f"{page.name}: run: {rule}"
     assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), f"{page.name}: a stray marker"
 
 
