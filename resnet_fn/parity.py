@@ -21,13 +21,18 @@ exit code 0: both compute the same; 1: they do not, and the output says where it
 
 
 def _parser() -> cli.Parser:
-    parser = cli.Parser("parity", "Compare a net and one training step with PyTorch, stage by stage.", _EXAMPLES)
-    parser.add_argument("--model", default="resnet8", metavar="NAME", help="one of our networks; default resnet8")
-    parser.add_argument("--net", metavar="FILE:FUNCTION", help="your own: a function that returns a MindSpore Cell")
-    parser.add_argument(
+    parser = cli.Parser("parity", "Compare a net and one training step with PyTorch, stage by stage.", _EXAMPLES, "")
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--model", default="resnet8", metavar="NAME", help="one of our networks; default resnet8")
+    group.add_argument("--net", metavar="FILE:FUNCTION", help="your own: a function that returns a MindSpore Cell")
+    group.add_argument(
         "--reference", metavar="FILE:FUNCTION", help="a function that returns a torch Module; default ours in PyTorch"
     )
-    parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    group.add_argument(
+        "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
+    )
+    group = parser.add_argument_group("on what")
     numbers = {
         "steps": (5, "updates to follow"),
         "batch-size": (4, "samples of one update"),
@@ -39,16 +44,14 @@ def _parser() -> cli.Parser:
         "threads": (0, "CPU kernel threads; 0: all CPUs"),
     }
     for name, (default, meaning) in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning}; default {default}")
-    parser.add_argument(
+        group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning}; default {default}")
+    group.add_argument(
         "--learning-rate", type=float, metavar="X", help="peak; default the recipe's, times batch size / the recipe's"
     )
-    parser.add_argument(
-        "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
-    )
-    parser.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
-    parser.add_argument("--json", metavar="FILE", help="write everything, every array and layer")
-    parser.add_argument("--figure", metavar="FILE", help="draw the error of every layer; needs resnet_fn[plots]")
+    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    group = parser.add_argument_group("what is written")
+    group.add_argument("--json", metavar="FILE", help="write everything, every array and layer")
+    group.add_argument("--figure", metavar="FILE", help="draw the error of every layer; needs resnet_fn[plots]")
     return parser
 
 
