@@ -22,7 +22,7 @@ GRADIENTS = {"resnet152": 0.1}
 # What the others are made of too: ten seconds and more each.
 LARGE = (
     *("resnet34", "resnet101", "resnet152", "resnet44", "resnet56", "resnet110", "wide_resnet50_2", "resnext50_32x4d"),
-    *("se_resnet34", "se_resnet50", "se_resnet101", "genet50_minus"),
+    *("se_resnet34", "se_resnet50", "se_resnet101", "genet50_minus", "genet50"),
 )
 
 

@@ -28,7 +28,7 @@ def test_fifty_updates_equal_torch_sgd(momentum: float, nesterov: bool) -> None:
     update = momentum_sgd(list(zip(ours, decays, strict=True)), momentum, nesterov).update
 
     @jit
-    def step(gradients, rate):
+    def step(rate, *gradients):  # a list of tensors would be a constant, and compile anew at every call
         norm = global_norm(gradients)
         update(clip_by_global_norm(gradients, norm, 1.0), rate)
         return norm
@@ -36,7 +36,7 @@ def test_fifty_updates_equal_torch_sgd(momentum: float, nesterov: bool) -> None:
     for number in range(50):
         rate = 0.1 * (number + 1) / 10 if number < 10 else 0.1 * (50 - number) / 40
         gradients = [(rng.standard_normal(s) * 10.0 ** rng.integers(-3, 2)).astype(np.float32) for s in shapes]
-        norm = step([Tensor(gradient) for gradient in gradients], Tensor(rate, mindspore.float32))
+        norm = step(Tensor(rate, mindspore.float32), *map(Tensor, gradients))
         for parameter, gradient in zip(theirs, gradients, strict=True):
             parameter.grad = torch.tensor(gradient)
         for group in sgd.param_groups:

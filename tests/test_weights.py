@@ -236,7 +236,7 @@ def test_a_damaged_newest_checkpoint_falls_back(capsys):
     capsys.readouterr()
     assert convert.main(["run", "a.safetensors"]) == 0
     assert capsys.readouterr().err == (
-        "warning: run/checkpoints/step-00000002/weights.safetensors: damaged (its sha256 differs); "
+        "warning: run/checkpoints/step-00000002/weights.safetensors: damaged (the sha256 of fc.bias differs); "
         "use another checkpoint; trying the one before\n"
     )
     assert read_arrays("a.safetensors")["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
