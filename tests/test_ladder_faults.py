@@ -130,7 +130,9 @@ def clips_too_early(net, loss, optimizer, *, clip_norm, accumulate):
             gradients = clip_by_global_norm(gradients, global_norm(gradients), clip_norm)
             sums = [s + g / accumulate for s, g in zip(sums, gradients, strict=True)]
         optimizer.update(sums, learning_rate)
-        return StepResult(ops.stack((value, value)), global_norm(sums), ops.zeros(3), ops.zeros(3))
+        return StepResult(
+            ops.stack((value, value)), global_norm(sums), ops.zeros(3), ops.zeros(3), ops.zeros(len(weights))
+        )
 
     return step
 

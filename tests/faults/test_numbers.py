@@ -83,10 +83,10 @@ def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch)
 
 
 def test_weights_that_run_away_are_never_saved():
-    """Finite gradients times a huge learning rate: the weights themselves overflow."""
+    """Finite gradients and a huge decay times a huge learning rate: the weights themselves overflow."""
     from resnet_fn import train
 
-    wild = dataclasses.replace(TINY, learning_rate=3.4e38, clip_norm=0.0, schedule="constant")
+    wild = dataclasses.replace(TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant")
     with pytest.raises(CheckpointError) as caught:
         train(wild, EVERY)
     assert str(caught.value).startswith("run/checkpoints/step-00000001: not saved (conv1.weight holds a value that is")
