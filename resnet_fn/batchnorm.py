@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from mindspore import Parameter, ops
+from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.gradients import Reduce
+from resnet_fn.gradients import Reduce, each
+
+_assign = ops.Assign()
 
 
 def statistics_average(
@@ -14,12 +16,15 @@ def statistics_average(
     if all_reduce is None or not statistics:
         return None
 
+    sizes = [parameter.shape[0] for parameter in statistics]
+    parameters = tuple(statistics)
+
+    def part(parameter: Parameter) -> Tensor:
+        return parameter * (1.0 / workers)
+
     def average() -> None:
         # Every worker normalises with its own samples; one net is evaluated, saved and resumed, bit for bit.
-        joined = all_reduce([ops.concat([parameter * (1.0 / workers) for parameter in statistics])])[0]
-        start = 0
-        for parameter in statistics:
-            ops.assign(parameter, joined[start : start + parameter.shape[0]])
-            start += parameter.shape[0]
+        joined = all_reduce((ops.concat(each(part, parameters)),))[0]
+        each(_assign, parameters, ops.split(joined, sizes))
 
     return average

@@ -8,6 +8,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+from resnet_fn.gradients import each
+
 _PREFIX, _COUNT = "ema.", "ema_updates"
 
 
@@ -45,9 +47,7 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
 
     def move(now: Tensor) -> None:
         part = ops.select(now <= start, whole, share)
-        for average, parameter in zip(averages, followed):  # noqa: B905 (jit knows no strict)
-            # Exact where part is 1: a plain copy has the very bits.
-            ops.assign(average, average * (1.0 - part) + parameter * part)
+        each(ops.partial(_follow, part), averages, followed)
 
     def update() -> None:
         now = count + 1.0
@@ -58,6 +58,11 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
             move(now)
 
     return Ema((*averages, count), averages, update)
+
+
+def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
+    # Exact where part is 1: a plain copy has the very bits.
+    return ops.assign(average, average * (1.0 - part) + parameter * part)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,9 @@
-"""What happens to gradients between differentiation and the optimizer: unscale, all-reduce, norm, clip."""
+"""What happens to gradients between differentiation and the optimizer: unscale, all-reduce, norm, clip.
+
+Everything that is done to each of many tensors inside jit goes through `each` (HyperMap). A list comprehension or a
+loop does the same, but compiling it takes time that grows with the square of the number of tensors: ResNet-50's step,
+161 gradients, compiled in 43 s with comprehensions, in 7 s so.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -8,18 +13,40 @@ from mindspore import Tensor, ops
 Gradients = Sequence[Tensor]
 Reduce = Callable[[Gradients], Gradients]
 
+each = ops.HyperMap()  # each(function, tensors) → a tuple; a function with a fixed first argument: ops.partial
 
-def unscale(gradients: Gradients, factor: Tensor) -> list[Tensor]:
+_cast, _multiply, _square, _stack = ops.Cast(), ops.Mul(), ops.Square(), ops.Stack()
+_sum = ops.ReduceSum()
+
+
+def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
     """Multiply every gradient by `factor` (1 / (loss scale · micro-batches · workers)), in float32.
 
     With the division by the workers done here, the SUM of the all-reduce that follows is the mean.
     """
-    return [gradient.astype(mindspore.float32) * factor for gradient in gradients]
+    return each(ops.partial(_unscaled, factor), gradients)
+
+
+def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
+    return _multiply(_cast(gradient, mindspore.float32), factor)
+
+
+def squared_norms(gradients: Gradients) -> Tensor:
+    """The squared 2-norm of each gradient: float32 [gradients].
+
+    Not by `ops.L2Loss`: its CPU kernel adds in float32 one by one, and is 0.2 % short for 2.4 M elements, 5.8 % for
+    25 M.
+    """
+    return _stack(each(_squared_norm, gradients))
+
+
+def _squared_norm(gradient: Tensor) -> Tensor:
+    return _sum(_square(gradient))
 
 
 def global_norm(gradients: Gradients) -> Tensor:
     """The 2-norm of all gradients as one vector: float32 scalar. NaN or infinity in any element shows in it."""
-    return ops.sqrt(sum([ops.square(gradient).sum() for gradient in gradients]))
+    return ops.sqrt(_sum(squared_norms(gradients)))
 
 
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, limit: float) -> Gradients:
@@ -35,8 +62,7 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, limit: float) -> Gra
     """
     if limit == 0:
         return gradients
-    factor = limit / ops.maximum(norm, limit)
-    return [gradient * factor for gradient in gradients]
+    return each(ops.partial(_multiply, limit / ops.maximum(norm, limit)), gradients)
 
 
 def make_all_reduce(workers: int) -> Reduce | None:
@@ -49,8 +75,8 @@ def make_all_reduce(workers: int) -> Reduce | None:
         return None
     reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
 
-    def all_reduce(tensors: Gradients) -> list[Tensor]:
-        return [reduce_sum(tensor) for tensor in tensors]
+    def all_reduce(tensors: Gradients) -> Gradients:
+        return each(reduce_sum, tensors)
 
     return all_reduce
 
@@ -62,7 +88,7 @@ def is_finite(means: Tensor, norm: Tensor) -> Tensor:
 
 def exchange(
     gradients: Gradients, means: Tensor, stop: Tensor, own_place: Tensor, all_reduce: Reduce | None
-) -> tuple[Gradients, Tensor, Tensor]:
+) -> tuple[Gradients, Tensor, Tensor, Tensor]:
     """Sum over the ranks what they must share; inside jit.
 
     Args:
@@ -72,15 +98,17 @@ def exchange(
         all_reduce: the sum over the ranks; None: alone.
 
     Returns:
-        The summed gradients; their global norm; float32 [4 + workers]: the summed means, the summed wishes, and 1 for
+        The summed gradients; the squared norm of each; the global norm; float32 [4 + workers]: the summed means, the summed wishes, and 1 for
         each rank whose own loss or gradients were not finite.
     """
     # Backward ends in the first layer: whatever was not finite on the way shows there. (The norm of all of a rank's
     # own gradients would cost 8 % of a ResNet-18 step on 2 workers.)
-    norm = global_norm(gradients[:1] if all_reduce is not None else gradients)
+    squares = squared_norms(gradients[:1] if all_reduce is not None else gradients)
+    norm = ops.sqrt(_sum(squares))
     notes = ops.concat((means, stop, own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))))
     if all_reduce is not None:
         gradients = all_reduce(gradients)
-        notes = all_reduce([notes])[0]
-        norm = global_norm(gradients)
-    return gradients, norm, notes
+        notes = all_reduce((notes,))[0]
+        squares = squared_norms(gradients)
+        norm = ops.sqrt(_sum(squares))
+    return gradients, squares, norm, notes

@@ -13,7 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.batchnorm import statistics_average
 from resnet_fn.ema import Ema
-from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, exchange, is_finite, unscale
+from resnet_fn.gradients import Gradients, Reduce, clip_by_global_norm, each, exchange, is_finite, unscale
 from resnet_fn.loss import Loss
 from resnet_fn.loss_scale import DynamicLossScaler
 from resnet_fn.optimizer import Optimizer
@@ -38,6 +38,8 @@ class StepResult(NamedTuple):
     votes: Tensor
     squares: Tensor
 
+
+_assign, _add = ops.Assign(), ops.AssignAdd()
 
 Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -102,8 +104,7 @@ def make_train_step(
     differentiate = mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
 
     def keep_statistics() -> None:
-        for copy, parameter in zip(kept, statistics):  # noqa: B905 (jit knows no strict)
-            ops.assign(copy, parameter)
+        each(_assign, kept, statistics)
 
     def micro_batch(images: Tensor, labels: Tensor) -> tuple[Tensor, Gradients]:
         (_, means), gradients = differentiate(images, labels, scaler.scale)
@@ -112,10 +113,8 @@ def make_train_step(
     def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        gradients, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
+        gradients, squares, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
         means, votes = notes[:2], notes[2:]
-        # The same sums that the norm is made of: the compiler computes them once.
-        squares = ops.stack([ops.square(gradient).sum() for gradient in gradients])
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = is_finite(means, norm)
         if finite:
@@ -125,8 +124,7 @@ def make_train_step(
             if follow is not None:
                 follow()
         else:
-            for copy, parameter in zip(kept, statistics):  # noqa: B905
-                ops.assign(parameter, copy)
+            each(_assign, statistics, kept)
         return means, norm, scaler.adjust(finite), votes, squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
@@ -166,19 +164,17 @@ def _accumulated(
     @mindspore.jit
     def begin() -> None:
         keep_statistics()
-        for buffer in (*buffers, sums):
-            ops.assign(buffer, ops.zeros_like(buffer))
+        each(_clear, (*buffers, sums))
 
     @mindspore.jit
     def add(images: Tensor, labels: Tensor) -> None:
         means, gradients = micro_batch(images, labels)
-        ops.assign_add(sums, means)
-        for buffer, gradient in zip(buffers, gradients):  # noqa: B905
-            ops.assign_add(buffer, gradient)
+        _add(sums, means)
+        each(_add, buffers, gradients)
 
     @mindspore.jit
     def finish(learning_rate: Tensor, stop: Tensor) -> Compiled:
-        return apply(sums * 1.0, [buffer * 1.0 for buffer in buffers], learning_rate, stop)
+        return apply(sums * 1.0, each(_read, buffers), learning_rate, stop)
 
     def update(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor) -> Compiled:
         begin()
@@ -189,6 +185,14 @@ def _accumulated(
         return finish(learning_rate, stop)
 
     return update
+
+
+def _clear(buffer: Parameter) -> Tensor:
+    return _assign(buffer, ops.zeros_like(buffer))
+
+
+def _read(buffer: Parameter) -> Tensor:
+    return buffer * 1.0
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
