@@ -99,7 +99,8 @@ def difference(
     if a.shape != b.shape:
         raise ValueError(f"{name}: shape {a.shape} here, {b.shape} in the reference; make them equal")
     apart = np.abs(a - b)
-    apart = np.where(np.isnan(apart) & ~(np.isnan(a) & np.isnan(b)), np.inf, np.nan_to_num(apart, posinf=np.inf))
+    if not np.isfinite(apart).all():
+        apart = np.where(np.isnan(apart) & ~(np.isnan(a) & np.isnan(b)), np.inf, np.nan_to_num(apart, posinf=np.inf))
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return Difference(

@@ -47,9 +47,14 @@ def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
         _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
     ]
     if count >= _MANY:
-        kurtosis_a, kurtosis_b = (float((((x - x.mean()) / x.std()) ** 4).mean()) for x in (a, b))
+        kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
         found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
     return found
+
+
+def _kurtosis(values: np.ndarray) -> float:
+    squares = np.square(values - values.mean())
+    return float(np.square(squares).mean() / squares.mean() ** 2)
 
 
 def _difference(name: str, ours: float, theirs: float, scale: float, tolerance: float) -> Difference:

@@ -86,11 +86,16 @@ def _named(stage: str, ours: Named, theirs: Named, exact: Named, names: Sequence
         return Stage(stage, note="there are none")
     if not all(name in side for side in (ours, theirs) for name in names):
         return Stage(stage, note="one side keeps none")
-    # A small tensor may come close to its float64 values by luck; the stage's median says what float32 costs here.
-    usual = float(np.median([relative_error(theirs[name], exact[name]) for name in names])) if exact else 0.0
-    if TOLERANCES[stage] == 0:
-        usual, exact = 0.0, {name: theirs[name] for name in names}  # what is copied has no rounding
-    found = [difference(name, ours[name], theirs[name], exact[name], TOLERANCES[stage], usual) for name in names]
+    tolerance = TOLERANCES[stage]
+    roundings = dict.fromkeys(names, 0.0)  # what is copied has none
+    if tolerance > 0:
+        roundings = {name: relative_error(theirs[name], exact[name]) for name in names}
+        # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
+        usual = float(np.median(list(roundings.values())))
+        roundings = {name: max(usual, rounding) for name, rounding in roundings.items()}
+    found = [
+        difference(name, ours[name], theirs[name], tolerance=tolerance, rounding=roundings[name]) for name in names
+    ]
     return Stage(stage, found)
 
 
