@@ -15,11 +15,9 @@ pytestmark = pytest.mark.usefixtures("device")
 
 CLASSES = 10
 
-# Misses 1e-4; a bound set after seeing the figures, the cause not proved (inputs of a ReLU that round across zero would
-# explain it, but on one batch only ours was off: 4.2e-2 against 6e-4). Over five batches, PyTorch's own float32
-# gradients were 6e-4 to 2.5e-2 from its float64 ones, and ours 1.1e-2 to 4.2e-2 from its float32 ones. Logits hold
-# 1e-5; the blocks are resnet101's, whose gradients hold 1e-4.
-GRADIENTS = {"resnet152": 0.1}
+# The scale of the residual branches' last gammas, chosen with PyTorch alone, so that float32 can hold 1e-4 at all: at
+# 0.1 its own float32 gradients of ResNet-152 are 6e-4 to 6e-3 from its float64 ones (three seeds), at 0.03 4e-6 to 5e-6.
+LAST_GAMMA = {"resnet152": 0.03}
 # What the others are made of too: ten seconds and more each.
 LARGE = (
     *("resnet34", "resnet101", "resnet152", "resnet44", "resnet56", "resnet110", "wide_resnet50_2", "resnext50_32x4d"),
@@ -38,7 +36,7 @@ def pair(name: str, stem: str, size: int, seed: int) -> tuple[nn.Cell, "torch.nn
     last = "bn2" if names.is_basic(ref.state_dict()) else "bn3"
     for key, module in ref.named_modules():
         if isinstance(module, torch.nn.BatchNorm2d):
-            module.weight.data.normal_(1, 0.1).mul_(0.1 if key.endswith(last) else 1)
+            module.weight.data.normal_(1, 0.1).mul_(LAST_GAMMA.get(name, 0.1) if key.endswith(last) else 1)
             module.bias.data.normal_(0, 0.1)
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
@@ -94,7 +92,7 @@ def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> 
         images, labels = batch(count, size, seed)
         assert logits_error(net, ref, images) < 1e-5
         errors = gradient_errors(net, ref, images, labels)
-        if max(errors.values()) < GRADIENTS.get(name, 1e-4):
+        if max(errors.values()) < 1e-4:
             return
     worst = max(errors, key=lambda key: errors[key])
     raise AssertionError(f"{worst}: {errors[worst]}")
