@@ -98,8 +98,8 @@ def exchange(
         all_reduce: the sum over the ranks; None: alone.
 
     Returns:
-        The summed gradients; the squared norm of each; the global norm; float32 [4 + workers]: the summed means, the summed wishes, and 1 for
-        each rank whose own loss or gradients were not finite.
+        The summed gradients; the squared norm of each; the global norm; float32 [4 + workers]: the summed means, the
+        summed wishes, and 1 for each rank whose own loss or gradients were not finite.
     """
     # Backward ends in the first layer: whatever was not finite on the way shows there. (The norm of all of a rank's
     # own gradients would cost 8 % of a ResNet-18 step on 2 workers.)

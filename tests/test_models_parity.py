@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 CLASSES = 10
 
 # The scale of the residual branches' last gammas, chosen with PyTorch alone, so that float32 can hold 1e-4 at all: at
-# 0.1 its own float32 gradients of ResNet-152 are 6e-4 to 6e-3 from its float64 ones (three seeds), at 0.03 4e-6 to 5e-6.
+# 0.1 its own float32 gradients of ResNet-152 are 6e-4 to 6e-3 from its float64 ones, at 0.03 4e-6 to 5e-6.
 LAST_GAMMA = {"resnet152": 0.03}
 # What the others are made of too: ten seconds and more each.
 LARGE = (

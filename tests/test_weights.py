@@ -132,6 +132,12 @@ def test_a_cut_file_is_refused(in_empty_folder):
         read_weights("b.safetensors")
 
 
+def test_a_net_without_a_max_pool_is_not_warned_about_its_padding(capsys):
+    written("a.safetensors", "mindcv", model="resnet20")
+    load_weights(create_model("resnet20", num_classes=3), "a.safetensors")
+    assert capsys.readouterr().err == ""
+
+
 def test_equal_names_that_hide_another_function(capsys):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")

@@ -57,7 +57,7 @@ def kink_hints(stage: Stage, flips: Sequence[tuple[str, int]]) -> None:
     if flipped:
         stage.hints.append(
             f"every layer agrees, but {sum(count for _, count in flipped)} values round to different sides of 0 "
-            f"(first in {flipped[0][0]}), where a ReLU's gradient jumps; try another --seed before looking for a fault"
+            f"(first in {flipped[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
         )
 
 

@@ -15,14 +15,14 @@ from mindspore import nn
 
 from resnet_fn.config import Recipe
 from resnet_fn.loss import Loss, make_loss
-from resnet_fn.migrate import diagnose, our_run, torch_run
+from resnet_fn.migrate import diagnose, kinks, our_run, torch_run
 from resnet_fn.migrate.compare import DIFFERS, Difference, Stage
 from resnet_fn.migrate.initial import initialisation_stage
 from resnet_fn.migrate.layers import LayerDifference, compare_layers, settings_notes
 from resnet_fn.migrate.match import NameMap, match
 from resnet_fn.migrate.observed import Batch, Named, Observed, check_batches
 from resnet_fn.migrate.record import Layer, record_cell, record_torch
-from resnet_fn.migrate.stages import inputs_stage, stages_after_weights
+from resnet_fn.migrate.stages import Sides, inputs_stage, stages_after_weights
 from resnet_fn.optimizer import Optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.schedule import make_schedule
 from resnet_fn.step import make_train_step
@@ -37,12 +37,15 @@ class Ladder:
         layers: every layer that both nets have, in execution order, in evaluation mode and then in training mode.
         names: which parameter and layer is which.
         notes: settings that differ, whether or not the numbers show it.
+        undecided: ReLU inputs over all updates that are within rounding of 0, where the gradients made it necessary
+            to know what they could do; else 0.
     """
 
     stages: list[Stage]
     layers: list[LayerDifference]
     names: NameMap
     notes: list[str]
+    undecided: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -159,9 +162,15 @@ def compare_step(
     )
     our_run.assign(net, ours.start)
     order = _execution_order(recorded[0], names)
-    stages = [inputs_stage(images), drew, *stages_after_weights(ours, theirs, exact, order)]
+    stages = [inputs_stage(images), drew, *stages_after_weights(Sides(ours, theirs, exact), order)]
     layers = compare_layers(net, reference, images[: len(images) // accumulate], names)
     ladder = Ladder(stages, layers, names, settings_notes(*recorded, names))
+    if ladder.first_layer is None and ladder.first_gradient is not None:
+        # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
+        with kinks.other_sides(kinks.nearness(layers)) as count:
+            undecided = torch_run.run_reference(reference, batches, recipe, rates, accumulate, names.parameters, True)
+        stages[2:] = stages_after_weights(Sides(ours, theirs, exact, undecided), order)
+        ladder.undecided = count()
     _explain(ladder, ours, theirs, reference, batches[0], recipe, accumulate)
     return ladder
 

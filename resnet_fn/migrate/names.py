@@ -99,18 +99,19 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     return result
 
 
-def differences(style: str, names: Mapping[str, str] | Iterable[str]) -> tuple[str, bool]:
+def differences(style: str, names: Mapping[str, str] | Iterable[str], stem_kernel: int = 7) -> tuple[str, bool]:
     """What equal names hide: how the net of this style computes something else than ours with the same weights.
 
     Args:
         style: where weights come from, or go to.
         names: our names of the net's parameters.
+        stem_kernel: height of the first convolution; only after 7 comes the max-pool.
 
     Returns:
         The difference ("" for none), and whether it is so large that the weights are useless.
     """
     names = list(names)
-    if style == "mindcv" and not any(name.startswith("conv1.0.") for name in names):
+    if style == "mindcv" and stem_kernel == 7:
         return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
     if style == "official" and not is_basic(names):
         return (

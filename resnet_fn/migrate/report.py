@@ -22,6 +22,11 @@ def table(ladder: Ladder) -> str:
     lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
         lines.append("rounding: beyond the tolerance, but no further than 4 x the reference's own float32 from float64")
+    if ladder.undecided:
+        lines.append(
+            f"          float32 cannot say on which side of 0 {ladder.undecided} inputs of a ReLU lie, over all "
+            "updates; the figures allow for both"
+        )
     lines += ["", *_findings(ladder)]
     return "\n".join(lines)
 
@@ -120,6 +125,7 @@ def as_json(ladder: Ladder) -> dict[str, Any]:
         ],
         "names": {"how": ladder.names.how, "parameters": ladder.names.parameters, "layers": ladder.names.layers},
         "settings": ladder.notes,
+        "undecided_relu_inputs": ladder.undecided,
     }
 
 

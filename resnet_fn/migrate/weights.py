@@ -82,8 +82,15 @@ def read_any_weights(file: str | Path) -> Source:
     except ValueError as error:
         return Source(path, arrays, "own", str(error), True, model, averaged, update)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
-    warning, useless = differences(style, ours)
+    warning, useless = differences(style, ours, _stem_kernel(ours))
     return Source(path, ours, style, warning, useless, model, averaged, update)
+
+
+def _stem_kernel(arrays: Mapping[str, np.ndarray]) -> int:
+    if "conv1.weight" not in arrays:
+        return 3  # the D stem's three, under other names
+    shape = arrays["conv1.weight"].shape
+    return shape[2] if len(shape) == 4 else 7  # a wrong shape is refused later
 
 
 def newest_checkpoint(path: Path) -> Checkpoint:
@@ -196,7 +203,7 @@ def convert_weights(source: str | Path, target: str | Path, to: str = "ours", mo
     net = create_model(**found)
     names = [parameter.name for parameter in net.get_parameters()]
     check_fit({parameter.name: parameter.shape for parameter in net.get_parameters()}, read.arrays, str(source))
-    warning, useless = ("", False) if to == read.style else differences(to, names)
+    warning, useless = ("", False) if to == read.style else differences(to, names, _stem_kernel(read.arrays))
     if useless:
         raise WeightsError(f"to: {to!r}: {warning}")
     basic = is_basic(names)
