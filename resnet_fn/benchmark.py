@@ -17,6 +17,8 @@ PARTS = {
     "data": "resnet_fn.benchmarks.data",
     "allreduce": "resnet_fn.benchmarks.allreduce",
     "startup": "resnet_fn.benchmarks.startup",
+    "accumulation": "resnet_fn.benchmarks.accumulation",
+    "evaluation": "resnet_fn.benchmarks.evaluation",
     "time-to-accuracy": "resnet_fn.benchmarks.accuracy",
 }
 

@@ -4,13 +4,15 @@ import argparse
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.benchmarks.step import NETS
+from resnet_fn.benchmarks.interleave import Side
+from resnet_fn.benchmarks.step import NETS, specification
 
 DESCRIPTION = "What sharing an update among workers of one machine costs."
 
@@ -38,8 +40,10 @@ def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
     Returns:
         JSON types of rank 0: median seconds of the step alone (all ranks at once, nothing exchanged), of the step
         with the all-reduce, the scaling efficiency (their ratio), the all-reduce's share of the step, and the seconds
-        of the gradients' all-reduce alone by bucket size in MiB (0: one call per tensor).
+        of the gradients' all-reduce alone by bucket size in MiB (0: one call per tensor). And of one process with
+        all the threads on the whole batch, before and after: "one_process_step_seconds".
     """
+    one = _one_process(net, rounds)
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -60,7 +64,19 @@ def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
             log = Path(folder, "logs", "worker_0.log")
             tail = log.read_text().strip().splitlines()[-1] if log.exists() else done.stderr.strip()
             raise ValueError(f"allreduce: the workers failed ({tail})")
-        return json.loads(result.read_text())
+        figures = json.loads(result.read_text())
+    figures["one_process_step_seconds"] = statistics.median(one + _one_process(net, rounds))
+    return figures
+
+
+def _one_process(net: str, rounds: int) -> list[float]:
+    spec = specification(net, 0)
+    side = Side("ours", spec)
+    try:
+        side.run(spec["steps"])
+        return side.run(rounds * spec["steps"])
+    finally:
+        side.close()
 
 
 def table(result: dict[str, Any]) -> str:
@@ -70,6 +86,10 @@ def table(result: dict[str, Any]) -> str:
         f"  step alone {result['step_seconds']:.3f} s, with all-reduce {result['shared_step_seconds']:.3f} s: "
         f"efficiency {result['efficiency']:.2f}, all-reduce share {result['share']:.1%}",
     ]
+    one, shared = result["one_process_step_seconds"], result["shared_step_seconds"]
+    lines.append(
+        f"  one process with all threads, the whole batch: {one:.3f} s, {one / shared:.2f} x the workers' time"
+    )
     for size, seconds in result["bucket_seconds"].items():
         what = "one call per tensor" if float(size) == 0 else f"buckets of {size} MiB"
         lines.append(f"  gradients' all-reduce, {what}: {seconds * 1000:.1f} ms")

@@ -21,13 +21,16 @@ class Side:
         kind: a key of `sides.KINDS`.
         spec: what it works on, as JSON types.
         environment: variables beside this process's own.
+        name: what to call it; "" for `kind`.
 
     Attributes:
         ready_seconds: from the process's start to the end of its first step.
     """
 
-    def __init__(self, kind: str, spec: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, spec: Mapping[str, Any], environment: Mapping[str, str] | None = None, name: str = ""
+    ) -> None:
+        self.kind = name or kind
         began = time.perf_counter()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "resnet_fn.benchmarks.sides", kind, json.dumps(spec)],

@@ -55,7 +55,9 @@ def ours(spec: dict[str, Any]) -> Run:
 
     net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
     optimizer = momentum_sgd(weight_decay_groups(net, WEIGHT_DECAY), MOMENTUM, nesterov=True)
-    train_step = make_train_step(net, make_loss(smoothing=SMOOTHING), optimizer, clip_norm=CLIP)
+    train_step = make_train_step(
+        net, make_loss(smoothing=SMOOTHING), optimizer, clip_norm=CLIP, accumulate=spec.get("accumulate", 1)
+    )
     images, labels = batch(spec)
     waiter = runtime.ResultWaiter()
 
@@ -64,6 +66,7 @@ def ours(spec: dict[str, Any]) -> Run:
         result = train_step(Tensor(images), Tensor(labels), rate)
         waiter.fetch(result, time.perf_counter())
 
+    spec["gradient_bytes"] = sum(parameter.nbytes for parameter in net.trainable_params())
     return timed(step)
 
 
@@ -215,6 +218,7 @@ def serve(kind: str, spec: dict[str, Any]) -> None:
             # ru_maxrss is in KiB on Linux
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             answer = {"peak_bytes": peak, "first_step_seconds": first}
+            answer |= {"gradient_bytes": spec.get("gradient_bytes")}
         print("answer " + json.dumps(answer), flush=True)
 
 

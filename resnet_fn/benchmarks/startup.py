@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side
-from resnet_fn.benchmarks.step import NETS, add_arguments
+from resnet_fn.benchmarks.step import add_arguments, specification
 
 __all__ = ["DESCRIPTION", "add_arguments", "measure", "run", "table"]
 
@@ -32,7 +32,7 @@ def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict
         JSON types: "seconds" to the end of the first step by side, one for each round, and "ratio": their median
         over ours (above 1 we start faster).
     """
-    spec = {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
+    spec = specification(net, threads)
     seconds: dict[str, list[float]] = {kind: [] for kind in ("ours", *against)}
     for _ in range(rounds):
         for kind in seconds:

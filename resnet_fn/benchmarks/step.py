@@ -23,6 +23,11 @@ NETS: dict[str, dict[str, Any]] = {
 }
 
 
+def specification(net: str, threads: int) -> dict[str, Any]:
+    """What a side works on: a row of NETS with its classes and threads."""
+    return {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
+
+
 DESCRIPTION = "The training step against others, side by side in turns, and where its time goes."
 
 
@@ -58,7 +63,7 @@ def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict
         JSON types: images per second by side, our ratio to each, peak memory, seconds to the end of the first step,
         share of time by kind of operation, FLOP/s achieved and the GEMM peak.
     """
-    spec = {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
+    spec = specification(net, threads)
     with contextlib.ExitStack() as stack:
         sides = []
         for kind in ("ours", *against):
