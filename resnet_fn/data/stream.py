@@ -1,10 +1,11 @@
 """A feed from image files or records: decoded, cropped and coloured in MindSpore's C++ threads.
 
-An epoch is cut into stretches of a thousand images or a few. Each has a pipeline of its own, built from an explicit list
+An epoch is cut into stretches of about a thousand images. Each has a pipeline of its own, built from an explicit list
 of samples and a seed that both follow from (seed, epoch, stretch) alone: the order never depends on threads or
 interruption. The C++ operations draw from random generators of their own threads, which know only how many samples
 they have seen: so the *augmentation* repeats bit for bit for equal numbers of threads and workers (`repeats_with` says
-so to a checkpoint), and a resume decodes again what its stretch has seen, and nothing before. Normalisation, erasing, mixup and CutMix happen on the host, as functions of the sample.
+so to a checkpoint), and a resume decodes again what its stretch has seen already, and nothing before.
+Normalisation, erasing, mixup and CutMix happen on the host, as functions of the sample.
 """
 
 from collections.abc import Iterator
