@@ -15,7 +15,7 @@ import numpy as np
 
 from resnet_fn.config import Recipe
 from resnet_fn.data.augment import normalise
-from resnet_fn.data.buffers import Buffers
+from resnet_fn.data.buffers import Buffers, limit_arenas
 from resnet_fn.data.crop import colour_operations
 from resnet_fn.data.files import FileSplit
 from resnet_fn.data.order import Batch, Plan, Shard
@@ -51,6 +51,7 @@ class StreamData:
         share = self._plan.share
         self._chunk = max(part for part in range(1, 17) if share % part == 0)  # small enough for the caches
         self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
+        limit_arenas(dataset.threads + 2)  # those that decode, the one that reads, ours
         self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
         self._epoch = -1
         self._next = -1  # the update that the open pipeline gives next
