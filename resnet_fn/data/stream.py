@@ -16,7 +16,7 @@ import numpy as np
 from resnet_fn.config import Recipe
 from resnet_fn.data.augment import normalise
 from resnet_fn.data.buffers import Buffers, limit_arenas
-from resnet_fn.data.crop import colour_operations
+from resnet_fn.data.crop import colour_operations, policy_levels
 from resnet_fn.data.files import FileSplit
 from resnet_fn.data.order import Batch, Plan, Shard
 from resnet_fn.data.pipeline import Feed, TrainData
@@ -178,7 +178,7 @@ def train_operations(recipe: Recipe) -> list[Any]:
     return [
         vision.RandomCropDecodeResize(recipe.image_size, scale=(recipe.crop_scale, 1.0)),
         *([vision.RandomHorizontalFlip()] if recipe.flip else []),
-        *colour_operations(recipe, small=False),
+        *colour_operations(recipe, small=False, levels=policy_levels(recipe)),
         vision.HWC2CHW(),
     ]
 

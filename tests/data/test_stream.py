@@ -106,6 +106,7 @@ def test_every_augmentation_repeats(photographs):
     for fields in (
         {"policy": "trivialaugment"},
         {"policy": "randaugment"},
+        {"policy": "randaugment", "policy_noise": 1.5},
         {"policy": "autoaugment"},
         {"color_jitter": 0.4},
     ):
