@@ -92,6 +92,9 @@ class DataFields:
             for name in ("max_shift", "max_rotation", "max_zoom", "crop_padding"):
                 fix = "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
                 _require(not getattr(self, name), name, getattr(self, name), fix)
+        else:
+            fix = "is for sets of image files; leave it out (sets in memory take crop_padding)"
+            _require(self.crop_scale == 0.08, "crop_scale", self.crop_scale, fix)
         if self.dataset == "digits":
             for name in ("policy", "color_jitter"):
                 fix = "needs colour images of 0..255, which the digits are not; leave it out"

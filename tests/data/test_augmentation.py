@@ -153,6 +153,7 @@ def test_labels_stay_probabilities_when_mixing_ends():
         ({"eval_size": 64, "eval_resize": 60}, "eval_resize: 60 is below the crop of 64; give 64 or more"),
         ({"erasing": 1.5}, r"erasing: 1.5 is not in \[0, 1\]"),
         ({"mixup": -1.0}, "mixup: -1.0 is negative; give 0 or more"),
+        ({"crop_scale": 0.5}, "crop_scale: 0.5 is for sets of image files; leave it out"),
         ({"crop_scale": 0.0}, r"crop_scale: 0.0 is not in \(0, 1\]"),
     ],
 )
