@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 _GROUPS = {
     "data": "dataset image_size eval_size eval_resize repeats on_bad_sample synthetic_samples synthetic_classes",
     "augmentation": "max_shift max_rotation max_zoom crop_padding crop_scale flip policy policy_ops policy_magnitude "
-    "color_jitter erasing",
+    "policy_noise color_jitter erasing",
     "mixing of images": "mixup cutmix mix_switch mix_off_epochs label_threshold",
     "net": "model stem norm initialisation zero_init_residual precision loss_scale loss_scale_interval",
     "batch and learning rate": "batch_size epochs seed schedule learning_rate min_learning_rate warmup_epochs "

@@ -28,6 +28,7 @@ class DataFields:
     )
     policy_ops: int = _field(2, "operations per image (randaugment)", "operations")
     policy_magnitude: int = _field(9, "strength of each operation (randaugment), 0..30")
+    policy_noise: float = _field(0.0, "standard deviation of the strength from image to image (randaugment), of 0..30")
     color_jitter: float = _field(0.0, "random brightness, contrast and saturation, each way", "fraction of 1")
     erasing: float = _field(0.0, "probability of erasing a random rectangle", "fraction of 1")
     mixup: float = _field(0.0, "alpha of mixup's Beta distribution; 0: no mixup")
@@ -72,6 +73,9 @@ class DataFields:
         _require(0 < self.crop_scale <= 1, "crop_scale", self.crop_scale, "is not in (0, 1]; give 0.08")
         _require(0 <= self.max_rotation <= 180, "max_rotation", self.max_rotation, "is not in 0..180 degrees")
         _require(0 <= self.policy_magnitude <= 30, "policy_magnitude", self.policy_magnitude, "is not in 0..30")
+        noise = self.policy_noise
+        _require(0 <= noise <= 30, "policy_noise", noise, "is not in 0..30")
+        _require(not noise or self.policy == "randaugment", "policy_noise", noise, "needs --policy randaugment")
         _require(
             self.synthetic_samples >= 8, "synthetic_samples", self.synthetic_samples, "is too small; give 8 or more"
         )
@@ -88,6 +92,9 @@ class DataFields:
             for name in ("max_shift", "max_rotation", "max_zoom", "crop_padding"):
                 fix = "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
                 _require(not getattr(self, name), name, getattr(self, name), fix)
+        else:
+            fix = "is for sets of image files; leave it out (sets in memory take crop_padding)"
+            _require(self.crop_scale == 0.08, "crop_scale", self.crop_scale, fix)
         if self.dataset == "digits":
             for name in ("policy", "color_jitter"):
                 fix = "needs colour images of 0..255, which the digits are not; leave it out"

@@ -32,6 +32,9 @@ def _parser() -> cli.Parser:
     group.add_argument(
         "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
     )
+    group.add_argument(
+        "--data", nargs="*", metavar="JPEG", help="decoding and preprocessing too; on generated JPEGs if none is named"
+    )
     group = parser.add_argument_group("on what")
     numbers = {
         "steps": (5, "updates to follow"),
@@ -111,11 +114,18 @@ def main(arguments: Sequence[str]) -> int:
         from resnet_fn.migrate import import_extra
 
         import_extra("matplotlib", "--figure", "plots")
-    return _climb(parsed, recipe, net_function, reference_function)
+    files = []
+    for name in parsed.data or ():
+        try:
+            files.append(Path(name).read_bytes())
+        except OSError as error:
+            raise cli.UsageError(f"--data: {name} cannot be read ({error.strerror}); name JPEG files") from None
+    return _climb(parsed, recipe, net_function, reference_function, files)
 
 
-def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: Any) -> int:
+def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: Any, files: Sequence[bytes]) -> int:
     from resnet_fn import runtime
+    from resnet_fn.data import fidelity
     from resnet_fn.migrate import import_extra, report
     from resnet_fn.migrate.ladder import compare_step
     from resnet_fn.migrate.observed import make_batches
@@ -126,6 +136,9 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
     torch.manual_seed(parsed.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, runtime.cpu_count() // 2))
+    pixels = [] if parsed.data is None else fidelity.data_stage(files)
+    if pixels:
+        print(fidelity.table(pixels), flush=True)
     reference = reference_function() if reference_function else _reference(parsed, recipe)
     net = net_function() if net_function else _net(parsed, recipe)
     batches = make_batches(
@@ -144,10 +157,10 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
     print(report.table(ladder))
     print(f"{parsed.steps} updates of {parsed.batch_size} images, {time.perf_counter() - began:.0f} s")
     if parsed.json:
-        report.write_json(ladder, parsed.json)
+        report.write_json(ladder, parsed.json, {"data": [dataclasses.asdict(item) for item in pixels]})
     if parsed.figure:
         report.write_figure(ladder, parsed.figure, f"{parsed.net or parsed.model}: error of every layer's output")
-    return 0 if ladder.agrees else 1
+    return 0 if ladder.agrees and all(item.passes for item in pixels) else 1
 
 
 def _net(parsed: Any, recipe: Recipe) -> Any:

@@ -45,9 +45,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure, in a temporary folder.
 
     Returns:
-        JSON types: "threads"; "rates", images/s by pipeline (median of the rounds); "ratios" to the DataLoader's
-        (median of the rounds' own ratios; absent without torch); "stages", ms per image in one thread;
-        "memory_mb" after the second and the last epoch; "tasks", threads of this process before and after.
+        JSON types: "threads"; "rates", images/s by pipeline (median of the rounds); "stages", ms per image in one
+        thread; "memory_mb" after the second and the last epoch; "tasks", threads of this process before and after.
+        With torch also "ratios" to the DataLoader's (median of the rounds' own ratios), and "workers", the number
+        that serves it best.
     """
     for name, least in (("images", 64), ("rounds", 1), ("batch_size", 1), ("epochs", 3)):
         if getattr(options, name) < least:
@@ -60,13 +61,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         rates: dict[str, list[float]] = {name: [] for name in feeds}
         has_torch = importlib.util.find_spec("torch") is not None
         reference: dict[str, list[float]] = {"photographs": [], "cifar": []} if has_torch else {}
+        workers = {kind: _best_workers(kind, root / "images", options.batch_size, threads) for kind in reference}
         for feed in feeds.values():
             _epoch_rate(feed, 0)  # the first use of the library is no pipeline's own cost
         for number in range(options.rounds):
             for name, feed in feeds.items():
                 rates[name].append(_epoch_rate(feed, number + 1))
             for kind, found in reference.items():
-                found.append(_reference(kind, root / "images", options.batch_size, threads))
+                found.append(_reference(kind, root / "images", options.batch_size, workers[kind]))
         result: dict[str, Any] = {
             "threads": threads,
             "rates": {name: statistics.median(values) for name, values in {**rates, **_named(reference)}.items()},
@@ -74,6 +76,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             **_leaks(feeds["imagefolder"], options.epochs),
         }
         if reference:
+            result["workers"] = workers
             result["ratios"] = {
                 name: statistics.median(
                     ours / theirs
@@ -93,6 +96,8 @@ def table(result: dict[str, Any]) -> str:
         ratio = result.get("ratios", {}).get(name)
         against = f"   {ratio:.2f} x PyTorch's loader (goal {GOALS[name]})" if ratio else ""
         lines.append(f"  {name:26s}{rate:10.0f}{against}")
+    if "workers" in result:
+        lines.append(f"DataLoader workers, the best number: {json.dumps(result['workers'])[1:-1]}")
     lines.append("stages, one thread, ms per image")
     lines += [f"  {name:26s}{value:10.3f}" for name, value in result["stages"].items()]
     memory, tasks = result["memory_mb"], result["tasks"]
@@ -140,6 +145,12 @@ def _reference(kind: str, folder: Path, batch_size: int, workers: int) -> float:
     command = [sys.executable, "-m", "resnet_fn.benchmarks.reference_loader", kind, source, str(batch), str(workers)]
     output = subprocess.run([*command, "1"], capture_output=True, text=True, check=True, timeout=1800).stdout
     return float(json.loads(output)[0])
+
+
+def _best_workers(kind: str, folder: Path, batch_size: int, most: int) -> int:
+    """The number of DataLoader workers in 1, 2, 4 … most that gives the most images/s."""
+    counts = sorted({*(1 << power for power in range(most.bit_length()) if 1 << power <= most), most})
+    return max(counts, key=lambda count: _reference(kind, folder, batch_size, count))
 
 
 def _milliseconds(work: Callable[[], object], images: int) -> float:

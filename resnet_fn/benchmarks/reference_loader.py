@@ -1,4 +1,11 @@
-"""The loader that people come from: PyTorch's DataLoader over PIL transforms as torchvision writes them.
+"""The loader that people come from: PyTorch's DataLoader over torchvision's transforms of PIL images.
+
+The transforms are written out as torchvision 0.28 has them, call by call, so that no torchvision is needed; where it
+is installed, a test compares the pixels bit for bit. Sources, in https://github.com/pytorch/vision/tree/v0.28.0:
+torchvision/datasets/folder.py (pil_loader), transforms/transforms.py (RandomResizedCrop.get_params, RandomCrop,
+RandomHorizontalFlip), transforms/functional.py (to_tensor, resized_crop), transforms/_functional_pil.py (crop, resize,
+hflip, pad), transforms/_functional_tensor.py (normalize). What is left out, because it checks and computes nothing, is
+in the reference's favour: nn.Module's and Compose's calls, the tests of types.
 
 Run in a process of its own (PyTorch forks its workers, which MindSpore's threads would not survive):
 python -m resnet_fn.benchmarks.reference_loader KIND FOLDER BATCH WORKERS EPOCHS, prints images/s of each epoch.
@@ -13,23 +20,27 @@ from typing import Any
 
 import numpy as np
 
-_MEAN = np.array((0.485, 0.456, 0.406), np.float32)[:, None, None]
-_STD = np.array((0.229, 0.224, 0.225), np.float32)[:, None, None]
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def _normalised(image: Any) -> Any:
     import torch
 
-    # ToTensor: a copy, [C, H, W], a division by 255; Normalize: another copy, its constants as tensors, two operations.
-    tensor = torch.from_numpy(np.array(image, np.uint8, copy=True)).permute(2, 0, 1).contiguous().float().div(255)
-    mean, std = torch.as_tensor(_MEAN), torch.as_tensor(_STD)
-    return tensor.clone().sub_(mean).div_(std)
+    # to_tensor: np.array(copy=True), view, permute + contiguous, to float32, div (not in place).
+    tensor = torch.from_numpy(np.array(image, np.uint8, copy=True)).view(image.size[1], image.size[0], 3)
+    tensor = tensor.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
+    # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two operations in place.
+    tensor = tensor.clone()
+    mean, std = torch.as_tensor(MEAN, dtype=tensor.dtype), torch.as_tensor(STD, dtype=tensor.dtype)
+    if (std == 0).any():
+        raise ValueError("std: has a zero")
+    return tensor.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
 def _coin() -> bool:
     import torch
 
-    return bool(torch.rand(1) < 0.5)
+    return bool(torch.rand(1) < 0.5)  # RandomHorizontalFlip.forward
 
 
 class Photographs:
@@ -46,9 +57,10 @@ class Photographs:
     def __getitem__(self, index: int) -> tuple[Any, int]:
         from PIL import Image
 
-        with open(self._paths[index], "rb") as file:
+        with open(self._paths[index], "rb") as file:  # pil_loader
             image = Image.open(file).convert("RGB")
         left, top, wide, tall = self._box(*image.size)
+        # resized_crop: a crop, then PIL's resize, which antialiases.
         crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
         if _coin():
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -67,24 +79,25 @@ class Photographs:
                 top = torch.randint(0, height - tall + 1, size=(1,)).item()
                 left = torch.randint(0, width - wide + 1, size=(1,)).item()
                 return int(left), int(top), wide, tall
-        side = min(width, height)
-        return (width - side) // 2, (height - side) // 2, side, side
+        # The central crop of the nearest aspect ratio that is allowed.
+        wide, tall = min(width, round(height * 4 / 3)), min(height, round(width / (3 / 4)))
+        return (width - wide) // 2, (height - tall) // 2, wide, tall
 
 
 class Cifar:
     """Arrays in memory with RandomCrop(32, 4), RandomHorizontalFlip, ToTensor, Normalize."""
 
     def __init__(self, samples: int) -> None:
-        self._images = np.random.default_rng(0).integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
+        self.images = np.random.default_rng(0).integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         import torch
         from PIL import Image, ImageOps
 
-        image = ImageOps.expand(Image.fromarray(self._images[index]), border=4)
+        image = ImageOps.expand(Image.fromarray(self.images[index]), border=4, fill=(0, 0, 0))  # _functional_pil.pad
         top, left = (int(torch.randint(0, 9, size=(1,)).item()) for _ in range(2))
         image = image.crop((left, top, left + 32, top + 32))
         if _coin():
@@ -99,6 +112,8 @@ def main(kind: str, source: str, batch: int, workers: int, epochs: int) -> list[
 
     torch.set_num_threads(1)
     data: Any = Photographs(source) if kind == "photographs" else Cifar(int(source))
+    # Default collation; memory is pinned for a GPU only. Workers that stay, and twice the default of batches ahead,
+    # are in its favour.
     loader = DataLoader(
         data, batch, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=True, prefetch_factor=4
     )

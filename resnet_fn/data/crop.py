@@ -1,5 +1,7 @@
 """Random crops and flips of equal-sized byte images, and per-image colour operations."""
 
+from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
     return result
 
 
-def colour_operations(fields: DataFields, small: bool) -> list[Any]:
+def colour_operations(fields: DataFields, small: bool, levels: Sequence[int]) -> list[Any]:
     """MindSpore's own random colour and policy operations of a recipe, in their order; uint8 [H, W, C] in and out.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; AutoAugment: arXiv 1805.09501.
@@ -43,8 +45,9 @@ def colour_operations(fields: DataFields, small: bool) -> list[Any]:
     Args:
         fields: the recipe.
         small: whether the images are CIFAR-like: AutoAugment has a policy for each kind.
+        levels: RandAugment's, see `policy_levels`.
     """
-    from mindspore.dataset import vision
+    from mindspore.dataset import transforms, vision
 
     operations: list[Any] = []
     if fields.color_jitter:
@@ -53,11 +56,27 @@ def colour_operations(fields: DataFields, small: bool) -> list[Any]:
     if fields.policy == "trivialaugment":
         operations.append(vision.TrivialAugmentWide())
     elif fields.policy == "randaugment":
-        operations.append(vision.RandAugment(fields.policy_ops, fields.policy_magnitude))
+        choices = [vision.RandAugment(fields.policy_ops, level) for level in levels]
+        operations.append(choices[0] if len(choices) == 1 else transforms.RandomChoice(choices))
     elif fields.policy == "autoaugment":
         policies = vision.AutoAugmentPolicy
         operations.append(vision.AutoAugment(policies.CIFAR10 if small else policies.IMAGENET))
     return operations
+
+
+_LEVELS = 16
+_ANOTHER = 1_640_531_527  # a step between seeds that no pattern of theirs shares
+
+
+def policy_levels(fields: DataFields) -> list[int]:
+    """RandAugment's equally likely strengths, 0..30: one, or with noise the middles of a normal distribution's parts.
+
+    They stand for timm's mstd, which draws anew for each operation; here the operations of an image share a strength.
+    """
+    if not fields.policy_noise:
+        return [fields.policy_magnitude]
+    normal = NormalDist(fields.policy_magnitude, fields.policy_noise)
+    return [min(max(round(normal.inv_cdf((part + 0.5) / _LEVELS)), 0), 30) for part in range(_LEVELS)]
 
 
 def colour_each(images: np.ndarray, fields: DataFields, seeds: np.ndarray) -> np.ndarray:
@@ -77,9 +96,12 @@ def colour_each(images: np.ndarray, fields: DataFields, seeds: np.ndarray) -> np
     before = config.get_seed()
     result = np.empty_like(images)
     try:
+        levels = policy_levels(fields)
         for index, image in enumerate(images):
-            config.set_seed(int(seeds[index]))
-            for operation in colour_operations(fields, small=True):
+            level = levels[int(seeds[index]) % len(levels)]
+            for number, operation in enumerate(colour_operations(fields, True, [level])):
+                # A seed for each: from the same one, all would draw the same numbers.
+                config.set_seed((int(seeds[index]) + number * _ANOTHER) % 2**31)
                 image = operation(image)
             result[index] = image
     finally:

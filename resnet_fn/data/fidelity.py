@@ -1,6 +1,7 @@
 """The data stage of the parity ladder: how far our pixels are from PIL's and torchvision's, on JPEGs.
 
-`data_stage()` measures on generated photographs, or on a user's own files.
+`data_stage()` measures on generated photographs, or on a user's own files; `python -m resnet_fn.parity --data`
+prints it.
 """
 
 import dataclasses
@@ -40,6 +41,24 @@ class PixelDifference:
     def passes(self) -> bool:
         """Whether the difference is within its limit."""
         return self.limit is None or self.largest <= self.limit
+
+
+def table(differences: Sequence[PixelDifference]) -> str:
+    """One line for each comparison."""
+    lines = [
+        f"{'data stage':34} {'reference':24} {'max abs':>9} {'mean abs':>9} {'differing':>9} {'allowed':>8}  verdict"
+    ]
+    for item in differences:
+        allowed, verdict = (
+            (f"{item.limit:8.0e}", "ok" if item.passes else "DIFFERS")
+            if item.limit is not None
+            else (f"{'':8}", "known")
+        )
+        lines.append(
+            f"{item.name:34} {item.reference:24} {item.largest:9.1e} {item.mean:9.1e} {item.differing:9.1%} "
+            f"{allowed}  {verdict}"
+        )
+    return "\n".join(lines)
 
 
 def sample_files(count: int = 8) -> list[bytes]:

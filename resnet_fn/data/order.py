@@ -109,9 +109,9 @@ class Plan:
         }
         return {name: makers[name]() for name in names}
 
-    def engine_seed(self, epoch: int) -> int:
-        """The seed of MindSpore's C++ pipeline on this worker in an epoch: 0..2^32−1."""
-        entropy = [self.recipe.seed, epoch, self.shard.rank, _ENGINE]
+    def engine_seed(self, epoch: int, stretch: int) -> int:
+        """The seed of MindSpore's C++ pipeline on this worker in a stretch of an epoch: 0..2^32−1."""
+        entropy = [self.recipe.seed, epoch, stretch, self.shard.rank, _ENGINE]
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 

@@ -1,9 +1,11 @@
-"""A feed from image files or records: decoded, cropped and normalised in MindSpore's C++ threads.
+"""A feed from image files or records: decoded, cropped and coloured in MindSpore's C++ threads.
 
-The pipeline is built anew for every epoch, from an explicit list of samples and a seed that both follow from
-(seed, epoch) alone: the order never depends on threads or interruption. The C++ operations draw from random
-generators of their own threads, so the *augmentation* repeats bit for bit for equal numbers of threads and workers;
-`repeats_with` says so to a checkpoint. Erasing, mixup and CutMix happen on the host, as functions of the sample.
+An epoch is cut into stretches of about a thousand images. Each has a pipeline of its own, built from an explicit list
+of samples and a seed that both follow from (seed, epoch, stretch) alone: the order never depends on threads or
+interruption. The C++ operations draw from random generators of their own threads, which know only how many samples
+they have seen: so the *augmentation* repeats bit for bit for equal numbers of threads and workers (`repeats_with` says
+so to a checkpoint), and a resume decodes again what its stretch has seen already, and nothing before.
+Normalisation, erasing, mixup and CutMix happen on the host, as functions of the sample.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import Recipe
-from resnet_fn.data.crop import colour_operations
+from resnet_fn.data.augment import normalise
+from resnet_fn.data.buffers import Buffers, limit_arenas
+from resnet_fn.data.crop import colour_operations, policy_levels
 from resnet_fn.data.files import FileSplit
 from resnet_fn.data.order import Batch, Plan, Shard
 from resnet_fn.data.pipeline import Feed, TrainData
@@ -29,20 +33,26 @@ def make_feed(dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> Feed:
 
 
 class StreamData:
-    """A `Feed` from files or records. Updates in sequence come at full speed; any other starts its epoch anew.
+    """A `Feed` from files or records. Updates in sequence come at full speed; any other opens its stretch anew.
 
     Raises:
         ValueError: see `Plan`; while running, a file that cannot be read any more.
     """
+
+    # Images of this worker with one pipeline: at least, and as a part of the set. Opening the next takes 2 ms from
+    # files; from records 50 ms where there are 400,000, whose places in the shards are read each time.
+    _LEAST, _PART = 1024, 64
 
     def __init__(self, dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> None:
         self._recipe, self._dataset, self._shard = recipe, dataset, shard
         self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), shard)
         self.updates_per_epoch = self._plan.updates_per_epoch
         self._repeats = self._plan.repeat_numbers()
-        # Small pieces, put together in NumPy: a whole batch's 40 MB come from the system and go back to it each time,
-        # and touching them first costs a third of all CPU time (0.4 of 1.7 ms an image).
-        self._chunk = max(part for part in range(1, 17) if self._plan.share % part == 0)
+        share = self._plan.share
+        self._chunk = max(part for part in range(1, 17) if share % part == 0)  # small enough for the caches
+        self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
+        limit_arenas(dataset.threads + 2)  # those that decode, the one that reads, ours
+        self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
         self._epoch = -1
         self._next = -1  # the update that the open pipeline gives next
         self._rows: Any = None
@@ -56,24 +66,25 @@ class StreamData:
         """See `Feed`."""
         indices = self.indices(update)
         if self._rows is None or update != self._next:
-            self._open(update // self.updates_per_epoch)
+            self._open(update)
             # The random generators have to pass the same samples to stand where they stood.
             while self._next < update:
                 for _ in self._chunks():
                     pass
-        size = self._recipe.image_size
-        images, found = np.empty((self._plan.share, 3, size, size), np.float32), np.empty(self._plan.share, np.int64)
+        images, found, moments = self._buffers.take(), np.empty(self._plan.share, np.int64), self._dataset.moments
         start = 0
         for chunk in self._chunks():
-            images[start : start + self._chunk], found[start : start + self._chunk] = (
-                chunk["image"],
-                chunk["index"].flat,
-            )
-            start += self._chunk
+            end = start + self._chunk
+            normalise(chunk["image"], self._dataset.full_scale, *moments, images[start:end])
+            found[start:end] = chunk["index"].flat
+            start = end
         if not np.array_equal(found, indices):
             raise RuntimeError(f"the pipeline gave other samples than those of update {update}")
-        if self._next % self.updates_per_epoch == 0:
+        place = self._next % self.updates_per_epoch
+        if place == 0:
             self.close()
+        elif place % self._stretch == 0:
+            self._open(self._next)  # now, so that it decodes while the device computes
         erasing = self._draws["erasing"][self._repeats, indices] if self._recipe.erasing else None
         return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
@@ -108,15 +119,19 @@ class StreamData:
             self._draws = self._plan.draws(epoch, ("erasing",) if self._recipe.erasing else ())
             self._epoch = epoch
 
-    def _open(self, epoch: int) -> None:
+    def _open(self, update: int) -> None:
+        """Open the pipeline of an update's stretch, at its beginning."""
         from mindspore import dataset as engine
 
         self.close()
+        epoch, place = divmod(update, self.updates_per_epoch)
+        stretch = place // self._stretch
+        first = stretch * self._stretch
         threads = self._dataset.threads
-        engine.config.set_seed(self._plan.engine_seed(epoch))
+        engine.config.set_seed(self._plan.engine_seed(epoch, stretch))
         engine.config.set_num_parallel_workers(threads)
         engine.config.set_prefetch_size(max(16, 2 * self._plan.share // self._chunk))
-        order = self._order.reshape(-1)
+        order = self._order[first : first + self._stretch].reshape(-1)
         split = self._dataset.train
         self._source: _Source | None = None
         if isinstance(split, RecordSplit):
@@ -125,11 +140,10 @@ class StreamData:
             assert isinstance(split, FileSplit)
             self._source = _Source(split, order)
             rows = engine.GeneratorDataset(self._source, ["image", "index"], shuffle=False, num_parallel_workers=1)
-        operations = train_operations(self._recipe, self._dataset)
-        rows = rows.map(operations, ["image"], num_parallel_workers=threads)
+        rows = rows.map(train_operations(self._recipe), ["image"], num_parallel_workers=threads)
         rows = rows.batch(self._chunk, drop_remainder=True, num_parallel_workers=1)
         self._rows = rows.create_dict_iterator(num_epochs=1, output_numpy=True, do_copy=False)
-        self._next = epoch * self.updates_per_epoch
+        self._next = epoch * self.updates_per_epoch + first
 
 
 class _Source:
@@ -152,22 +166,20 @@ class _Source:
         return len(self._order)
 
 
-def train_operations(recipe: Recipe, dataset: DataSet) -> list[Any]:
-    """MindSpore's C++ operations from a file's bytes to float32 [3, image_size, image_size].
+def train_operations(recipe: Recipe) -> list[Any]:
+    """MindSpore's C++ operations from a file's bytes to uint8 [3, image_size, image_size].
 
     Inception's random resized crop (Szegedy et al., arXiv 1409.4842): area crop_scale..1, aspect ratio 3/4..4/3,
-    decoding only what the crop needs; a flip; the recipe's colour operations; normalisation.
+    decoding only what the crop needs; a flip; the recipe's colour operations. They end with bytes: MindSpore's
+    Normalize takes twice as long as NumPy does for a batch, and floats four times as long to move.
     """
     from mindspore.dataset import vision
 
-    mean = [255.0 * value for value in dataset.mean]
-    std = [255.0 * value for value in dataset.std]
     return [
         vision.RandomCropDecodeResize(recipe.image_size, scale=(recipe.crop_scale, 1.0)),
         *([vision.RandomHorizontalFlip()] if recipe.flip else []),
-        *colour_operations(recipe, small=False),
-        vision.HWC2CHW(),  # first: bytes are quicker to move than floats
-        vision.Normalize(mean, std, is_hwc=False),
+        *colour_operations(recipe, small=False, levels=policy_levels(recipe)),
+        vision.HWC2CHW(),
     ]
 
 

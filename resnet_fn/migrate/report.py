@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +137,9 @@ def _difference(item: Difference) -> dict[str, Any]:
     return {**finite, "place": list(item.place)}
 
 
-def write_json(ladder: Ladder, path: str) -> None:
-    """Write `as_json` to a file."""
-    Path(path).write_text(json.dumps(as_json(ladder), indent=1) + "\n")
+def write_json(ladder: Ladder, path: str, more: Mapping[str, Any] | None = None) -> None:
+    """Write `as_json`, and what else there is, to a file."""
+    Path(path).write_text(json.dumps({**as_json(ladder), **(more or {})}, indent=1) + "\n")
 
 
 def write_figure(ladder: Ladder, path: str, title: str) -> None:

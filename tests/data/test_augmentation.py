@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config import Recipe
-from resnet_fn.data.crop import colour_each, crop_and_flip
+from resnet_fn.data.crop import colour_each, crop_and_flip, policy_levels
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.data.pipeline import Shard, TrainData
 from resnet_fn.data.synthetic import make_synthetic
@@ -153,6 +153,7 @@ def test_labels_stay_probabilities_when_mixing_ends():
         ({"eval_size": 64, "eval_resize": 60}, "eval_resize: 60 is below the crop of 64; give 64 or more"),
         ({"erasing": 1.5}, r"erasing: 1.5 is not in \[0, 1\]"),
         ({"mixup": -1.0}, "mixup: -1.0 is negative; give 0 or more"),
+        ({"crop_scale": 0.5}, "crop_scale: 0.5 is for sets of image files; leave it out"),
         ({"crop_scale": 0.0}, r"crop_scale: 0.0 is not in \(0, 1\]"),
     ],
 )
@@ -165,3 +166,27 @@ def test_an_odd_share_cannot_be_mixed():
     recipe = dataclasses.replace(RECIPE, batch_size=6)
     with pytest.raises(ValueError, match="a worker's share of 3 is odd; give 8"):
         TrainData(PICTURES, recipe, Shard(0, 2))
+
+
+def test_randaugments_noise_is_normal_around_its_strength():
+    recipe = dataclasses.replace(RECIPE, policy="randaugment", policy_magnitude=18, color_jitter=0.0)
+    assert policy_levels(recipe) == [18]
+    levels = policy_levels(dataclasses.replace(recipe, policy_noise=1.5))
+    assert np.mean(levels) == 18
+    assert np.std(levels) == pytest.approx(1.5, abs=0.1)
+    assert set(policy_levels(dataclasses.replace(recipe, policy_noise=30.0))) <= set(range(31))
+
+
+def test_randaugments_noise_shows_and_repeats():
+    seeds = np.arange(24)
+    plain = dataclasses.replace(RECIPE, policy="randaugment", policy_magnitude=18, color_jitter=0.0)
+    noisy = dataclasses.replace(plain, policy_noise=5.0)
+    once, again = (colour_each(PICTURES.train.images[:24], noisy, seeds) for _ in range(2))
+    assert once.tobytes() == again.tobytes()
+    assert once.tobytes() != colour_each(PICTURES.train.images[:24], plain, seeds).tobytes()
+
+
+@pytest.mark.parametrize(("noise", "message"), [(31.0, "is not in 0..30"), (1.0, "needs --policy randaugment")])
+def test_noise_that_cannot_work_is_refused(noise, message):
+    with pytest.raises(ValueError, match=f"policy_noise: {noise} {message}"):
+        dataclasses.replace(RECIPE, policy_noise=noise)

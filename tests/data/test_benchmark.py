@@ -1,10 +1,11 @@
 import json
 
 import pytest
+from PIL import Image
 
 from resnet_fn import cli
 from resnet_fn.benchmark import main
-from resnet_fn.benchmarks import data
+from resnet_fn.benchmarks import data, reference_loader
 
 
 def test_unknown_parts_and_flags_name_the_valid_ones():
@@ -28,3 +29,27 @@ def test_every_figure_is_measured(capsys):
 def test_the_table_says_when_there_is_nothing_to_compare_with():
     result = {"threads": 2, "rates": {"cifar": 5.0}, "stages": {}, "memory_mb": [1.0, 1.0], "tasks": [1, 1]}
     assert "no comparison: PyTorch is not installed; pip install 'resnet_fn[torch]'" in data.table(result)
+
+
+def test_the_reference_is_torchvisions_pixel_for_pixel(folder):
+    """The same random numbers from the same seed, so the same crops: it neither does more nor less."""
+    torch = pytest.importorskip("torch")
+    transforms = pytest.importorskip("torchvision.transforms")
+    pil_loader = pytest.importorskip("torchvision.datasets.folder").pil_loader
+    reference = reference_loader.Photographs(str(folder))
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    whole = transforms.Compose([*steps, transforms.Normalize(reference_loader.MEAN, reference_loader.STD)])
+    paths = sorted(str(path) for path in (folder / "train").rglob("*.JPEG"))
+    for index, path in enumerate(paths):
+        torch.manual_seed(index)
+        ours, _ = reference[index]
+        torch.manual_seed(index)
+        assert torch.equal(ours, whole(pil_loader(path)))
+    cifar = reference_loader.Cifar(16)
+    steps = [transforms.RandomCrop(32, 4), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    whole = transforms.Compose([*steps, transforms.Normalize(reference_loader.MEAN, reference_loader.STD)])
+    for index in range(16):
+        torch.manual_seed(index)
+        ours, _ = cifar[index]
+        torch.manual_seed(index)
+        assert torch.equal(ours, whole(Image.fromarray(cifar.images[index])))

@@ -1,9 +1,14 @@
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from mindspore.dataset import vision
 from PIL import Image
 
-from resnet_fn.data.fidelity import data_stage, sample_files
+from resnet_fn import cli, parity
+from resnet_fn.data.fidelity import data_stage, sample_files, table
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_rgb
 
 
@@ -45,3 +50,28 @@ def test_extreme_shapes(encode):
 def test_converted_files_keep_their_pixels(make_photograph, encode):
     data = encode(make_photograph(3), "WEBP")
     assert np.array_equal(np.asarray(open_rgb(as_decodable(data))), np.asarray(open_rgb(data)))
+
+
+def test_the_table_tells_what_is_known_from_what_differs():
+    lines = table(data_stage(sample_files(2))).splitlines()
+    assert [line.split()[-1] for line in lines] == ["verdict", "ok", "ok", "ok", "known"]
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(cli.UsageError, match=r"--data: none.jpg cannot be read \(No such file or directory\)"):
+        parity.main(["--data", "none.jpg"])
+
+
+@pytest.mark.slow
+def test_the_ladder_has_a_data_stage(tmp_path, make_photograph, encode):
+    pytest.importorskip("torch")
+    file = tmp_path / "a photograph.jpg"
+    file.write_bytes(encode(make_photograph(3, 300, 260), quality=90))
+    flags = ("--image-size", "16", "--steps", "1", "--data", str(file), "--json", str(tmp_path / "ladder.json"))
+    done = subprocess.run(
+        [sys.executable, "-m", "resnet_fn.parity", *flags], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("data stage")
+    stages = json.loads((tmp_path / "ladder.json").read_text())["data"]
+    assert [stage["largest"] for stage in stages[:2]] == [0, 0]

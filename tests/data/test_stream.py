@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config import Recipe
+from resnet_fn.data.augment import normalise
 from resnet_fn.data.load import load_dataset
 from resnet_fn.data.pipeline import Shard
 from resnet_fn.data.resume import check_same_data
@@ -59,10 +60,53 @@ def test_any_update_found_directly_equals_the_walk_bit_for_bit(photographs):
     assert len(set(walk)) == 13
 
 
+def test_a_resume_inside_an_epoch_reads_only_its_own_stretch(tmp_path, make_photograph, encode):
+    """1,024 images have a pipeline; what lay before the stretch is not even there any more."""
+    files = [encode(make_photograph(seed)) for seed in range(7)]
+    for name in ("bee", "cat"):
+        for number in range(1200):
+            path = tmp_path / "train" / name / f"{number}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[number % 7])
+        (tmp_path / "val" / name).mkdir(parents=True)
+        (tmp_path / "val" / name / "0.JPEG").write_bytes(files[0])
+    recipe = dataclasses.replace(RECIPE, batch_size=100)  # 24 updates of 100; stretches of 10
+    dataset, _ = check_files(load_dataset(recipe, str(tmp_path)), "error", progress=False)
+    walk = make_feed(dataset, recipe)
+    whole = bytes_of(walk, range(24))
+    for update in range(10):
+        for index in walk.indices(update):
+            Path(dataset.train.path(index)).unlink()
+    assert bytes_of(make_feed(dataset, recipe), range(13, 24)) == whole[13:]
+    assert bytes_of(make_feed(dataset, recipe), [20]) == whole[20:21]
+    assert len(set(whole)) == 24
+
+
+def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
+    """Its memory is used again, but not before."""
+    feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
+    held = [feed.batch(update)[0] for update in range(10)]
+    copies = [images.tobytes() for images in held]
+    bytes_of(feed, range(10))
+    assert [images.tobytes() for images in held] == copies
+    assert len(set(copies)) == 10
+
+
+def test_normalisation_is_torchvisions_bit_for_bit():
+    torch = pytest.importorskip("torch")
+    planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
+    mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
+    ours = normalise(planes, 255.0, mean, std, np.empty(planes.shape, np.float32))
+    theirs = torch.from_numpy(planes).float().div(255)
+    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
+    assert ours.tobytes() == theirs.numpy().tobytes()
+
+
 def test_every_augmentation_repeats(photographs):
     for fields in (
         {"policy": "trivialaugment"},
         {"policy": "randaugment"},
+        {"policy": "randaugment", "policy_noise": 1.5},
         {"policy": "autoaugment"},
         {"color_jitter": 0.4},
     ):
