@@ -1,6 +1,7 @@
 """TensorBoard: curves, pictures, histograms, the config, and the run as a row of the hyper-parameter table.
 
-Names are grouped by their first part: train/, eval/, system/, gradient_norm/, weight_norm/, update_norm/, config/.
+Names are grouped by their first part: train/, eval/, system/, gradient_norm/, weight_norm/, update_norm/, weights/,
+gradients/, config/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,11 +83,11 @@ class Board:
         picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
         self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
 
-    def histograms(self, arrays: Mapping[str, np.ndarray], update: int) -> None:
-        """Add a histogram of each array's elements."""
+    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
+        """Add a histogram of each array's elements, as `kind`/name; arrays that are not finite have none."""
         for name, array in arrays.items():
             if np.isfinite(array).all():
-                self._writer.add_histogram(f"weights/{name}", array, update)
+                self._writer.add_histogram(f"{kind}/{name}", array, update)
 
     def close(self, whole: bool) -> None:
         """Write everything; `whole`: the run came to its end."""
