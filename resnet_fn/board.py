@@ -68,10 +68,10 @@ class Board:
             rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
             self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars_of(recipe).items()}
-        # The metrics are the evaluation's own curves: the table shows their last points.
-        experiment, begin, self._session_end = hparams(values, {"eval/top1": 0.0, "eval/loss": 0.0})
-        for summary in (experiment, begin):
-            self._writer.file_writer.add_summary(summary, 0)
+        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
+        # first, and every curve's last point is a metric, evaluation's first.
+        _, begin, self._session_end = hparams(values, {})
+        self._writer.file_writer.add_summary(begin, 0)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Add the run's first batch as the net sees it, with its labels."""

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the trace
 
 import argparse
 import dataclasses
+import io
 import os
 import sys
 import traceback
@@ -164,6 +165,8 @@ def given(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and leave the process with its exit code; an error is one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     try:
         sys.exit(main(arguments))
     except UsageError as error:

@@ -64,7 +64,7 @@ def batch_grid(images: np.ndarray, captions: Sequence[str], title: str, most: in
 
 def input_title(images: np.ndarray) -> str:
     """Mean and standard deviation of each channel: near 0 and 1 where the normalisation is right."""
-    channels = ", ".join(f"{images[:, c].mean():+.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1]))
+    channels = ", ".join(f"{images[:, c].mean():.2f} ± {images[:, c].std():.2f}" for c in range(images.shape[1]))
     return f"network input; grey is 0, white +2.5, black -2.5\nmean ± std by channel: {channels}"
 
 
@@ -160,7 +160,7 @@ def _write_numbers(
 
 def _write_beside(draw: "ImageDraw", confusion: np.ndarray, classes: Sequence[str], together: int, left: int) -> None:
     total = int(confusion.sum())
-    width = _WIDTH - left - 2
+    width = _WIDTH - left - 8
     lines = [
         f"top-1 {np.trace(confusion) / max(total, 1):.2%}",
         "rows true",

@@ -81,7 +81,7 @@ def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run
     events = read_board(run)
     ((_, text),) = values(events, "config/recipe/text_summary")
     assert b"| batch_size | 240 |" in text.tensor.string_val[0]
-    for tag in ("experiment", "session_start_info", "session_end_info"):
+    for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag
     start = values(events, "_hparams_/session_start_info")[0][1]
     assert b"batch_size" in start.SerializeToString()
@@ -183,7 +183,7 @@ def test_a_batch_is_shown_as_the_net_gets_it():
     assert sheet.shape[1] == 700
     assert (sheet == 128).all(2).sum() >= 134 * 134
     title = drawing.input_title(np.full((4, 3, 2, 2), 1.5, np.float32))
-    assert "+1.50 ± 0.00, +1.50 ± 0.00, +1.50 ± 0.00" in title
+    assert "1.50 ± 0.00, 1.50 ± 0.00, 1.50 ± 0.00" in title
 
 
 def test_labels_are_named():

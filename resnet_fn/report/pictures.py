@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import io
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,6 +111,8 @@ def _short(name: str, most: int = 22) -> str:
 
 def _data_url(figure: "Figure") -> str:
     data = io.BytesIO()
-    # Without this the file would name matplotlib's version: two machines, two files.
-    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them
+        # Without this the file would name matplotlib's version: two machines, two files.
+        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
