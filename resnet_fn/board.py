@@ -1,7 +1,7 @@
 """TensorBoard: curves, pictures, histograms, the config, and the run as a row of the hyper-parameter table.
 
-Names are grouped by their first part: train/, eval/, system/, gradient_norm/, weight_norm/, update_norm/, weights/,
-gradients/, config/.
+Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
+train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), weights/, gradients/, config/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class Board:
         """Add the norms of each group of layers."""
         for kind, groups in norms.items():
             for group, value in groups.items():
-                self._writer.add_scalar(f"{kind}_norm/{group}", value, update)
+                self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def config(self, recipe: Recipe, options: RunOptions) -> None:
         """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""

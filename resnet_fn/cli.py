@@ -55,7 +55,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
-        raise UsageError(message.replace("argument ", "", 1))
+        message = message.replace("argument ", "", 1)
+        flag, _, rest = message.partition(": invalid ")
+        word, _, choices = rest.partition(" (choose from ")
+        if rest.startswith("choice: "):
+            word = word.removeprefix("choice: ").strip("'")
+            known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
+            message = f"{flag}: {word!r} is unknown; {closest(word, known)}"
+        elif rest.startswith("int value: "):
+            message = f"{flag}: {rest.removeprefix('int value: ')} is not a whole number"
+        raise UsageError(message)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse, and name the nearest flag for one that does not exist."""

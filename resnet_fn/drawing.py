@@ -99,7 +99,7 @@ def confusion_picture(confusion: np.ndarray, classes: Sequence[str]) -> np.ndarr
     named = count <= _NAMES_UP_TO
     classes = [_plain(name, index) for index, name in enumerate(classes)]
     rows = _row_names(classes)
-    margin = min(150, 12 + max(map(_width, rows))) if named else 8
+    margin = min(136, 12 + max(map(_width, rows))) if named else 8
     top = _LINE if named else 4
     together = -(-count // _MOST_CELLS)
     cells = _sum_blocks(confusion, together)

@@ -64,7 +64,9 @@ def test_every_group_of_names_is_there(run):
     }
     groups = {"stem", "layer1", "layer2", "layer3", "fc"}
     for kind in ("gradient", "weight", "update"):
-        assert {tag for tag in tags if tag.startswith(f"{kind}_norm/")} == {f"{kind}_norm/{group}" for group in groups}
+        assert {tag for tag in tags if tag.startswith(f"train_{kind}_norm/")} == {
+            f"train_{kind}_norm/{group}" for group in groups
+        }
     assert {"config/recipe/text_summary", "config/options/text_summary"} < tags
     for kind in ("weights", "gradients"):
         found = {tag for tag in tags if tag.startswith(f"{kind}/")}
@@ -73,7 +75,7 @@ def test_every_group_of_names_is_there(run):
         assert [step for step, _ in values(events, f"{kind}/fc.bias")] == [5, 10]
     assert [step for step, _ in values(events, "train/loss")] == list(range(1, 11))
     assert [step for step, _ in values(events, "eval/confusion_matrix")] == [5, 10]
-    assert [step for step, _ in values(events, "weight_norm/fc")] == [4, 8]
+    assert [step for step, _ in values(events, "train_weight_norm/fc")] == [4, 8]
     assert [step for step, _ in values(events, "train/first_batch")] == [0]
 
 

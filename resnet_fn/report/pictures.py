@@ -81,7 +81,7 @@ def reliability_figure(calibration: dict[str, Any]) -> "Figure":
     upper.set(ylabel="accuracy", ylim=(0, 1), title=f"expected calibration error {calibration['error']:.4f}")
     upper.legend(loc="upper left", framealpha=0.95)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
-    lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1))
+    lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
     return figure
 
 
