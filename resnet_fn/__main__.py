@@ -27,7 +27,7 @@ def commands() -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Print the list, or name the command that was meant."""
     known = commands()
-    words = [word for word in arguments if not word.startswith("-")]
+    words = [word for word in arguments if word not in ("-h", "--help", "--debug")]
     if words:
         name = words[0]
         hint = f"type python -m resnet_fn.{name}" if name in known else closest(name, known)

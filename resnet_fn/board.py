@@ -1,6 +1,7 @@
 """TensorBoard: curves, pictures, histograms, the config, and the run as a row of the hyper-parameter table.
 
-Names are grouped by their first part: train/, eval/, system/, gradient_norm/, weight_norm/, update_norm/, config/.
+Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
+train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), weights/, gradients/, config/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ class Board:
         """Add the norms of each group of layers."""
         for kind, groups in norms.items():
             for group, value in groups.items():
-                self._writer.add_scalar(f"{kind}_norm/{group}", value, update)
+                self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def config(self, recipe: Recipe, options: RunOptions) -> None:
         """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""
@@ -67,10 +68,10 @@ class Board:
             rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
             self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars_of(recipe).items()}
-        # The metrics are the evaluation's own curves: the table shows their last points.
-        experiment, begin, self._session_end = hparams(values, {"eval/top1": 0.0, "eval/loss": 0.0})
-        for summary in (experiment, begin):
-            self._writer.file_writer.add_summary(summary, 0)
+        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
+        # first, and every curve's last point is a metric, evaluation's first.
+        _, begin, self._session_end = hparams(values, {})
+        self._writer.file_writer.add_summary(begin, 0)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Add the run's first batch as the net sees it, with its labels."""
@@ -82,11 +83,11 @@ class Board:
         picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
         self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
 
-    def histograms(self, arrays: Mapping[str, np.ndarray], update: int) -> None:
-        """Add a histogram of each array's elements."""
+    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
+        """Add a histogram of each array's elements, as `kind`/name; arrays that are not finite have none."""
         for name, array in arrays.items():
             if np.isfinite(array).all():
-                self._writer.add_histogram(f"weights/{name}", array, update)
+                self._writer.add_histogram(f"{kind}/{name}", array, update)
 
     def close(self, whole: bool) -> None:
         """Write everything; `whole`: the run came to its end."""

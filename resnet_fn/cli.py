@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the trace
 
 import argparse
 import dataclasses
+import io
 import os
 import sys
 import traceback
@@ -54,7 +55,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
-        raise UsageError(message.replace("argument ", "", 1))
+        message = message.replace("argument ", "", 1)
+        flag, _, rest = message.partition(": invalid ")
+        word, _, choices = rest.partition(" (choose from ")
+        if rest.startswith("choice: "):
+            word = word.removeprefix("choice: ").strip("'")
+            known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
+            message = f"{flag}: {word!r} is unknown; {closest(word, known)}"
+        elif rest.startswith("int value: "):
+            message = f"{flag}: {rest.removeprefix('int value: ')} is not a whole number"
+        raise UsageError(message)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse, and name the nearest flag for one that does not exist."""
@@ -164,6 +174,8 @@ def given(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
 def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and leave the process with its exit code; an error is one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     try:
         sys.exit(main(arguments))
     except UsageError as error:

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from resnet_fn.config_data import DataFields
@@ -21,6 +22,18 @@ def closest(word: str, known: Iterable[str]) -> str:
     if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
     return f"use one of {', '.join(names)}"
+
+
+def near_path(path: str | Path, otherwise: str) -> str:
+    """A hint for a path that does not exist: the nearest ones beside where it goes wrong, or `otherwise`."""
+    there = wrong = Path(path)
+    while not there.exists() and there != there.parent:
+        there, wrong = there.parent, there
+    names = sorted(entry.name for entry in there.iterdir()) if there.is_dir() else []
+    near = [there / name for name in difflib.get_close_matches(wrong.name, names, n=3, cutoff=0.6)]
+    rest = Path(path).relative_to(wrong)
+    whole = [place / rest for place in near if (place / rest).exists()]
+    return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,7 +138,7 @@ class RunOptions:
     eval_batch_size: int = _field(256, "samples of one evaluation batch, per worker", "samples")
     log_every: int = _field(1, "how often to log", "updates")
     norms_every: int = _field(100, "how often to log norms by group of layers; 0: never", "updates")
-    histograms: bool = _field(False, "weight histograms in TensorBoard at each evaluation")
+    histograms: bool = _field(False, "histograms of weights and gradients in TensorBoard at each epoch's end")
     checkpoint_every: int = _field(0, "how often to save; 0: at each epoch's end", "updates")
     keep_last: int = _field(3, "newest checkpoints to keep, beside the best", "checkpoints")
     keep_every: int = _field(0, "keep those whose update is a multiple of this too; 0: none", "updates")

@@ -7,8 +7,8 @@ from resnet_fn import cli
 from resnet_fn.migrate.names import STYLES
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.convert resnet50.pth resnet50.safetensors                  torchvision's or timm's to ours
-  python -m resnet_fn.convert runs/digits-20260101-120000 net.pth --to torchvision
+  python -m resnet_fn.convert resnet50.pth resnet50.safetensors     torchvision's or timm's to ours
+  python -m resnet_fn.convert runs/first net.pth --to torchvision
 formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs the extra [torch])
 """
 

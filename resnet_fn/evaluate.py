@@ -9,9 +9,9 @@ from resnet_fn import cli, recipes
 from resnet_fn.config import Recipe, vars_of
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.evaluate --checkpoint runs/digits-20260101-120000 --which best
-  python -m resnet_fn.evaluate --checkpoint runs/digits-20260101-120000 --report report
-  python -m resnet_fn.evaluate --checkpoint runs/digits-20260101-120000/checkpoints/step-00000440 --json result.json
+  python -m resnet_fn.evaluate --checkpoint runs/first --which best
+  python -m resnet_fn.evaluate --checkpoint runs/first --report report
+  python -m resnet_fn.evaluate --checkpoint runs/first/checkpoints/step-00000440 --json result.json
   python -m resnet_fn.evaluate --weights net.pth --recipe digits
 """
 

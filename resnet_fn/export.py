@@ -6,8 +6,8 @@ from pathlib import Path
 from resnet_fn import cli
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.export --checkpoint runs/digits-20260101-120000 --format mindir --out digits.mindir
-  python -m resnet_fn.export --checkpoint runs/digits-20260101-120000 --format onnx --batch 1 --out digits.onnx
+  python -m resnet_fn.export --checkpoint runs/first --format mindir --out digits.mindir
+  python -m resnet_fn.export --checkpoint runs/first --format onnx --batch 1 --out digits.onnx
 """
 _IMAGES = 128  # of the test set, on which the file is verified
 

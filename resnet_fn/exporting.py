@@ -80,7 +80,7 @@ def describe_export(trained: Trained, kind: str, batch: int) -> dict[str, Any]:
         "update": trained.checkpoint.state["update"],
         "input": {"shape": [batch or None, trained.channels, size, size], "dtype": "float32", "layout": "NCHW"},
         "preprocessing": {key: value for key, value in trained.input.items() if key not in ("classes", "data_dir")},
-        "output": {"shape": [batch or None, len(trained.classes)], "meaning": "logits"},
+        "output": {"shape": [batch or None, len(trained.classes)], "dtype": "float32", "meaning": "logits"},
         "classes": list(trained.classes),
     }
 
@@ -123,6 +123,22 @@ def compare(trained: Trained, answers: Forward, images: np.ndarray, batch: int) 
     return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}
 
 
+class _Float32Logits(nn.Cell):
+    """A net of fp16 gives float16 logits; whoever loads the file shall get float32, as its card says."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # the parameters keep their names
+        self.net = net
+
+    def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to logits [N, classes]."""
+        return self.net(x).astype(mindspore.float32)
+
+
+def _graph(trained: Trained) -> nn.Cell:
+    return (trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)).set_train(False)
+
+
 def _let_read(file: Path) -> None:
     # MindSpore writes files that only their owner may read and nobody write; the process's umask shall decide.
     umask = os.umask(0)
@@ -133,7 +149,7 @@ def _let_read(file: Path) -> None:
 def _write_mindir(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
     shape = [batch or None, *card["input"]["shape"][1:]]
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
-    mindspore.export(trained.net, sample, file_name=str(file), file_format="MINDIR")
+    mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
     _let_read(file)
 
 
@@ -151,7 +167,7 @@ def _write_onnx(trained: Trained, file: Path, batch: int, card: dict[str, Any]) 
     # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
-    mindspore.export(trained.net, sample, file_name=str(file), file_format="ONNX")
+    mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
     _let_read(file)
     model = onnx.load(str(file))
     if batch == DYNAMIC:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from resnet_fn.migrate.weights import Source
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.inspect runs/digits-20260101-120000                  every parameter in a few figures
-  python -m resnet_fn.inspect ours.safetensors theirs.pth                  what differs, the largest first
-  python -m resnet_fn.inspect runs/digits-20260101-120000 --activations --gradients --out-dir inside
-  python -m resnet_fn.inspect net.pth --activations --recipe digits        then: tensorboard --logdir inside
+  python -m resnet_fn.inspect runs/first                           every parameter in a few figures
+  python -m resnet_fn.inspect ours.safetensors theirs.pth      what differs, the largest first
+  python -m resnet_fn.inspect runs/first --activations --gradients --out-dir inside
+  python -m resnet_fn.inspect net.pth --activations --recipe digits
+  tensorboard --logdir inside
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")

@@ -18,6 +18,7 @@ from resnet_fn.data.stream import make_feed
 from resnet_fn.distributed import Workers
 from resnet_fn.ema import Ema, moving_average
 from resnet_fn.eval_step import EvalStep, make_eval_step
+from resnet_fn.gradient_pass import GradientPass, make_gradient_pass
 from resnet_fn.gradients import make_all_reduce
 from resnet_fn.loss import make_loss
 from resnet_fn.loss_scale import DynamicLossScaler
@@ -40,6 +41,7 @@ class Job:
         total: updates in the run.
         scans: what is known of the image files, for `write_scan`.
         ema: the weights' moving average, which is then what is evaluated.
+        gradients: of one batch, for looking at.
     """
 
     recipe: Recipe
@@ -53,6 +55,7 @@ class Job:
     total: int
     scans: dict[str, tuple[FileSplit, Scan]]
     ema: Ema | None
+    gradients: GradientPass
 
 
 class InputKind(Protocol):
@@ -111,9 +114,10 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool
         if recipe.precision == "fp16"
         else DynamicLossScaler.off()
     )
+    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
     train_step = make_train_step(
         net,
-        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
+        loss,
         optimizer,
         scaler=scaler,
         clip_norm=recipe.clip_norm,
@@ -136,6 +140,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool
         total=total,
         scans=scans,
         ema=ema,
+        gradients=make_gradient_pass(net, loss, scaler, options.accumulate),
     )
 
 

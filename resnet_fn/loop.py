@@ -124,6 +124,8 @@ def train_epoch(session: Session) -> int:
         learning_rate = job.schedule(update)
         now_batch = batch
         check_batch(*now_batch, len(job.dataset.classes), update + 1)
+        if update + 1 == end:
+            show_gradients(session, *now_batch)
         images, labels = map(Tensor, now_batch)
         stop = Tensor(session.request.votes())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
@@ -205,4 +207,11 @@ def evaluate_epoch(session: Session) -> None:
     session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
     if session.options.histograms and session.workers.leads:
         weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
-        session.telemetry.histograms(weights, progress.update)
+        session.telemetry.histograms("weights", weights, progress.update)
+
+
+def show_gradients(session: Session, images: np.ndarray, labels: np.ndarray) -> None:
+    """On demand, histograms of the gradients that the update at hand is made of (rank 0's share of them)."""
+    if session.options.histograms and session.workers.leads:
+        gradients = session.job.gradients(images, labels)
+        session.telemetry.histograms("gradients", gradients, session.progress.update + 1)

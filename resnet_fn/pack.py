@@ -7,8 +7,8 @@ from resnet_fn import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
-  python -m resnet_fn.pack /data/imagenet /data/imagenet-256 --shards 64 --short-side 256
-  python -m resnet_fn.train --recipe imagenet_resnet50_v1 --dataset mindrecord --data-dir /data/imagenet-256
+  python -m resnet_fn.pack /data/imagenet /data/256 --shards 64 --short-side 256
+  python -m resnet_fn.train --recipe imagenet_resnet50_v1 --dataset mindrecord --data-dir /data/256
 
 A run that was stopped goes on where it stopped: give the same command again.
 """
@@ -44,11 +44,12 @@ def main(arguments: Sequence[str]) -> int:
     from tqdm import tqdm
 
     from resnet_fn.data.folders import load_folder
-    from resnet_fn.data.load import data_threads
+    from resnet_fn.data.load import data_threads, suggest_folder
     from resnet_fn.data.packing import Packer
     from resnet_fn.data.scan import check_files, write_scan
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
+    suggest_folder(parsed.source)
     dataset = load_folder(parsed.source, 0, threads)
     dataset, scans = check_files(dataset, parsed.on_bad_sample, [out], progress=not parsed.no_progress)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)

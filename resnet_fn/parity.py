@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn import cli, recipes
-from resnet_fn.config import Recipe
+from resnet_fn.config import Recipe, near_path
 
 _EXAMPLES = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
   python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --figure ladder.png
-  python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build    your own net, half ported
+  python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build
 
 exit code 0: both compute the same; 1: they do not, and the output says where it starts.
 """
@@ -68,7 +68,7 @@ def load_function(place: str, flag: str) -> Any:
     if not path or not name:
         raise cli.UsageError(f"{flag}: {place!r} is not FILE:FUNCTION; give for example nets/mine.py:build")
     if not Path(path).is_file():
-        raise cli.UsageError(f"{flag}: there is no file {path}")
+        raise cli.UsageError(f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}")
     spec = importlib.util.spec_from_file_location(f"resnet_fn_user_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise cli.UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")

@@ -9,7 +9,7 @@ from resnet_fn import cli
 from resnet_fn.config import closest
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.plot runs/digits-20260101-120000
+  python -m resnet_fn.plot runs/first
   python -m resnet_fn.plot runs/a runs/b --out compare.svg
 """
 # title, axis label, (event, field, line style) of each curve

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from resnet_fn import cli
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.predict --checkpoint runs/digits-20260101-120000 seven.png
-  python -m resnet_fn.predict --checkpoint runs/digits-20260101-120000 --which best --json scans/
+  python -m resnet_fn.predict --checkpoint runs/first seven.png
+  python -m resnet_fn.predict --checkpoint runs/first --which best --json scans/
 """
 
 

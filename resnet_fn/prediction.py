@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.config import closest
+from resnet_fn.config import near_path
 from resnet_fn.data.augment import prepare
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.eval_step import make_eval_step
@@ -35,9 +35,7 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
         elif path.exists():
             found.append(path)
         else:
-            there = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-            hint = closest(path.name, there) if there else "give an image file or a folder"
-            raise ValueError(f"{path}: does not exist; {hint if len(hint) < 200 else 'give an image file or a folder'}")
+            raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")
     return found
 
 

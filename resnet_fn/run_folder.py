@@ -1,6 +1,6 @@
 """The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
 
-runs/digits-20260101-120000/
+runs/first/
     config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint import Checkpoint, CheckpointError, load_checkpoint, set_right
-from resnet_fn.config import Recipe, RunOptions, recipe_from_dict, to_dict
+from resnet_fn.config import Recipe, RunOptions, near_path, recipe_from_dict, to_dict
 from resnet_fn.distributed import Workers, from_lead
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -113,8 +113,9 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """
     path = Path(path)
     if not path.exists():
-        near = ", ".join(sorted(str(p) for p in _nearby_runs(path))[-3:])
-        raise CheckpointError(f"{path}: does not exist" + (f"; there is {near}" if near else "; give a run folder"))
+        there = ", ".join(sorted({str(p) for p in _nearby_runs(path)})[-3:])
+        hint = near_path(path, f"there is {there}" if there else "give a run folder")
+        raise CheckpointError(f"{path}: does not exist; {hint}")
     if _STEP.fullmatch(path.resolve().name):
         return load_checkpoint(path)
     run = RunFolder(path)

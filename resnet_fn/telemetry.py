@@ -86,10 +86,10 @@ class Telemetry:
         if self._folder is not None:
             self._board.confusion(labels, predictions, classes, update)
 
-    def histograms(self, arrays: Mapping[str, np.ndarray], update: int) -> None:
-        """Show the distribution of each array's elements."""
+    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
+        """Show the distribution of each array's elements, as `kind`/name."""
         if self._folder is not None:
-            self._board.histograms(arrays, update)
+            self._board.histograms(kind, arrays, update)
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""

@@ -19,7 +19,12 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     Raises:
         UsageError: one line that names the flag, the value and the fix.
     """
-    parser = cli.Parser("train", "Train a recipe; every flag changes one field of it.", _EXAMPLES, "")
+    parser = cli.Parser(
+        "train",
+        "Train a recipe; every flag changes a field of it (python -m resnet_fn.recipes NAME lists them).",
+        _EXAMPLES,
+        "",
+    )
     parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
     cli.add_fields(parser, "further settings of the recipe", Recipe, skip=("name",))
     cli.add_fields(parser, "the run: none of these changes what an update is", RunOptions)

@@ -1,9 +1,10 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from resnet_fn import recipes
-from resnet_fn.config import Recipe, RunOptions, recipe_from_dict, split_batch, to_dict
+from resnet_fn.config import Recipe, RunOptions, near_path, recipe_from_dict, split_batch, to_dict
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,17 @@ def test_every_field_explains_itself():
 def test_unknown_recipe():
     with pytest.raises(ValueError, match="recipe: 'digit' is unknown; did you mean digits"):
         recipes.recipe("digit")
+
+
+def test_a_path_that_is_not_there_names_the_nearest():
+    """Wherever on the way it goes wrong; and the whole of it where that is there."""
+    Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
+    Path("runs/frist/checkpoints").mkdir(parents=True)
+    assert near_path("runs/firts", "x") == "did you mean runs/first or runs/frist?"
+    whole = "runs/firs/checkpoints/step-00000066"
+    assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
+    assert near_path("runs/first/checkpoints/step-00000067", "x") == (
+        "did you mean runs/first/checkpoints/step-00000066?"
+    )
+    assert near_path("rums", "x") == "did you mean runs?"
+    assert near_path("/quite/elsewhere", "give a folder") == "give a folder"

@@ -9,6 +9,8 @@ A page is a script of its ```bash and ```python blocks. How it may differ from w
 - Lines that need an extra that is not installed (`_NEEDS`) are not run.
 - A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must exist.
 - A line `<!-- run: file NAME -->` right above a block: its text is written to NAME, which later commands use.
+- A line `<!-- run: on FOLDER -->` right above a block: FOLDER is made first, a few photographs as an image folder, and
+  `SMALL` goes to its train commands in place of `SHORT`.
 - A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what takes too long.
 """
 
@@ -27,6 +29,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
+SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
 _NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime"), ("resnet_fn.parity", "torch")]
@@ -46,7 +49,18 @@ def lacks_an_extra(line):
     return any(word in line and not importlib.util.find_spec(package) for word, package in _NEEDS)
 
 
-def shorten(line):
+PHOTOGRAPHS = """
+import numpy as np, os, sys
+from PIL import Image
+for half, name, count in (("train", "bee", 9), ("train", "cat", 9), ("val", "bee", 3), ("val", "cat", 3)):
+    folder = os.path.join(sys.argv[1], half, name)
+    os.makedirs(folder, exist_ok=True)
+    for k in range(count):
+        Image.fromarray(np.random.default_rng(k).integers(0, 256, (40, 60, 3), np.uint8)).save(f"{folder}/{k}.JPEG")
+"""
+
+
+def shorten(line, flags=SHORT):
     if _NOT_RUN.search(line) or lacks_an_extra(line):
         return f": {shlex.quote('not run: ' + line)}"
     parts = []
@@ -55,7 +69,7 @@ def shorten(line):
             continue
         if _TRAIN.search(part) and "--help" not in part:
             command, hash_, comment = part.partition("  #")
-            part = f"{command.rstrip()} {SHORT}{hash_}{comment}"
+            part = f"{command.rstrip()} {flags}{hash_}{comment}"
         if part.startswith("msrun "):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -71,6 +85,9 @@ def script(page):
             continue
         if rule.startswith("file "):
             lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
+        elif rule.startswith("on "):
+            lines.append(f"python -c {shlex.quote(PHOTOGRAPHS)} {rule.removeprefix('on ')}")
+            lines += [shorten(line, SMALL) for line in commands(text)]
         elif rule:
             command = rule.removeprefix("instead ")
             lines.append(f": {shlex.quote('not run: ' + command)}" if lacks_an_extra(command) else command)
@@ -99,8 +116,35 @@ def test_every_command_runs(page):
 def test_markers_are_understood(page):
     text = page.read_text(encoding="utf-8")
     for rule, _, _ in blocks(page):
-        assert re.fullmatch(r"|no \(.+\)|file \S+|instead .+", rule), f"{page.name}: run: {rule}"
+        assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|instead .+", rule), f"{page.name}: run: {rule}"
     assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), f"{page.name}: a stray marker"
+
+
+def test_every_command_and_script_is_run_on_some_page():
+    from resnet_fn.__main__ import commands as known
+
+    run = "\n".join(line for page in PAGES for line in script(page).splitlines() if not line.startswith(": "))
+    for name in known():
+        assert re.search(rf"\bresnet_fn\.{name}\b", run) or name == "parity", name
+    for path in (ROOT / "scripts").glob("run_*.sh"):
+        assert path.name in run, path.name
+
+
+def test_commands_in_the_text_exist():
+    """`python -m resnet_fn.…` and scripts between words: the module or file is there, and each flag."""
+    helps = {}
+    for page in PAGES:
+        words = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for name in re.findall(r"`(scripts/[\w.]+)", words):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
+        for module, flags in re.findall(r"`python -m (resnet_fn[.\w]*)([^`]*)`", words):
+            path = module.replace(".", "/")
+            assert (ROOT / f"{path}.py").exists() or (ROOT / path / "__main__.py").exists(), f"{page.name}: {module}"
+            for flag in re.findall(r"(?<=\s)--[\w-]+", flags):
+                if module not in helps:
+                    command = [sys.executable, "-m", module, "--help"]
+                    helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+                assert flag in helps[module], f"{page.name}: {module} {flag}"
 
 
 def test_flags_of_commands_that_are_not_run_exist():

@@ -28,6 +28,7 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: python -m resnet_fn.{command}")
     assert "examples:\n" in done.stdout
+    assert all(len(line) <= 100 for line in done.stdout.splitlines())  # an example stays on one line
     for group in done.stdout.split("\n\n"):
         assert len(group.splitlines()) <= SCREEN + 1, group
     assert "mindspore" not in done.stderr.lower()
@@ -54,7 +55,8 @@ def test_the_package_lists_its_commands():
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("trian", "did you mean train"), ("export", "type python -m resnet_fn.export")]
+    ("word", "hint"),
+    [("trian", "did you mean train"), ("export", "type python -m resnet_fn.export"), ("--bogus", "use|did you mean")],
 )
 def test_a_wrong_command_names_the_right_one(word, hint):
     with pytest.raises(cli.UsageError, match=hint):

@@ -99,7 +99,7 @@ def test_colour_files_are_read_as_the_net_needs_them(run):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: None, r"^images/99.png: does not exist; did you mean 59.png"),
+        (lambda: None, r"^images/99.png: does not exist; did you mean images/59.png"),
         (lambda: Path("images/99.png").write_bytes(b"not a png"), r"^images/99.png: cannot be read \(not an image\)"),
         (
             lambda: Path("images/99.png").write_bytes(Path("images/01.png").read_bytes()[:60]),
@@ -212,7 +212,9 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
         ("export", ["--format", "onnx", "--out", "x", "--batch", "no"], "--batch: 'no' is not a whole number above 0"),
         ("export", ["--format", "safetensors", "--out", "x", "--batch", "2"], "--batch: a safetensors file holds"),
         ("export", ["--format", "mindir", "--out", "x", "--image-size", "-2"], "--image-size: -2 is negative"),
-        ("export", ["--format", "mindr", "--out", "x"], "--format: invalid choice: 'mindr'"),
+        ("export", ["--format", "mindr", "--out", "x"], "--format: 'mindr' is unknown; use one of mindir"),
+        ("evaluate", ["--which", "bset"], "--which: 'bset' is unknown; use one of last, best"),
+        ("predict", ["--top", "x", "x.png"], "--top: 'x' is not a whole number"),
         ("predict", ["--top", "0", "x.png"], "--top: 0 is too small; give 1 or more"),
         ("evaluate", ["--batch-size", "0"], "--batch-size: 0 is too small; give 1 or more"),
     ],

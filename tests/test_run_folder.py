@@ -85,7 +85,7 @@ def test_a_path_that_is_not_there_names_what_is():
     checkpoint("runs/digits-1", 5)
     with pytest.raises(CheckpointError) as caught:
         find_checkpoint(Path("runs/digits-2"))
-    assert str(caught.value).startswith("runs/digits-2: does not exist; there is runs/digits-1")
+    assert str(caught.value).startswith("runs/digits-2: does not exist; did you mean runs/digits-1?")
     Path("empty").mkdir()
     with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
         find_checkpoint(Path("empty"))

@@ -1,6 +1,8 @@
 """A data set by its recipe."""
 
-from resnet_fn.config import Recipe
+from pathlib import Path
+
+from resnet_fn.config import Recipe, near_path
 from resnet_fn.data.cifar import load_cifar
 from resnet_fn.data.folders import load_folder
 from resnet_fn.data.records import load_records
@@ -30,11 +32,23 @@ def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, workers: 
         return make_synthetic(recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size)
     if not data_dir:
         raise ValueError(f"data_dir: the set {recipe.dataset} needs one; give --data-dir FOLDER")
+    suggest_folder(data_dir)
     if recipe.dataset in ("cifar10", "cifar100"):
         return load_cifar(recipe.dataset, data_dir)
     load = load_folder if recipe.dataset == "imagefolder" else load_records
     dataset = load(data_dir, recipe.evaluation_resize, data_threads(threads, workers))
     return dataset
+
+
+def suggest_folder(data_dir: str) -> None:
+    """Refuse a folder that does not exist where one of nearly that name does; each set says what it looks for.
+
+    Raises:
+        ValueError: names the nearest folder.
+    """
+    near = "" if Path(data_dir).exists() else near_path(data_dir, "")
+    if near:
+        raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
 
 
 def data_threads(threads: int, workers: int = 1) -> int:

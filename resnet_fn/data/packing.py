@@ -101,6 +101,7 @@ class Packer:
                 advance(len(indices))
             index["splits"][name] = entries
             np.save(self._out / f"{name}-labels.npy", split.labels)
+            _write_text(self._out / f"{name}-names.json", json.dumps(split.names) + "\n")
         _write_text(self._out / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
         return written
 

@@ -2,6 +2,7 @@
 
 OUT/index.json              format, classes, moments, and of each shard: name, samples, size, sha256
 OUT/train-labels.npy        int32 [N]; OUT/val-labels.npy
+OUT/train-names.json        the files' names [N]; OUT/val-names.json
 OUT/train-00000-of-00008.mindrecord and its .db, …
 """
 
@@ -27,12 +28,14 @@ class RecordSplit:
         files: the shards, in the order of the samples.
         labels: int32 [N].
         threads: threads that read.
+        names: of the files that were packed; empty where the packing has none.
     """
 
     files: tuple[str, ...]
     labels: np.ndarray
     threads: int = 1
     channels: int = 3
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -110,4 +113,14 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
     labels = np.load(root / f"{name}-labels.npy")
     if len(labels) != sum(shard["samples"] for shard in shards):
         raise ValueError(f"{root / f'{name}-labels.npy'}: {len(labels)} labels do not fit the shards; pack again")
-    return RecordSplit(tuple(str(root / shard["name"]) for shard in shards), labels, threads)
+    files = tuple(str(root / shard["name"]) for shard in shards)
+    return RecordSplit(files, labels, threads, names=_read_names(root / f"{name}-names.json", len(labels)))
+
+
+def _read_names(path: Path, count: int) -> tuple[str, ...]:
+    # Only reports use them, and earlier packings have none: nothing depends on them.
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(names) if len(names) == count else ()

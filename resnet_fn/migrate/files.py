@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config import near_path
 from resnet_fn.migrate import import_extra
 
 Arrays = dict[str, np.ndarray]
@@ -39,10 +40,10 @@ def read_arrays(path: Path) -> Arrays:
         ValueError: another ending, a damaged file, one that is more than data, or the extra `[torch]` is missing.
     """
     path = Path(path)
-    if path.suffix not in ENDINGS:
+    if not path.exists():
+        raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
+    if path.suffix not in ENDINGS or not path.is_file():
         raise ValueError(f"{path}: is no weight file; give {', '.join(ENDINGS)} or a checkpoint folder")
-    if not path.is_file():
-        raise ValueError(f"{path}: does not exist")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)

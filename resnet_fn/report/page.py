@@ -127,11 +127,13 @@ def _count(count: int, right: bool) -> str:
 
 def _classes(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1")
-    rows = [
+    rows = [  # the averages first: below a thousand classes nobody would find them
+        (f"<b>{name} average</b>", *(_number(values[key]) for key in keys), str(report["count"]))
+        for name, values in report["averages"].items()
+    ]
+    rows += [
         (_text(row["name"]), *(_number(row[key]) for key in keys), str(row["support"])) for row in report["classes"]
     ]
-    for name, values in report["averages"].items():
-        rows.append((f"<b>{name} average</b>", *(_number(values[key]) for key in keys), str(report["count"])))
     return ["<h2>Classes</h2>", _table(("class", "precision", "recall", "F1", "support"), rows)]
 
 

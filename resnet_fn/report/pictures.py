@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import io
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def reliability_figure(calibration: dict[str, Any]) -> "Figure":
     upper.set(ylabel="accuracy", ylim=(0, 1), title=f"expected calibration error {calibration['error']:.4f}")
     upper.legend(loc="upper left", framealpha=0.95)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
-    lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1))
+    lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
     return figure
 
 
@@ -110,6 +111,8 @@ def _short(name: str, most: int = 22) -> str:
 
 def _data_url(figure: "Figure") -> str:
     data = io.BytesIO()
-    # Without this the file would name matplotlib's version: two machines, two files.
-    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them
+        # Without this the file would name matplotlib's version: two machines, two files.
+        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()

@@ -2,14 +2,18 @@
 
 import numpy as np
 
-from resnet_fn.data.files import FileSplit
 from resnet_fn.data.sources import DataSet
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
     """The test sample's file name, or its number in a data set that has no files."""
-    split = dataset.test
-    return split.names[index] if isinstance(split, FileSplit) else f"test-{index:05d}"
+    names = getattr(dataset.test, "names", ())
+    return printable(names[index]) if names else f"test-{index:05d}"
+
+
+def printable(name: str) -> str:
+    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def sample_pictures(dataset: DataSet, indices: list[int], image_size: int) -> list[np.ndarray]:

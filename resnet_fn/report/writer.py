@@ -16,7 +16,7 @@ import numpy as np
 from resnet_fn.evaluation import Evaluation
 from resnet_fn.report import figures, pictures
 from resnet_fn.report.page import page
-from resnet_fn.report.samples import sample_name
+from resnet_fn.report.samples import printable, sample_name
 from resnet_fn.scoring import summarise
 
 MISTAKES = 36
@@ -54,7 +54,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """All figures as JSON types; a figure that is not finite is None."""
     scores, trained = evaluation.scores, evaluation.trained
-    labels, classes = evaluation.dataset.test.labels, trained.classes
+    labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.classes]
     confidence, right = confidence_of(evaluation), scores.rank < 1
     confusion = figures.confusion_matrix(labels, scores.prediction, len(classes))
     by_class = figures.class_scores(confusion)
@@ -102,7 +102,7 @@ def confidence_of(evaluation: Evaluation) -> np.ndarray:
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """One row for each test sample, in the data set's order."""
-    scores, classes = evaluation.scores, evaluation.trained.classes
+    scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.classes]
     top = scores.top
     assert top is not None
     split = evaluation.dataset.test

@@ -23,11 +23,9 @@ def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """3 classes, 7 training and 3 validation photographs each, of different sizes."""
-    root = tmp_path / "photographs"
-    for half, count in (("train", 7), ("val", 3)):
+def write_photographs(root: Path, train: int, val: int) -> Path:
+    """3 classes with names of all kinds, so many photographs each, of different sizes."""
+    for half, count in (("train", train), ("val", val)):
         for number, name in enumerate(("bee", "cat with a space", "éléphant")):
             place = root / half / name
             place.mkdir(parents=True)
@@ -35,6 +33,18 @@ def folder(tmp_path: Path) -> Path:
                 picture = photograph(1000 * number + 10 * k + (half == "val"), 60 + 7 * k, 40 + 5 * number)
                 (place / f"{k:02d} ü.JPEG").write_bytes(encoded(picture, quality=90))
     return root
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """3 classes, 7 training and 3 validation photographs each, of different sizes."""
+    return write_photographs(tmp_path / "photographs", 7, 3)
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, 12 and 30 each: more than evaluation computes at a time. Not to be changed."""
+    return write_photographs(tmp_path_factory.mktemp("data") / "photographs", 12, 30)
 
 
 def write_cifar(root: Path, name: str, binary: bool, per_file: int = 40) -> tuple[np.ndarray, np.ndarray]:
