@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from resnet_fn import cli, recipes
 from resnet_fn.config import Recipe, RunOptions, vars_of
+from resnet_fn.config_depends import check_given
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
@@ -31,7 +32,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     parsed = parser.parse(arguments)
     try:
         recipe = recipes.recipe(parsed.recipe)
-        recipe = Recipe(**{**vars_of(recipe), **cli.given(parsed, Recipe)})
+        given = cli.given(parsed, Recipe)
+        recipe = Recipe(**{**vars_of(recipe), **given})
+        check_given(recipe, given)
         return recipe, RunOptions(**cli.given(parsed, RunOptions))
     except ValueError as error:
         raise cli.UsageError(str(error)) from None

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn import recipes
+from resnet_fn import config_depends, recipes
+from resnet_fn.cli import UsageError
 from resnet_fn.config import Recipe, RunOptions, near_path, recipe_from_dict, split_batch, to_dict
+from resnet_fn.train import parse
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,19 @@ def test_a_path_that_is_not_there_names_the_nearest():
     )
     assert near_path("rums", "x") == "did you mean runs?"
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
+
+
+@pytest.mark.parametrize("name", sorted(config_depends._NEEDS))
+def test_a_setting_that_would_be_ignored_is_refused(name):
+    field = Recipe.__dataclass_fields__[name]
+    value = "others" if field.metadata["choices"] else field.default
+    flag = "--" + name.replace("_", "-")
+    off = [] if name != "smoothing_over" else ["--label-smoothing", "0"]
+    off += ["--schedule", "constant"] if name == "min_learning_rate" else []
+    with pytest.raises(UsageError, match=rf"^{name}: \S+ would change nothing: it (needs|is for) "):
+        parse([flag, str(value), *off])
+
+
+def test_a_recipes_own_strength_may_stay_when_what_it_belongs_to_is_turned_off():
+    recipe, _ = parse(["--recipe", "imagenet_resnet50_a3", "--policy", "", "--policy-noise", "0"])
+    assert recipe.policy_magnitude == 18

@@ -11,7 +11,7 @@ PACKAGE = Path(resnet_fn.__file__).parent
 # A module takes the layer of its own row or of the nearest folder above it. Parts of `migrate` and `data` stand
 # higher than their folder: they climb through the step or the checkpoint.
 LAYERS_TEXT = """
-0 __init__ config config_data fields recipes recipe_list cli runtime distributed
+0 __init__ config config_data config_depends fields recipes recipe_list cli runtime distributed
 1 schedule loss loss_scale gradients optimizer optimizer_layerwise ema batchnorm tensor_file stop models data migrate
 1 report.figures drawing norms
 2 step gradient_pass eval_step checkpoint checkpoint_writer not_finite run_folder board telemetry
