@@ -61,7 +61,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             good, and named.
         OSError, CheckpointError: a checkpoint could not be written; the one before is good.
     """
-    runtime.start(options.device, options.threads, recipe.seed)
+    runtime.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as request:
         job = build_job(recipe, options, workers, fresh=not goes_on(options))

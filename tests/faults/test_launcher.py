@@ -85,6 +85,29 @@ def unbroken(tmp_path_factory):
     return last_state(folder)
 
 
+def stop_before_the_first_update(run):
+    """While it compiles: there is nothing to save, and nothing to wait for."""
+    process = launch(run, *TRAIN)
+    deadline = time.monotonic() + 200
+    while not (run / "config.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
+    assert time.monotonic() - sent < 10
+    assert RunFolder(run).updates() == []
+
+
+def stop_in_evaluation(run):
+    """Rank 1 alone gets a SIGTERM in the first epoch's evaluation: both leave it, with that epoch's checkpoint."""
+    process = launch(run, FAULTY, "term-in-evaluation", "1")
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 143, output
+    assert "SIGTERM: stopping after update 11; the same command goes on from there" in output
+    assert RunFolder(run).newest().state["last"] is None
+
+
 def stop_by_signal(run):
     process = launch(run, *TRAIN)
     wait_for_update(run, process, beyond=1)
@@ -150,9 +173,17 @@ def kill_the_launcher(run):
 
 @pytest.mark.slow
 def test_two_workers_through_every_fault_and_on(unbroken, tmp_path):
-    """One run of two workers, ended in five ways, nobody left behind after any; then it ends as if unbroken."""
+    """One run of two workers, ended in seven ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"
-    for fault in (stop_by_signal, die_in_save, nan_on_one_rank, die_in_all_reduce, kill_the_launcher):
+    for fault in (
+        stop_before_the_first_update,
+        stop_by_signal,
+        die_in_save,
+        nan_on_one_rank,
+        die_in_all_reduce,
+        kill_the_launcher,
+        stop_in_evaluation,
+    ):
         fault(run)
         assert not processes(run), fault.__name__
     process = launch(run, *TRAIN)
