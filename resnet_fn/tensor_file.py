@@ -1,56 +1,89 @@
 """Files of named arrays in the safetensors format, hashed while they are written.
 
 Why not MindSpore's or the safetensors package's writer: a checkpoint must not take much longer than writing its
-bytes, so every byte is touched once by the hash while the file system takes the others; neither of them gives the
-hashes, syncs the file, or runs beside a training step without copying everything once more.
+bytes, so every byte is hashed in other threads while the file system takes it and the disk is already writing those
+before it; neither of them gives the hashes, syncs the file, or runs beside a training step without copying everything
+once more.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
 JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 _CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8"}
+_AHEAD = 16 << 20  # bytes after which the disk is told to begin
 
 
-def write_tensor_file(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Write arrays to a safetensors file and sync it.
+def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
+    """Write arrays to safetensors files, one after the other, and sync them all.
 
     Args:
-        path: the file; it must not exist.
-        arrays: contiguous arrays by name.
+        folder: where; none of the files may exist.
+        files: contiguous arrays by name, by file name.
 
     Returns:
-        {"size": bytes, "header_sha256", "tensors": {name: {"shape", "dtype", "sha256"}}}: header and tensors
-        together cover every byte of the file.
+        For each file {"size": bytes, "header_sha256", "tensors": {name: {"shape", "dtype", "sha256"}}}: header and
+        tensors together cover every byte of the file.
 
     Raises:
         ValueError: an array holds a value that is not finite, or its dtype has no code.
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
     """
-    header = _header(arrays)
+    headers = {name: _header(arrays) for name, arrays in files.items()}
     # SHA-256 runs at about the speed of one core's write(): two threads, so that it ends before the disk does.
-    with ThreadPoolExecutor(2) as hashers, open(path, "xb") as file:
-        described = hashers.map(_describe, arrays, arrays.values())
-        file.write(header)
-        for array in arrays.values():
-            file.write(_bytes(array))
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-        return {"size": size, "header_sha256": sha256(header), "tensors": dict(zip(arrays, described, strict=True))}
+    with ThreadPoolExecutor(2) as hashers, contextlib.ExitStack() as opened:
+        described = {name: hashers.map(_describe, arrays, arrays.values()) for name, arrays in files.items()}
+        written = []
+        for name, arrays in files.items():
+            file = opened.enter_context(open(folder / name, "xb"))
+            _write(file, headers[name], arrays)
+            written.append(file)
+        for file in written:
+            os.fsync(file.fileno())
+        return {
+            name: {
+                "size": file.tell(),
+                "header_sha256": sha256(headers[name]),
+                "tensors": dict(zip(files[name], described[name], strict=True)),
+            }
+            for name, file in zip(files, written, strict=True)
+        }
+
+
+def _write(file: IO[bytes], header: bytes, arrays: Mapping[str, np.ndarray]) -> None:
+    begun = 0
+    file.write(header)
+    for array in arrays.values():
+        file.write(_bytes(array))
+        begun = _begin_write_back(file, begun, _AHEAD)
+    _begin_write_back(file, begun, 0)
+
+
+def _begin_write_back(file: IO[bytes], begun: int, ahead: int) -> int:
+    """Have the disk begin with what was written after `begun` if it is more than `ahead`; returns where that ends."""
+    end = file.tell()
+    if end - begun <= ahead:
+        return begun
+    file.flush()
+    # "Not needed any more" makes Linux write the pages at once, without waiting for them. (sync_file_range, which says
+    # just this, is not in Python.) Where it has no effect, fsync does all the work.
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), begun, end - begun, os.POSIX_FADV_DONTNEED)
+    return end
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file and compare it with what `write_tensor_file` returned when it was written.
+    """Read a safetensors file and compare it with what `write_tensor_files` returned when it was written.
 
     Raises:
         ValueError: any byte differs; the text says which part.

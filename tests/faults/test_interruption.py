@@ -142,10 +142,10 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)
     # Batches are counted from 0. A signal before a process's first update would end it at once, this one too: so each
     # run does two updates, or evaluates. The third number: after which update it stops.
-    stops = [(f"batch {update}", 1, update + 1) for update in (1, 3, 5, 7, 9, 11)]
-    stops += [("evaluation", 1, 15), ("evaluation", 1, 15), ("evaluation", 2, 20), ("evaluation", 3, 30)]
+    stops = [(f"batch {update}", 1, update + 1) for update in (1, 3, 5, 7, 9)]
+    stops += [("evaluation", 1, 10), ("evaluation", 2, 15), ("evaluation", 4, 30)]
     for place, left, update in stops:  # noqa: B007 (read by the functions above)
-        sent, number = False, signal.SIGINT if update % 3 else signal.SIGTERM
+        sent, number = False, signal.SIGTERM  # of a SIGINT MindSpore may make one, where the command does not block it
         result = train(recipe, options)
         newest = RunFolder(result.run).newest().state
         assert (result.stopped, result.updates, newest["update"]) == (number, update, update)
