@@ -3,7 +3,8 @@ of changing order.
 
     python scripts/measure_save.py [FOLDER] [ROUNDS]
 
-FOLDER is made, and removed at the end. Prints medians, also of each round's ratio, and how long a training loop stands still for one (the copy).
+FOLDER is made, and removed at the end. Prints medians, also of each round's ratio, and how long a training loop stands
+still for one (the copy).
 """
 
 import os
