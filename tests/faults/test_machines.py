@@ -1,12 +1,62 @@
-"""scripts/launch.py on two machines: network namespaces of one host, that see each other over a cable only."""
+"""scripts/launch.py on several machines: launchers of one host whose workers only sleep, then training in two network
+namespaces that see each other over a cable only."""
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import time
 
 import pytest
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def three_launchers(launcher, folder, port):
+    sleep = ["python", "-c", "import time; time.sleep(100)", str(folder)]
+    for node in range(3):
+        words = ["--workers", "3", "--nnodes", "3", "--node-rank", str(node), "--master-port", str(port)]
+        yield subprocess.Popen(
+            [sys.executable, str(launcher.PATH), *words, "--", *sleep],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "codes", "messages"),
+    [
+        ("launcher 2", {0: 1, 1: 1}, {0: "machine 2 has died", 1: "machine 0 ended with exit code 1"}),
+        ("launcher 0", {1: 1, 2: 1}, {1: "machine 0 has died", 2: "machine 0 has died"}),
+        ("worker 1", {0: 137, 1: 137, 2: 137}, {0: "machine 1 ended with exit code 137", 1: "worker 1 ended with"}),
+    ],
+)
+def test_the_end_of_one_machine_is_the_end_of_all(launcher, fault, codes, messages, tmp_path):
+    """Whatever is killed; somebody else who connects to the launchers' port and leaves changes nothing."""
+    port = next(port for port in range(20000, 30000, 7) if is_free(port) and is_free(port + 1))
+    jobs = list(three_launchers(launcher, tmp_path, port))
+    deadline = time.monotonic() + 60
+    while any(launcher.worker(tmp_path, rank) is None for rank in range(3)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    socket.create_connection(("127.0.0.1", port + 1)).close()
+    time.sleep(2)  # they have met
+    assert [job.poll() for job in jobs] == [None] * 3
+    what, number = fault.split()
+    os.kill(launcher.worker(tmp_path, int(number)) if what == "worker" else jobs[int(number)].pid, signal.SIGKILL)
+    died = time.monotonic()
+    outputs = [job.communicate(timeout=60)[0] for job in jobs]
+    assert time.monotonic() - died < 10
+    assert {node: jobs[node].returncode for node in codes} == codes, outputs
+    for node, message in messages.items():
+        assert f"launch: {message}" in outputs[node]
+    assert not launcher.processes(tmp_path)
 
 
 @pytest.fixture
