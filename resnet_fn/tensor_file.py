@@ -12,6 +12,7 @@ JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 _CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8"}
+_CHUNK = 1 << 16  # elements that are hashed at a time
 _AHEAD = 16 << 20  # bytes after which the disk is told to begin
 
 
@@ -127,15 +129,18 @@ def _header(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
-    if array.dtype.kind == "f" and not _is_finite(array):
-        raise ValueError(f"{name} holds a value that is not finite")
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": sha256(_bytes(array))}
-
-
-def _is_finite(array: np.ndarray) -> bool:
+    digest, total = hashlib.sha256(), 0.0
+    flat = array.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        # NaN and infinity show in the sum, at a fraction of the cost. So may an overflow: then every value is asked.
-        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
+        for start in range(0, flat.size, _CHUNK):  # small enough to be in the cache for the sum after the hash
+            part = flat[start : start + _CHUNK]
+            digest.update(_bytes(part))
+            if array.dtype.kind == "f":
+                total += float(part.sum())
+    # NaN and infinity show in the sum, at a fraction of the cost. So may an overflow: then every value is asked.
+    if not math.isfinite(total) and not np.isfinite(array).all():
+        raise ValueError(f"{name} holds a value that is not finite")
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}
 
 
 def _bytes(array: np.ndarray) -> memoryview:
