@@ -1,8 +1,8 @@
 """Files of named arrays in the safetensors format, hashed while they are written.
 
 Why not MindSpore's or the safetensors package's writer: a checkpoint must not take much longer than writing its
-bytes, so every byte is hashed in other threads while the file system takes it and the disk is already writing those
-before it; neither of them gives the hashes, syncs the file, or runs beside a training step without copying everything
+bytes, so every byte is touched once by the hash while the file system takes the others and the disk writes the file
+before; neither of them gives the hashes, syncs the file, or runs beside a training step without copying everything
 once more.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
@@ -23,7 +23,6 @@ import numpy as np
 
 _CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8"}
 _CHUNK = 1 << 16  # elements that are hashed at a time
-_AHEAD = 16 << 20  # bytes after which the disk is told to begin
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
@@ -48,7 +47,10 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
         written = []
         for name, arrays in files.items():
             file = opened.enter_context(open(folder / name, "xb"))
-            _write(file, headers[name], arrays)
+            file.write(headers[name])
+            for array in arrays.values():
+                file.write(_bytes(array))
+            _begin_write_back(file)
             written.append(file)
         for file in written:
             os.fsync(file.fileno())
@@ -62,26 +64,13 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
         }
 
 
-def _write(file: IO[bytes], header: bytes, arrays: Mapping[str, np.ndarray]) -> None:
-    begun = 0
-    file.write(header)
-    for array in arrays.values():
-        file.write(_bytes(array))
-        begun = _begin_write_back(file, begun, _AHEAD)
-    _begin_write_back(file, begun, 0)
-
-
-def _begin_write_back(file: IO[bytes], begun: int, ahead: int) -> int:
-    """Have the disk begin with what was written after `begun` if it is more than `ahead`; returns where that ends."""
-    end = file.tell()
-    if end - begun <= ahead:
-        return begun
+def _begin_write_back(file: IO[bytes]) -> None:
+    """Have the disk begin with what was written, without waiting for it: it works while the next file is written."""
     file.flush()
-    # "Not needed any more" makes Linux write the pages at once, without waiting for them. (sync_file_range, which says
-    # just this, is not in Python.) Where it has no effect, fsync does all the work.
+    # "Not needed any more" makes Linux write the pages now. (sync_file_range, which says just this, is not in Python.)
+    # Where it has no effect, fsync does all the work.
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fileno(), begun, end - begun, os.POSIX_FADV_DONTNEED)
-    return end
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
