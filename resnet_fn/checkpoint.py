@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.tensor_file import read_tensor_file, sha256, write_tensor_file
+from resnet_fn.tensor_file import read_tensor_file, sha256, write_tensor_files
 
 if TYPE_CHECKING:
     from mindspore import Parameter
@@ -103,7 +103,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
     try:
         temporary.mkdir(parents=True)
         try:
-            files = {name: write_tensor_file(temporary / name, a) for name, a in tensors.items()}
+            files = write_tensor_files(temporary, tensors)
         except ValueError as error:
             raise CheckpointError(f"{folder}: not saved ({error}); lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()

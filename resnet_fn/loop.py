@@ -17,7 +17,7 @@ from resnet_fn.config import Recipe, RunOptions
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.scan import write_scan
 from resnet_fn.data.sources import check_batch
-from resnet_fn.distributed import barrier, join
+from resnet_fn.distributed import barrier, join, sum_over_ranks
 from resnet_fn.ema import averaged
 from resnet_fn.job import build_job
 from resnet_fn.norms import LayerNorms
@@ -26,7 +26,7 @@ from resnet_fn.not_finite import describe as describe_not_finite
 from resnet_fn.run_folder import goes_on, open_run
 from resnet_fn.scoring import score, summarise
 from resnet_fn.session import Progress, Session, restore, save, save_at_epoch_end
-from resnet_fn.stop import SIGNALS, StopRequest, decide
+from resnet_fn.stop import SIGNALS, StoppedError, StopRequest, decide
 from resnet_fn.telemetry import Telemetry
 
 
@@ -52,7 +52,8 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
     Under msrun every worker calls this alike, and all return the same figures. SIGTERM and SIGINT, on any rank, end
-    it after the update at hand with a checkpoint.
+    it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they keep
+    their own meaning: see `StopRequest`.
 
     Raises:
         ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
@@ -60,7 +61,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             good, and named.
         OSError, CheckpointError: a checkpoint could not be written; the one before is good.
     """
-    runtime.start(options.device, options.threads, recipe.seed)
+    runtime.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as request:
         job = build_job(recipe, options, workers, fresh=not goes_on(options))
@@ -95,7 +96,11 @@ def go(session: Session) -> int:
         due = progress.update % job.data.updates_per_epoch == 0 and progress.update > 0
         # A run that was stopped at an epoch's end still owes the evaluation.
         if due and (progress.last is None or progress.last["update"] != progress.update):
-            evaluate_epoch(session)
+            try:
+                evaluate_epoch(session)
+            except StoppedError as signalled:
+                stopped = signalled.number
+                break
             if save_at_epoch_end(session):
                 save(session)
         if progress.update >= job.total:
@@ -130,6 +135,7 @@ def train_epoch(session: Session) -> int:
         stop = Tensor(session.request.votes())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
         dispatched = time.perf_counter()
+        session.request.take_over()  # it is compiled, and under way
         if update == 0:
             session.telemetry.first_batch(*now_batch, job.dataset.classes)
         if update + 1 < end:
@@ -188,11 +194,20 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
 
 
 def evaluate_epoch(session: Session) -> None:
-    """Evaluate on the whole test set and note whether it is the best so far."""
-    job, progress = session.job, session.progress
+    """Evaluate on the whole test set and note whether it is the best so far.
+
+    Raises:
+        StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
+    """
+    job, progress, workers, request = session.job, session.progress, session.workers, session.request
     size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
+    request.take_over()
+
+    def asked() -> int:
+        return decide(sum_over_ranks(request.votes(), workers))
+
     with averaged(job.weights, job.ema):
-        scores = score(job.eval_step, job.dataset, size, batch_size, session.workers)
+        scores = score(job.eval_step, job.dataset, size, batch_size, workers, asked)
     figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}

@@ -124,6 +124,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: Any, files: Sequence[bytes]) -> int:
+    import mindspore
+
     from resnet_fn import runtime
     from resnet_fn.data import fidelity
     from resnet_fn.migrate import import_extra, report
@@ -132,7 +134,8 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
 
     torch = import_extra("torch", "the parity ladder")
     began = time.perf_counter()
-    runtime.start(parsed.device, parsed.threads, parsed.seed)
+    runtime.start(parsed.device, parsed.threads)
+    mindspore.set_seed(parsed.seed + 1)  # MindSpore reads 0 as "no seed given"
     torch.manual_seed(parsed.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, runtime.cpu_count() // 2))

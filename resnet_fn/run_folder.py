@@ -102,7 +102,9 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        (self.path / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+        temporary = self.path / ".config.json.tmp"  # a signal may end this process at any moment before an update
+        temporary.write_text(json.dumps(config, indent=1) + "\n")
+        temporary.replace(self.path / "config.json")
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

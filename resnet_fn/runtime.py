@@ -1,4 +1,4 @@
-"""The process: environment, device, threads, seed, set once; and how the loop waits for the device.
+"""The process: environment, device, threads, set once; and how the loop waits for the device.
 
 `prepare_environment` runs when the package is imported, before MindSpore; it imports nothing heavy.
 """
@@ -40,14 +40,12 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def start(device: str = "CPU", threads: int = 0, seed: int = 0) -> None:
-    """Choose the device, its kernel threads and the seed. Call it once, before the first operation.
+def start(device: str = "CPU", threads: int = 0) -> None:
+    """Choose the device and its kernel threads. Call it once, before the first operation.
 
     Args:
         device: "CPU" or "Ascend".
         threads: CPU kernel threads; 0 takes this process's CPUs, shared evenly among the workers on this machine.
-        seed: MindSpore's global seed. Random numbers that decide an update never come from it: the
-            initialisation, the order and the augmentation draw from the recipe's seed by name.
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
@@ -60,7 +58,6 @@ def start(device: str = "CPU", threads: int = 0, seed: int = 0) -> None:
         )
     import mindspore
 
-    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
     if _started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
     if "device" in _started:

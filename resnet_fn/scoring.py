@@ -1,6 +1,7 @@
 """Exact scores: every sample of a split once, the same bits for any number of workers and any batch size."""
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from resnet_fn.data.pipeline import Shard, eval_batches
 from resnet_fn.data.sources import DataSet
 from resnet_fn.distributed import Workers, sum_over_ranks
 from resnet_fn.eval_step import EvalStep
+from resnet_fn.stop import leave
 
 # The net computes this many samples at a time, whatever the batch size and the number of workers: the kernels of a
 # matrix product differ with its shape, and so would the last bits of the logits (measured on CPU: [N, 512] by
@@ -38,14 +40,24 @@ class Scores(NamedTuple):
 
 
 def score(
-    eval_step: EvalStep, dataset: DataSet, image_size: int, batch_size: int, workers: Workers = Workers()
+    eval_step: EvalStep,
+    dataset: DataSet,
+    image_size: int,
+    batch_size: int,
+    workers: Workers = Workers(),
+    asked: Callable[[], int] = lambda: 0,
 ) -> Scores:
     """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
 
     Each rank writes its samples' scores into a row of its own over the whole split; the sum over the ranks is then
     exact, since all but one addend are zero. No mean of means, no padding that counts.
 
+    Args:
+        asked: called before each batch and at the end, as often on every rank; the number of a signal to stop for, the
+            same on every rank, or 0.
+
     Raises:
+        StoppedError: `asked` gave a signal.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
@@ -59,6 +71,7 @@ def score(
     for images, labels, indices in eval_batches(
         split, dataset, image_size, batch_size, Shard(workers.rank, workers.size)
     ):
+        leave(asked())
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
@@ -70,6 +83,7 @@ def score(
                 found = top_classes(values[3])
                 top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
                 top[places[real]] = found[real]
+    leave(asked())
     rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")

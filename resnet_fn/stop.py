@@ -1,5 +1,6 @@
-"""SIGTERM and SIGINT as a request: end after this update, with a checkpoint."""
+"""SIGTERM and SIGINT as a request: end after this update or evaluation batch, with a checkpoint."""
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -10,10 +11,20 @@ import numpy as np
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequest:
-    """While this context is open, SIGTERM and SIGINT only leave a note; further ones change nothing.
+class StoppedError(Exception):
+    """Every rank leaves an evaluation between two batches, for the signal `number`."""
 
-    Outside the main thread Python allows no handlers; there the signals keep their meaning.
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class StopRequest:
+    """From `take_over` to the end of this context, SIGTERM and SIGINT only leave a note; further ones change nothing.
+
+    Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once, however long
+    a scan, a start-up of several workers or a compilation would still take. Outside the main thread Python allows no
+    handlers; there the signals keep their meaning throughout.
 
     While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
     this process instead. A command that wants to tell them apart blocks SIGINT before MindSpore starts its threads
@@ -25,14 +36,13 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
         self._listener: threading.Thread | None = None
         self._open = False
+        self._taken = False
 
     def __enter__(self) -> "StopRequest":
         self._open = True
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-            if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
-                self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
-                self._listener.start()
+        if _in_main_thread() and signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+            self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
+            self._listener.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -43,11 +53,21 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def take_over(self) -> None:
+        """From now on there is something to lose. Further calls do nothing."""
+        if not self._taken:
+            self._taken = True
+            if _in_main_thread():
+                self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+
     def _listen(self) -> None:
         while True:
             number = signal.sigwait({signal.SIGINT})
             if not self._open:
                 return
+            if not self._taken:
+                os.write(2, b"interrupted before the first update: there is nothing to save\n")
+                os._exit(128 + signal.SIGINT)  # the main thread may be in MindSpore's compiler for minutes
             self._note(number, None)
 
     def _note(self, number: int, _: FrameType | None) -> None:
@@ -59,9 +79,19 @@ class StopRequest:
         return self._asked.copy()
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 def decide(votes: np.ndarray) -> int:
     """The signal number that all ranks stop for, from the summed `StopRequest.votes`; 0: go on.
 
     Ranks may have got different signals; SIGTERM goes before SIGINT, so that all leave with one exit code.
     """
     return next((int(number) for number, count in zip(SIGNALS, votes, strict=True) if count > 0), 0)
+
+
+def leave(number: int) -> None:
+    """Raise `StoppedError` for a signal; do nothing for 0."""
+    if number:
+        raise StoppedError(number)

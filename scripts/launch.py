@@ -10,29 +10,27 @@ and waits 30 s after a death. This starts it so that
   - a taken port is an error at once;
   - SIGTERM and SIGINT go to every worker, which then saves and ends;
   - the job ends within seconds of a worker's death, with the exit code of the first that failed, its log's end shown;
+  - with several machines, the end of one ends all of them: the launchers watch each other (launch_peers.py);
   - nothing is left behind, even when this process is killed.
 
-Each worker runs below a small copy of this file (`--as-worker`), which knows its exit code, passes signals on and
-dies with msrun. Needs Linux and Python's standard library.
+Each worker runs below a small process (launch_worker.py), which knows its exit code, passes signals on and dies with
+msrun. Needs Linux and Python's standard library.
 """
 
 import argparse
-import ctypes
-import json
-import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from launch_job import Job
+from launch_peers import Peers
+from launch_worker import SIGNALS
+
 AFTER_FAILURE = 3.0  # seconds for msrun to see it too: it looks once a second, then kills the other workers
 AFTER_END = 10.0  # seconds for the scheduler to take its leave
 
@@ -55,7 +53,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         (nodes >= 1, f"--nnodes: {nodes} is too small; give 1 or more"),
         (0 <= given.node_rank < max(nodes, 1), f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
         (given.workers % max(nodes, 1) == 0, f"--workers: {given.workers} do not spread evenly over {nodes} machines"),
-        (0 <= given.master_port < 65536, f"--master-port: {given.master_port} is not in 0..65535"),
+        (0 <= given.master_port < 65535, f"--master-port: {given.master_port} is not in 0..65534"),
         (nodes == 1 or given.master_port > 0, "--master-port: several machines must agree on one; give 8118"),
     ):
         if not good:
@@ -80,154 +78,6 @@ def claim_port(address: str, port: int) -> int:
         fail(f"master port {port} at {address} cannot be used ({error.strerror}); give another --master-port")
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (prctl PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-# ----- one worker ---------------------------------------------------------------------------------------------------
-
-
-def run_worker(status: Path, command: Sequence[str]) -> int:
-    """Run the command as a child, note its end, pass signals on. The scheduler, which msrun runs so too, gets none."""
-    die_with_parent()
-    scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(number: int, _: FrameType | None) -> None:
-        if child is None:
-            early.append(number)
-        elif not scheduler and child.poll() is None:
-            child.send_signal(number)
-
-    def prepare() -> None:
-        die_with_parent()
-        for each in SIGNALS:  # whoever signals all processes of a job must not take the scheduler from under it
-            signal.signal(each, signal.SIG_IGN if scheduler else signal.SIG_DFL)
-
-    for number in SIGNALS:
-        signal.signal(number, forward)
-    name = "scheduler" if scheduler else f"worker-{os.environ['RANK_ID']}"
-    write_note(status / f"{name}.started", {"pid": os.getpid(), "name": name})
-    child = subprocess.Popen(command, preexec_fn=prepare)
-    for missed in early:
-        forward(missed, None)
-    code = child.wait()
-    code = 128 - code if code < 0 else code
-    write_note(status / f"{name}.ended", {"code": code, "name": name, "time": time.time()})
-    return code
-
-
-def write_note(path: Path, content: dict[str, Any]) -> None:
-    temporary = Path(f"{path}.tmp")
-    temporary.write_text(json.dumps(content))
-    temporary.rename(path)
-
-
-def read_notes(status: Path, pattern: str) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(status.glob(pattern))]
-
-
-# ----- the job ------------------------------------------------------------------------------------------------------
-
-
-class Job:
-    """msrun and all that hangs below it on this machine."""
-
-    def __init__(self, given: argparse.Namespace, status: Path, logs: Path, port: int) -> None:
-        self._status, self._logs = status, logs
-        self._local = given.workers // given.nnodes
-        self.first = given.node_rank * self._local  # this machine's first rank; rank 0 is the one that logs
-        self._asked: list[int] = []
-        self._told: dict[int, int] = {}  # how many of the signals each worker has got
-        flags: dict[str, object] = {
-            "--worker_num": given.workers,
-            "--local_worker_num": self._local,
-            "--master_addr": given.master_addr,
-            "--master_port": port,
-            "--log_dir": logs,
-            "--join": True,
-            "--tail_worker_log": given.workers,  # no such worker: `follow` shows the log, no `tail` is left behind
-        }
-        if given.nnodes > 1:
-            flags["--node_rank"] = given.node_rank
-        # msrun looks for `python` on PATH: it must find this one.
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        msrun = shutil.which("msrun", path=path) or fail("msrun is not on PATH; install mindspore")
-        words = [msrun, *(str(word) for pair in flags.items() for word in pair)]
-        words += ["python", os.path.abspath(__file__), "--as-worker", str(status), *given.command]
-        for rank in range(self.first, self.first + self._local):  # of an earlier job: not to be shown as this one's
-            self.log(f"worker-{rank}").unlink(missing_ok=True)
-        with open(logs / "msrun.log", "wb") as own_log:
-            self.msrun = subprocess.Popen(
-                words,
-                env={**os.environ, "PATH": path},
-                stdout=own_log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches the workers through this process, once
-                preexec_fn=self._prepare,
-            )
-
-    @staticmethod
-    def _prepare() -> None:
-        die_with_parent()
-        for number in SIGNALS:  # msrun's answer to them is to leave the workers behind, or to kill them
-            signal.signal(number, signal.SIG_IGN)
-
-    def ask(self, number: int, _: FrameType | None) -> None:
-        """Handler of this process: note the signal; `tell` passes it on."""
-        self._asked.append(number)
-
-    def tell(self) -> None:
-        """Pass signals on to every worker, also to those that start only now."""
-        for worker in read_notes(self._status, "worker-*.started"):
-            pid = worker["pid"]
-            for number in self._asked[self._told.get(pid, 0) :]:
-                if self._runs(pid):
-                    os.kill(pid, number)
-            self._told[pid] = len(self._asked)
-
-    def failed(self) -> tuple[str, int] | None:
-        """Name and exit code of the first process that ended with an error, workers before the scheduler; or None."""
-        bad = []
-        for start in read_notes(self._status, "*.started"):  # the scheduler's too: it sees deaths on other machines
-            name, runs = start["name"], self._runs(start["pid"])
-            ended = self._status / f"{name}.ended"
-            if ended.exists():
-                end = json.loads(ended.read_text())
-                bad.append(((name == "scheduler", end["time"]), name, end["code"]))
-            elif not runs:  # killed before it could note anything: by msrun or by us, after another's death, mostly
-                bad.append(((2, 0), name, 128 + signal.SIGKILL))
-        return next(((name, code) for _, name, code in sorted(bad) if code), None)
-
-    def finished(self) -> bool:
-        """Whether all workers of this machine ended well."""
-        ends = read_notes(self._status, "worker-*.ended")
-        return len(ends) == self._local and not any(end["code"] for end in ends)
-
-    def log(self, name: str) -> Path:
-        """The file with a process's output, as msrun calls it."""
-        return self._logs / f"{name.replace('-', '_')}.log"
-
-    def end(self) -> None:
-        """Leave nothing behind."""
-        if self.msrun.poll() is None:
-            self.msrun.kill()  # and with it die, one below the other, the copies of this file and what they run
-        self.msrun.wait()
-        patience = time.monotonic() + 2
-        while any(self._runs(process["pid"]) for process in read_notes(self._status, "*.started")):
-            if time.monotonic() > patience:
-                break
-            time.sleep(0.02)
-
-    def _runs(self, pid: int) -> bool:
-        try:
-            return str(self._status).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
-
-
 class Follower:
     """Shows a growing log on stdout."""
 
@@ -244,25 +94,31 @@ class Follower:
             sys.stdout.buffer.flush()
 
 
-def watch(job: Job) -> int:
+def watch(job: Job, peers: Peers) -> int:
     """Wait for the job's end; returns its exit code."""
     follower = Follower(job.log(f"worker-{job.first}"))
     deadline = float("inf")
+    lost, failed = None, None
     while job.msrun.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
         follower.show()
         job.tell()
-        if job.failed() or job.finished():
-            deadline = min(deadline, time.monotonic() + (AFTER_FAILURE if job.failed() else AFTER_END))
+        before, failed = failed, job.failed()
+        lost = None if failed and not lost else peers.lost()  # whichever came first
+        if failed and not before:
+            peers.farewell(failed[1])
+        if failed or lost or job.finished():
+            deadline = min(deadline, time.monotonic() + (AFTER_FAILURE if failed or lost else AFTER_END))
     job.end()
     follower.show()
-    failed = job.failed()
     if job.finished():  # whatever became of the scheduler then
         return 0
-    name, code = failed or ("msrun", job.msrun.returncode)
+    name, code = job.failed() or ("msrun", job.msrun.returncode)
+    what = f"{name.replace('-', ' ')} ended with exit code {code}"
+    if lost:
+        what, code = lost
     if code - 128 not in SIGNALS:  # else stopped as asked
-        who = name.replace("-", " ")
-        print(f"launch: {who} ended with exit code {code}; its log ends:\n{_tail(job.log(name))}", file=sys.stderr)
+        print(f"launch: {what}; {'this' if lost else 'its'} log ends:\n{_tail(job.log(name))}", file=sys.stderr)
     return int(code) if code > 0 else 1
 
 
@@ -274,21 +130,27 @@ def _tail(path: Path, lines: int = 20) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if arguments[:1] == ["--as-worker"]:
-        return run_worker(Path(arguments[1]), arguments[2:])
     given = parse(arguments)
     port = claim_port(given.master_addr, given.master_port) if given.node_rank == 0 else given.master_port
     with tempfile.TemporaryDirectory(prefix="launch-") as folder:
         status, logs = Path(folder) / "status", Path(given.log_dir or Path(folder) / "logs").absolute()
         for path in (status, logs):
             path.mkdir(parents=True, exist_ok=True)
-        job = Job(given, status, logs, port)
+        try:
+            peers = Peers(given, port)
+            job = Job(given, status, logs, port)
+        except OSError as error:
+            fail(str(error))
+        code = 1
         try:
             for number in SIGNALS:
                 signal.signal(number, job.ask)
-            return watch(job)
+            code = watch(job, peers)
+            return code
         finally:
             job.end()
+            peers.farewell(code)
+            peers.close()
 
 
 if __name__ == "__main__":

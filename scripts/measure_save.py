@@ -1,8 +1,10 @@
-"""Time a checkpoint of ResNet-50 with momentum against a plain write + fsync of as many bytes, in turns.
+"""Time a checkpoint of ResNet-50 with momentum against a plain write + fsync of as many bytes, in turns
+of changing order.
 
     python scripts/measure_save.py [FOLDER] [ROUNDS]
 
-Prints medians and their ratio, and how long a training loop stands still for one (the copy).
+FOLDER is made, and removed at the end. Prints medians, also of each round's ratio, and how long a training loop stands
+still for one (the copy).
 """
 
 import os
@@ -21,13 +23,14 @@ from resnet_fn.checkpoint_writer import CheckpointWriter
 
 
 def timed(act, *arguments):
+    os.sync()  # what was written or removed before is not this one's affair
     began = time.perf_counter()
     act(*arguments)
     return time.perf_counter() - began
 
 
 def write_plainly(path: Path, data: np.ndarray) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         file.write(data.data)
         file.flush()
         os.fsync(file.fileno())
@@ -39,25 +42,30 @@ def main(folder: Path, rounds: int) -> None:
     weights = tuple(net.get_parameters())
     momentum = [Parameter(ops.ones_like(p), name=f"momentum.{p.name}") for p in net.trainable_params()]
     state = {"update": 1, "epoch": 0, "best": None, "last": None}
-    size = sum(p.asnumpy().nbytes for p in (*weights, *momentum))
-    plain_bytes = np.random.default_rng(0).integers(0, 256, size, np.uint8)
-    saves, plains, stalls = [], [], []
+    step, plain = folder / "step-00000001", folder / "plain"
+    save_checkpoint(step, weights, momentum, state)
+    size = sum(path.stat().st_size for path in step.iterdir())
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    turns = [("save", save_checkpoint, step, weights, momentum, state), ("plain", write_plainly, plain, data)]
+    seconds: dict[str, list[float]] = {"save": [], "plain": []}
+    stalls = []
     with CheckpointWriter(weights, momentum) as writer:
         for number in range(rounds):
-            plains.append(timed(write_plainly, folder / "plain", plain_bytes))
-            saves.append(timed(save_checkpoint, folder / "step-00000001", weights, momentum, state))
+            for path in folder.glob("step-*"):
+                shutil.rmtree(path)
+            plain.unlink(missing_ok=True)
+            for name, *call in turns if number % 2 else turns[::-1]:  # neither always has the other's leavings
+                seconds[name].append(timed(*call))
             writer.save(folder / "step-00000002", {**state, "update": number}, lambda: None)
             writer.wait()
             stalls += [event["stall_seconds"] for event in writer.poll()]
-            for path in (folder / "step-00000001", folder / "step-00000002"):
-                shutil.rmtree(path)
-            (folder / "plain").unlink()
-    save, plain = statistics.median(saves), statistics.median(plains)
+    shutil.rmtree(folder)
+    ratios = sorted(a / b for a, b in zip(seconds["save"], seconds["plain"], strict=True))
     print(
-        f"{size / 1e6:.0f} MB, {rounds} rounds: save {save:.3f} s, write+fsync {plain:.3f} s, ratio {save / plain:.2f}"
+        f"{size / 1e6:.0f} MB, {rounds} rounds, medians: save {statistics.median(seconds['save']):.3f} s, write+fsync "
+        f"{statistics.median(seconds['plain']):.3f} s, ratio of a round {statistics.median(ratios):.2f} "
+        f"({ratios[0]:.2f} … {ratios[-1]:.2f})"
     )
-    ratios = sorted(a / b for a, b in zip(saves, plains, strict=True))
-    print(f"ratio of each round: {ratios[0]:.2f} … {statistics.median(ratios):.2f} … {ratios[-1]:.2f}")
     print(
         f"stall: first {stalls[0]:.3f} s, median of the others {statistics.median(stalls[1:]):.3f} s, "
         f"worst {max(stalls):.3f} s"

@@ -16,7 +16,7 @@ from resnet_fn.checkpoint import (
     write_checkpoint,
 )
 from resnet_fn.run_folder import RunFolder
-from resnet_fn.tensor_file import read_tensor_file, write_tensor_file
+from resnet_fn.tensor_file import read_tensor_file, write_tensor_files
 
 STATE = {"update": 7, "epoch": 1, "best": None, "last": None}
 
@@ -173,7 +173,7 @@ def test_pruning_never_removes_what_was_just_written(tmp_path):
 
 def test_tensor_file_says_what_differs(tmp_path):
     path = tmp_path / "a.safetensors"
-    said = write_tensor_file(path, arrays())
+    said = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
     data = bytearray(path.read_bytes())
     assert said["size"] == len(data)
     path.write_bytes(data[:-1])
@@ -188,7 +188,7 @@ def test_tensor_file_says_what_differs(tmp_path):
     with pytest.raises(ValueError, match="the sha256 of its header differs"):
         read_tensor_file(path, said)
     with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
-        write_tensor_file(tmp_path / "b", {"wide": np.zeros(2, np.complex64)})
+        write_tensor_files(tmp_path, {"b": {"wide": np.zeros(2, np.complex64)}})
 
 
 def test_the_format_needs_no_mindspore():

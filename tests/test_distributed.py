@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,30 +15,6 @@ from resnet_fn.data.pipeline import TrainData
 from resnet_fn.data.sources import load_digits
 
 FREE = ["--model", "resnet8", "--norm", "none", "--batch-size", "240", "--epochs", "2", "--image-size", "8"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def msrun(workers, *command):
-    """Run a Python command on several workers and return rank 0's log."""
-    here = Path(sys.executable).parent
-    done = subprocess.run(
-        [
-            *(here / "msrun", "--worker_num", str(workers), "--local_worker_num", str(workers)),
-            *("--join", "True", "--log_dir", "logs", "--master_port", str(free_port()), "python", *command),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
-    )
-    log = Path("logs/worker_0.log").read_text()
-    assert done.returncode == 0, log + done.stderr
-    return log
 
 
 def events(run, kind):
@@ -60,7 +35,7 @@ def compare_runs(one, many):
 
 
 @pytest.mark.slow
-def test_workers_and_micro_batches_compute_the_same_numbers():
+def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
     """1 worker = 2 workers with 3 micro-batches each = 8 workers, on a net without BatchNorm; then evaluation."""
     one = subprocess.run(
         [sys.executable, "-m", "resnet_fn.train", *FREE, "--out-dir", "one"], capture_output=True, timeout=300
@@ -81,7 +56,7 @@ def test_workers_and_micro_batches_compute_the_same_numbers():
     assert result["loss"] == pytest.approx(expected["loss"], rel=1e-6)
 
 
-def test_ranks_stay_alike_to_the_bit():
+def test_ranks_stay_alike_to_the_bit(msrun):
     """With BatchNorm: every rank holds the same state after each update, moving statistics included."""
     msrun(2, str(Path(__file__).parent / "drivers" / "hash_ranks.py"), os.getcwd())
     ranks = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]

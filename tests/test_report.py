@@ -90,7 +90,7 @@ def evaluation():
     """An untrained net on the digits: every figure is there, and mistakes aplenty."""
     from resnet_fn import runtime
 
-    runtime.start("CPU", seed=0)
+    runtime.start("CPU")
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
     net = build_net(recipe, dataset)
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})

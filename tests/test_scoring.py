@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 def net():
     from resnet_fn import runtime
 
-    runtime.start("CPU", seed=0)
+    runtime.start("CPU")
     mindspore.set_seed(3)
     return create_model("resnet8", num_classes=10, in_channels=1)
 

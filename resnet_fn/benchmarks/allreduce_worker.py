@@ -116,6 +116,7 @@ def measure(net: str, rounds: int, workers: Workers) -> dict:
 
 if __name__ == "__main__":
     runtime.start("CPU", threads=1)
+    mindspore.set_seed(1)  # the same net on every rank
     ranks = join()
     figures = measure(sys.argv[1], int(sys.argv[2]), ranks)
     if ranks.leads:

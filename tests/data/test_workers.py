@@ -1,10 +1,6 @@
 """Real msrun workers on image files: one of them bad, sizes that do not divide, an average that is evaluated."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,29 +14,11 @@ FLAGS = (
 )
 
 
-def msrun(workers: int, *arguments: str) -> str:
-    here = Path(sys.executable).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    launcher = [here / "msrun", "--worker_num", str(workers), "--local_worker_num", str(workers), "--join", "True"]
-    done = subprocess.run(
-        [*launcher, "--log_dir", "logs", "--master_port", str(port), "python", "-m", "resnet_fn.train", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
-    )
-    log = Path("logs/worker_0.log").read_text()
-    assert done.returncode == 0, log + done.stderr
-    return log
-
-
 @pytest.mark.slow
-def test_two_workers_skip_alike_and_score_every_file_once(folder):
+def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun):
     (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"\xff\xd8 cut")
     (folder / "val" / "bee" / "01 ü.JPEG").write_bytes(b"")
-    log = msrun(2, "--data-dir", str(folder), *FLAGS)
+    log = msrun(2, "-m", "resnet_fn.train", "--data-dir", str(folder), *FLAGS)
     assert "skipping 1 of 21 training files: " in log
     assert "00 ü.JPEG' is cut or damaged" in log
     events = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]

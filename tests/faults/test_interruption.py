@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,14 +55,20 @@ def curve(folder):
     return [(e["update"], e["loss"]) for e in map(json.loads, lines) if e["event"] == "train"]
 
 
-def wait_for_update(folder, process, beyond):
-    """Until the run has saved an update after `beyond`, that is until it is in the midst of training."""
+def wait_for(what, process):
+    """What `what` returns as soon as it is true, while the process runs."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        if max(RunFolder(Path(folder)).updates(), default=0) > beyond:
-            return
+        if found := what():
+            return found
         time.sleep(0.005)
-    raise AssertionError(f"no update after {beyond}: {process.communicate()[0]}")
+    process.kill()
+    raise AssertionError(process.communicate()[0])
+
+
+def wait_for_update(folder, process, beyond):
+    """Until the run has saved an update after `beyond`, that is until it is in the midst of training."""
+    wait_for(lambda: max(RunFolder(Path(folder)).updates(), default=0) > beyond, process)
 
 
 @pytest.fixture(scope="module")
@@ -96,42 +103,103 @@ def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_
 
 
 @pytest.mark.slow
-def test_stopped_at_every_update_of_an_epoch(unbroken, tmp_path, monkeypatch):
-    """A signal while each update's micro-batches are computed, two more while its checkpoint is written; resumed."""
-    from resnet_fn import checkpoint, train
+def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_path, monkeypatch):
+    """A signal while an update's micro-batches or an evaluation's batches are computed, two more while the checkpoint
+    is written; resumed."""
+    from resnet_fn import checkpoint, scoring, train
     from resnet_fn.data.pipeline import TrainData
     from resnet_fn.train import parse
 
     recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
     runtime.start("CPU", options.threads)
-    batch, fsync = TrainData.batch, os.fsync
-    stop_at = None
+    batch, fsync, eval_batches = TrainData.batch, os.fsync, scoring.eval_batches
+    sent = False
+
+    def signal_in(where):
+        nonlocal left, sent
+        if where == place:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), number)
+                sent = True
 
     def batch_then_signal(self, update):
-        if update == stop_at:  # the batch after is made while the device computes this update
-            os.kill(os.getpid(), signal.SIGTERM if update % 2 else signal.SIGINT)
+        signal_in(f"batch {update}")  # it is made while the device computes the update before
         return batch(self, update)
 
+    def eval_batches_then_signal(*arguments):
+        signal_in("evaluation")
+        return eval_batches(*arguments)
+
     def signal_then_fsync(descriptor):
-        if stop_at is not None:
+        if sent:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
         fsync(descriptor)
 
     monkeypatch.setattr(TrainData, "batch", batch_then_signal)
     monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
-    reached = []
-    for stop_at in range(1, 7):
+    monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)
+    # Batches are counted from 0. A signal before a process's first update would end it at once, this one too: so each
+    # run does two updates, or evaluates. The third number: after which update it stops.
+    stops = [(f"batch {update}", 1, update + 1) for update in (1, 3, 5, 7, 9)]
+    stops += [("evaluation", 1, 10), ("evaluation", 2, 15), ("evaluation", 4, 30)]
+    for place, left, update in stops:  # noqa: B007 (read by the functions above)
+        sent, number = False, signal.SIGTERM  # of a SIGINT MindSpore may make one, where the command does not block it
         result = train(recipe, options)
-        assert result.stopped == (signal.SIGTERM if stop_at % 2 else signal.SIGINT)
-        reached.append(result.updates)
-        assert RunFolder(result.run).newest().state["update"] == result.updates
-    assert reached == [2, 3, 4, 5, 6, 7]
-    stop_at = None
+        newest = RunFolder(result.run).newest().state
+        assert (result.stopped, result.updates, newest["update"]) == (number, update, update)
+        assert place != "evaluation" or newest["last"]["update"] < update
+    sent = False
     result = train(recipe, options)
     assert (result.stopped, result.updates) == (0, 30)
     assert final_state(result.run) == unbroken["state"]
     assert curve(result.run) == unbroken["curve"]
+
+
+def open_pipe(path):
+    """A descriptor to write to a named pipe that somebody reads; None while nobody does."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def end_at_once(process, number, code):
+    process.send_signal(number)
+    sent = time.monotonic()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert time.monotonic() - sent < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
+    """In the scan of a file that never ends, then while the first update is compiled: there is nothing to save."""
+    fifo = tmp_path / "data" / "train" / "class" / "0.jpg"
+    fifo.parent.mkdir(parents=True)
+    shutil.copytree(fifo.parents[1], fifo.parents[2] / "val")
+    os.mkfifo(fifo)
+    (fifo.parents[2] / "val" / "class" / "0.jpg").touch()
+    flags = ["--dataset", "imagefolder", "--data-dir", str(fifo.parents[2]), "--image-size", "8"]
+    flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    writer = wait_for(lambda: open_pipe(fifo), process)
+    end_at_once(process, number, code)
+    os.close(writer)
+    assert not (tmp_path / "files").exists()
+
+    process = start(tmp_path / "run")
+    wait_for((tmp_path / "run" / "config.json").exists, process)
+    end_at_once(process, number, code)
+    assert RunFolder(tmp_path / "run").updates() == []
+    assert not list((tmp_path / "run").rglob("*tmp*"))
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """The train command on a worker with a fault of its own: faulty_worker.py FAULT RANK FLAGS…
 
 nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a checkpoint.
-die-in-step: it is killed while the others wait for it in an all-reduce. The faults are in this file alone.
+die-in-step: it is killed while the others wait for it in an all-reduce. term-in-evaluation: it alone gets a SIGTERM
+while it evaluates. The faults are in this file alone.
 """
 
 import os
@@ -10,12 +11,12 @@ import sys
 
 import numpy as np
 
-from resnet_fn import checkpoint, cli
+from resnet_fn import checkpoint, cli, scoring
 from resnet_fn.data.pipeline import TrainData
 from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]
-batch, rename = TrainData.batch, checkpoint.Path.rename
+batch, rename, eval_batches = TrainData.batch, checkpoint.Path.rename, scoring.eval_batches
 
 
 def faulty_batch(self, update):
@@ -35,10 +36,17 @@ def dying_rename(path, target):
     return rename(path, target)
 
 
+def signalled_eval_batches(*arguments):
+    if FAULT == "term-in-evaluation":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return eval_batches(*arguments)
+
+
 # The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never gets to training.
 if os.environ.get("RANK_ID") == RANK:
     TrainData.batch = faulty_batch
     checkpoint.Path.rename = dying_rename
+    scoring.eval_batches = signalled_eval_batches
 
 if __name__ == "__main__":
     cli.run("train", main, FLAGS)

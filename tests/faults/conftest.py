@@ -1,0 +1,97 @@
+"""Jobs of two workers, started by scripts/launch.py, for the tests of the launcher on one machine and on two."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.run_folder import RunFolder
+
+FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "120", "--epochs", "2"]
+RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 11 updates an epoch
+
+
+class Launcher:
+    """Starts jobs and looks at what becomes of them."""
+
+    PATH = Path(__file__).parents[2] / "scripts" / "launch.py"
+    TRAIN = ("-m", "resnet_fn.train")
+
+    def start(self, folder, *words, options=(), inside=()):
+        """Start the launcher; the run's name is in every worker's command line, by which they can be found."""
+        command = [*inside, sys.executable, str(self.PATH), "--workers", "2", *options, "--", "python", *words]
+        return subprocess.Popen(
+            [*command, *RUN, "--out-dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    @staticmethod
+    def processes(folder):
+        """pid → command line of all processes of a run, the launcher's included."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder) in words:
+                found[int(path.parent.name)] = words
+        return found
+
+    def workers_of(self, folder):
+        """The pids of the training processes themselves, the scheduler's too."""
+        others = ("scripts/launch", "msrun")
+        return [pid for pid, words in self.processes(folder).items() if not any(other in words for other in others)]
+
+    def worker(self, folder, rank):
+        """The pid of a rank's training process; None while it is not there."""
+        for pid in self.workers_of(folder):
+            try:
+                if self.rank_of(pid) == rank:
+                    return pid
+            except (OSError, KeyError):
+                continue
+        return None
+
+    @staticmethod
+    def rank_of(pid):
+        """The rank that msrun gave a process; None for the scheduler."""
+        environment = dict(
+            entry.split(b"=", 1) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in entry
+        )
+        return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
+
+    @staticmethod
+    def wait_for_update(folder, process, beyond=0):
+        """Until the run has saved an update after `beyond`."""
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline and process.poll() is None:
+            if max(RunFolder(folder).updates(), default=0) > beyond:
+                return
+            time.sleep(0.01)
+        raise AssertionError(process.communicate()[0])
+
+    @staticmethod
+    def last_state(folder):
+        """Update and all arrays of the last checkpoint."""
+        last = RunFolder(folder).newest()
+        arrays = {**last.weights, **last.training}
+        return last.state["update"], {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.fixture(scope="session")
+def launcher():
+    return Launcher()
+
+
+@pytest.fixture(scope="session")
+def unbroken_pair(launcher, tmp_path_factory):
+    """The last state of a run of two workers that nothing happened to."""
+    folder = tmp_path_factory.mktemp("unbroken") / "run"
+    process = launcher.start(folder, *launcher.TRAIN)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "best top-1" in output
+    assert not launcher.processes(folder)
+    return launcher.last_state(folder)
