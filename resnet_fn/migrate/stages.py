@@ -53,10 +53,15 @@ class Sides:
     exact: Observed
     undecided: Observed | None = None
 
+    @property
+    def faultless(self) -> list[Observed]:
+        """Those whose distance from `exact` is no fault."""
+        return [self.theirs] if self.undecided is None else [self.theirs, self.undecided]
+
     def rounding(self, pick: Callable[[Observed], Any]) -> float:
         """How far from the float64 values is no fault."""
-        faultless = [self.theirs] if self.undecided is None else [self.theirs, self.undecided]
-        return max(relative_error(pick(side), pick(self.exact)) for side in faultless)
+        exact = pick(self.exact)
+        return max(relative_error(pick(side), exact) for side in self.faultless)
 
     def named(self, stage: str, pick: Callable[[Observed], Named], names: Sequence[str]) -> Stage:
         """Compare parameter by parameter."""
@@ -67,7 +72,8 @@ class Sides:
             return Stage(stage, note="one side keeps none")
         roundings = dict.fromkeys(names, 0.0)  # what is copied has none
         if tolerance > 0:
-            roundings = {name: self.rounding(lambda side: pick(side)[name]) for name in names}  # noqa: B023 (called at once)
+            exact, sides = pick(self.exact), [pick(side) for side in self.faultless]
+            roundings = {name: max(relative_error(side[name], exact[name]) for side in sides) for name in names}
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
         usual = float(np.median(list(roundings.values())))
         found = [
