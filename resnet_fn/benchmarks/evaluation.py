@@ -73,7 +73,11 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
     dataset = DataSet(split, split, names, 255.0, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     net = create_model(spec["model"], num_classes=classes, stem=spec["stem"])
     eval_step = make_eval_step(net)
-    compiled = mindspore.jit(lambda images: net(images))
+
+    @mindspore.jit
+    def compiled(images: Tensor) -> Tensor:
+        return net(images)
+
     waiter = runtime.ResultWaiter()
     images = prepare(pixels, size, dataset.full_scale, *dataset.moments)
     blocks = [images[start : start + BLOCK] for start in range(0, samples, BLOCK)]
