@@ -126,9 +126,13 @@ class Packer:
         try:
             entry = json.loads((self._out / f"{shard}.json").read_text())
             sizes = {file: (self._out / file).stat().st_size for file in entry["files"]}
+            if sizes != entry["files"]:
+                return None
+            # A disk's bit or another program may have changed it since: what counts is what training would read.
+            intact = all(_sha256(self._out / file) == digest for file, digest in entry["sha256"].items())
         except (OSError, ValueError, KeyError):
             return None
-        return entry if sizes == entry["files"] else None
+        return entry if intact else None
 
     def _write_shard(self, shard: str, split: FileSplit, indices: np.ndarray, train: bool) -> dict[str, Any]:
         from mindspore.mindrecord import FileWriter

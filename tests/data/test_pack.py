@@ -67,13 +67,22 @@ def test_a_second_run_writes_only_what_is_missing(folder, capsys):
     os.remove("out/train-00002-of-00004.mindrecord")
     with open("out/val-00001-of-00004.mindrecord", "r+b") as file:
         file.truncate(100)
+    with open("out/train-00000-of-00004.mindrecord", "r+b") as file:  # one bit, the same size
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last ^ 1]))
     with pytest.raises(ValueError, match=r"train-00002-of-00004.mindrecord: is missing; run python -m resnet_fn.pack"):
         load_dataset(RECORDS, "out")
     os.remove("out/index.json")
     pack(folder, "out")
-    assert "(2 shards written and read back" in capsys.readouterr().out
+    assert "(3 shards written and read back" in capsys.readouterr().out
     changed = {name for name, time in times.items() if os.stat(f"out/{name}").st_mtime_ns != time}
-    assert changed == {"train-00002-of-00004.mindrecord", "val-00001-of-00004.mindrecord"}
+    assert changed == {
+        "train-00000-of-00004.mindrecord",
+        "train-00002-of-00004.mindrecord",
+        "val-00001-of-00004.mindrecord",
+    }
 
 
 def test_a_killed_run_leaves_nothing_that_counts_and_goes_on(folder, capsys):

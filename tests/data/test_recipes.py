@@ -1,4 +1,4 @@
-"""Two updates of every recipe, on tiny data in the real on-disk formats, with a small net in place of the large one."""
+"""Two updates of every recipe, on tiny data in the real on-disk formats: with a small net, and (slow) with its own."""
 
 import dataclasses
 
@@ -33,9 +33,12 @@ def two_updates(recipe, data_dir):
     return job
 
 
+@pytest.mark.parametrize("own_net", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "digits"])
-def test_two_updates(name, tmp_path, folder, make_cifar):
-    recipe = dataclasses.replace(RECIPES[name], model="resnet8", stem="", batch_size=8, epochs=100, ema_every=1)
+def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
+    recipe = dataclasses.replace(RECIPES[name], batch_size=8, epochs=100, ema_every=1)
+    if not own_net:
+        recipe = dataclasses.replace(recipe, model="resnet8", stem="")
     if recipe.dataset == "imagefolder":
         recipe = dataclasses.replace(recipe, image_size=24, eval_size=32, eval_resize=36)
         data_dir = folder
