@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run one part, print its table, write its figures as JSON if asked."""
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
-        print(f"usage: python -m resnet_fn.benchmark {{{','.join(PARTS)}}} [flags]")
+        print("usage: python -m resnet_fn.benchmark PART [--json FILE] [flags; PART --help lists them]\n")
+        print(f"parts: {', '.join(PARTS)}")
         print(
             "\nexamples:\n" + "\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS)
         )

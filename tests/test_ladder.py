@@ -195,7 +195,10 @@ def test_command_mistakes_are_one_line():
         "parity: error: --net: needs --reference FILE:FUNCTION, the torch module that it was ported from\n",
     )
     done = parity("--reference", "nowhere.py:build")
-    assert (done.returncode, done.stderr) == (2, "parity: error: --reference: there is no file nowhere.py\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "parity: error: --reference: there is no file nowhere.py; give FILE.py:FUNCTION\n",
+    )
 
 
 @pytest.mark.slow
