@@ -75,6 +75,20 @@ def test_evaluation_meets_every_sample_once_in_equal_batches(workers, batch_size
     assert len(lengths) == 1  # nobody waits for ever in the exchange that follows
 
 
+@pytest.mark.parametrize(("workers", "batch_size"), [(1, 64), (1, 192), (2, 64), (3, 128), (8, 64)])
+def test_a_sample_has_its_own_place_among_64_however_it_is_evaluated(workers, batch_size):
+    seen, lengths = [], set()
+    for rank in range(workers):
+        batches = list(eval_batches(DIGITS.test, DIGITS, 8, batch_size, Shard(rank, workers), 64))
+        lengths.add(len(batches))
+        for _, _, indices in batches:
+            places = np.flatnonzero(indices >= 0)
+            assert (places % 64 == indices[places] % 64).all()
+            seen += indices[places].tolist()
+    assert sorted(seen) == list(range(360))
+    assert len(lengths) == 1
+
+
 def test_prepare_normalises_and_resizes():
     mean, std = np.float32([0.5]), np.float32([0.25])
     flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, 16.0, mean, std)

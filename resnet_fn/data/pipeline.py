@@ -116,8 +116,12 @@ def eval_batches(
     image_size: int,
     batch_size: int,
     shard: Shard = Shard(),
+    block: int = 1,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """This worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
+
+    Workers take turns at blocks of `block` samples; `batch_size` is a multiple of it. So a sample's place in its
+    block is its number modulo `block`, whatever the number of workers and the batch size.
 
     All batches have the same size and all workers get as many, so that nothing recompiles and nobody waits for
     ever; what is missing at the end is filled with the split's first sample and marked.
@@ -126,8 +130,10 @@ def eval_batches(
         images float32 [batch_size, C, H, W], labels int32 [batch_size], indices int64 [batch_size]: the samples'
         places in the split, −1 where filled.
     """
-    own = np.arange(shard.rank, len(split), shard.workers)
-    most = -(-len(split) // shard.workers)
+    blocks = -(-len(split) // block)
+    own = (np.arange(shard.rank, blocks, shard.workers)[:, None] * block + np.arange(block)).ravel()
+    own = own[own < len(split)]  # only the last block of all can be short
+    most = -(-blocks // shard.workers) * block
     batches = []
     for start in range(0, most, batch_size):
         indices = np.full(batch_size, -1)
