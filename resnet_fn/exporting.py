@@ -20,6 +20,7 @@ from resnet_fn import runtime
 from resnet_fn.checkpoint import assign_all
 from resnet_fn.config import closest
 from resnet_fn.job import build_net
+from resnet_fn.models.winograd import standard_convolutions
 from resnet_fn.trained import Trained
 
 FORMATS = ("mindir", "onnx", "safetensors")
@@ -149,7 +150,8 @@ def _let_read(file: Path) -> None:
 def _write_mindir(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
     shape = [batch or None, *card["input"]["shape"][1:]]
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
-    mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
+    with standard_convolutions(trained.net):
+        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
     _let_read(file)
 
 
@@ -167,7 +169,8 @@ def _write_onnx(trained: Trained, file: Path, batch: int, card: dict[str, Any]) 
     # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
-    mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
+    with standard_convolutions(trained.net):
+        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
     _let_read(file)
     model = onnx.load(str(file))
     if batch == DYNAMIC:

@@ -85,9 +85,11 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
     ],
 )
 def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> None:
-    size, count = (16, 4) if "cifar" in (stem, MODELS[name].stem) and stem != "d" else (64, 2)
+    # The D stem has three convolutions at half the size: at 64 some pre-activation is within rounding of zero in two of
+    # three batches, and the gradient jumps there. Then another batch is tried; a fault fails all.
+    size, count = (33, 2) if stem == "d" else (16, 4) if MODELS[name].stem == "cifar" or stem == "cifar" else (64, 2)
     errors = {}
-    for seed in range(3):  # another batch where one pre-activation was within rounding of zero; a fault fails all
+    for seed in range(6):
         net, ref = pair(name, stem, size, seed)
         images, labels = batch(count, size, seed)
         assert logits_error(net, ref, images) < 1e-5

@@ -9,6 +9,7 @@ from resnet_fn.config import closest
 from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import initialise
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm
+from resnet_fn.models.winograd import use_winograd
 
 
 def _cifar(depth: int) -> Design:
@@ -84,7 +85,9 @@ def create_model(
     design = dataclasses.replace(design, stem=stem or design.stem)
     net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
     initialise(net, initialisation, zero_init_residual)
-    if precision == "fp16":
+    if precision == "fp32":
+        use_winograd(net)
+    else:
         for _, cell in net.cells_and_names():
             # A gather sums over a whole map: float32, as a mean.
             if isinstance(cell, nn.BatchNorm2d | GlobalDepthwise):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from mindspore import Tensor, nn
 
 from resnet_fn.models.attention import make_gate
+from resnet_fn.models.winograd import Conv2d
 
 BATCH_NORM_EPS = 1e-5
 BATCH_NORM_MOMENTUM = 0.9  # moving = 0.9 · moving + 0.1 · batch
@@ -28,10 +29,10 @@ def no_norm(channels: int) -> nn.Cell:
     return nn.Identity()
 
 
-def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
     """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
     padding = (kernel - 1) // 2
-    return nn.Conv2d(
+    return Conv2d(
         in_channels, out_channels, kernel, stride, pad_mode="pad", padding=padding, group=groups, has_bias=False
     )
 

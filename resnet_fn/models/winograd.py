@@ -1,0 +1,171 @@
+"""3x3 convolutions of stride 1 by four times fewer multiplications, all of them in matrix products.
+
+Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a filter
+of three taps take six products instead of twelve:
+
+    y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs,
+
+and along both axes 36 instead of 144. With A, G and B as in `cook_toom` the equation is exact; in float32 the rounding
+error is 9e-7 of the output's size, a direct convolution's 3e-7.
+
+Why: on a CPU, MindSpore's convolution is im2col and a matrix product (docs/benchmarks.md). A whole step of one layer,
+forward and both gradients, takes 1.5 to 2.9 times as long as here in every shape that ResNets have. The gradients
+need no code: they are those of the matrix products.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+TILE, TAPS = 4, 3  # outputs of one tile and taps of the filter, along one axis
+PRODUCTS = TILE + TAPS - 1
+# Where the polynomials are evaluated, beside infinity. The usual 0, ±1, ±2 have twice the rounding error.
+POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
+# A stem of 1 to 3 channels gains nothing: 0.8 to 1.0 x.
+LEAST_CHANNELS = 16
+
+_times_transposed = ops.MatMul(transpose_b=True)
+_transposed_times = ops.MatMul(transpose_a=True)
+_batch_times_transposed = ops.BatchMatMul(transpose_b=True)
+_batch_transposed_times = ops.BatchMatMul(transpose_a=True)
+
+
+def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The matrices A [6, 4], G [6, 3] and B [6, 6], float64: sum_i A[i,o] G[i,k] B[i,j] is 1 for j = o + k, else 0.
+
+    The product of two polynomials of degrees 3 and 2 has six coefficients; they follow from its values at five points
+    and at infinity. A and G evaluate, B interpolates (Lagrange), and a correlation is that product's transpose.
+    """
+    points = np.array(POINTS)
+
+    def evaluate(coefficients: int) -> np.ndarray:
+        at_infinity = np.eye(coefficients)[-1:]
+        return np.vstack([np.vander(points, coefficients, increasing=True), at_infinity])
+
+    interpolate = np.zeros((PRODUCTS, PRODUCTS))
+    for i, point in enumerate(points):
+        others = np.delete(points, i)
+        interpolate[i, :-1] = np.poly(others)[::-1] / np.prod(point - others)
+    interpolate[-1] = np.poly(points)[::-1]
+    return evaluate(TILE), evaluate(TAPS), interpolate
+
+
+def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One axis of an image, whole: what maps it to its tiles' products, and what maps these back.
+
+    Zero padding by one pixel and the tiles' overlap are in the first; the second drops what the last tile has too much.
+
+    Returns:
+        float32 [6 · tiles, size] twice, rows ordered by product, then tile.
+    """
+    a, _, b = cook_toom()
+    tiles = -(-size // TILE)
+    # Tile t sees the pixels 4t - 1 ... 4t + 4 of the image and gives 4t ... 4t + 3; beyond the image all is zero.
+    into, out = np.zeros((2, PRODUCTS, tiles, tiles * TILE + 2))
+    for tile in range(tiles):
+        into[:, tile, tile * TILE : tile * TILE + PRODUCTS] = b
+        out[:, tile, tile * TILE : (tile + 1) * TILE] = a
+    rows = PRODUCTS * tiles
+    return (
+        into[:, :, 1 : size + 1].reshape(rows, size).astype(np.float32),
+        out[:, :, :size].reshape(rows, size).astype(np.float32),
+    )
+
+
+@functools.cache
+def _axis(size: int, copies: int) -> tuple[Tensor, Tensor]:
+    into, out = axis_matrices(size)
+    if copies:
+        into, out = (np.ascontiguousarray(np.broadcast_to(m, (copies, *m.shape))) for m in (into, out))
+    return Tensor(into), Tensor(out)
+
+
+@functools.cache
+def _filters() -> Tensor:
+    g = cook_toom()[1]
+    # Rows: products along the width, then along the height; columns: the filter's rows, then columns.
+    return Tensor(np.einsum("bi,aj->abij", g, g).reshape(PRODUCTS**2, TAPS**2).astype(np.float32))
+
+
+@ops.constexpr
+def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return (*_axis(height, PRODUCTS), *_axis(width, 0), _filters())
+
+
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
+    """The 3x3 convolution of stride 1 with zero padding 1.
+
+    A matrix product with the transposed right side takes the last axis to the front, so that nothing is ever copied
+    only to change its order; below, a and b count products along width and height, s and t tiles.
+
+    Args:
+        x: float32 [N, C, H, W].
+        weight: float32 [O, C, 3, 3].
+
+    Returns:
+        float32 [N, O, H, W].
+    """
+    n, c, height, width = x.shape
+    o = weight.shape[0]
+    into_height, out_height, into_width, out_width, filters = _matrices(height, width)
+    square = PRODUCTS**2
+    u = _times_transposed(filters, weight.reshape(o * c, TAPS**2)).reshape(square, o, c)  # ab, O, C
+    v = _times_transposed(into_width, x.reshape(n * c * height, width))  # a s, N C H
+    v = _batch_times_transposed(into_height, v.reshape(PRODUCTS, -1, height))  # a, b t, s N C
+    m = _batch_times_transposed(v.reshape(square, -1, c), u)  # ab, t s N, O
+    rows = into_height.shape[1]
+    y = _batch_transposed_times(m.reshape(PRODUCTS, rows, -1), out_height)  # a, s N O, H
+    y = _transposed_times(y.reshape(out_width.shape[0], -1), out_width)  # N O H, W
+    return y.reshape(n, o, height, width)
+
+
+class Conv2d(nn.Conv2d):
+    """`nn.Conv2d`, in its attributes and its parameters the same, that may compute by `convolve`.
+
+    Attributes:
+        winograd: whether it does.
+    """
+
+    winograd = False
+
+    def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to [N, O, H', W']."""
+        return convolve(x, self.weight) if self.winograd else super().construct(x)
+
+    def fits(self) -> bool:
+        """Whether this is a convolution that `convolve` computes, and faster."""
+        geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
+        return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
+
+
+def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
+    """Let the convolutions of a float32 net that fit compute by `convolve`, where MindSpore computes on a CPU.
+
+    Args:
+        net: any Cell.
+        wanted: False: all of them as MindSpore does.
+
+    Returns:
+        Those that were changed.
+    """
+    wanted = wanted and mindspore.get_context("device_target") == "CPU"
+    cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
+    changed = [cell for cell in cells if cell.winograd != wanted]
+    for cell in changed:
+        cell.winograd = wanted
+    return changed
+
+
+@contextlib.contextmanager
+def standard_convolutions(net: nn.Cell) -> Iterator[None]:
+    """While this lasts, all convolutions are MindSpore's own: what an exported graph must hold."""
+    changed = use_winograd(net, False)
+    try:
+        yield
+    finally:
+        for cell in changed:
+            cell.winograd = True

@@ -1,0 +1,131 @@
+"""F(4x4, 3x3) computes the 3x3 convolution: its matrices exactly, its float32 within a few times a direct one's."""
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.models import create_model
+from resnet_fn.models.winograd import (
+    POINTS,
+    PRODUCTS,
+    TAPS,
+    TILE,
+    Conv2d,
+    axis_matrices,
+    convolve,
+    cook_toom,
+    standard_convolutions,
+)
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_the_three_matrices_are_the_convolution():
+    a, g, b = cook_toom()
+    found = np.einsum("io,ik,ij->okj", a, g, b)
+    expected = np.zeros((TILE, TAPS, PRODUCTS))
+    for output in range(TILE):
+        for tap in range(TAPS):
+            expected[output, tap, output + tap] = 1
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    assert len({*POINTS}) == PRODUCTS - 1
+
+
+@pytest.mark.parametrize("size", range(1, 14))
+def test_an_axis_pads_with_zeros_and_drops_what_is_beyond(size):
+    rng = np.random.default_rng(size)
+    x, w = rng.normal(size=size), rng.normal(size=TAPS)
+    into, out = axis_matrices(size)
+    tiles = -(-size // TILE)
+    products = np.repeat(cook_toom()[1] @ w, tiles) * (into.astype(np.float64) @ x)
+    np.testing.assert_allclose(out.T @ products, np.correlate(np.pad(x, 1), w, "valid"), atol=1e-5)
+
+
+def direct(x, weight, given):
+    """The convolution and its gradients in float64: outputs [N, O, H, W], gradient of x, gradient of the weight."""
+    n, _, height, width = x.shape
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    weight, given = weight.astype(np.float64), given.astype(np.float64)
+    out = np.zeros((n, weight.shape[0], height, width))
+    of_x, of_weight = np.zeros_like(padded), np.zeros_like(weight)
+    for i in range(3):
+        for j in range(3):
+            part = padded[:, :, i : i + height, j : j + width]
+            out += np.einsum("nchw,oc->nohw", part, weight[:, :, i, j])
+            of_x[:, :, i : i + height, j : j + width] += np.einsum("nohw,oc->nchw", given, weight[:, :, i, j])
+            of_weight[:, :, i, j] = np.einsum("nohw,nchw->oc", given, part)
+    return out, of_x[:, :, 1:-1, 1:-1], of_weight
+
+
+def relative(found, expected):
+    return np.sqrt(((found.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 24, 16, 16), (3, 64, 32, 9, 14), (2, 128, 64, 7, 7), (5, 32, 32, 2, 1)])
+def test_outputs_and_gradients_are_those_of_the_convolution(shape):
+    n, c, o, height, width = shape
+    rng = np.random.default_rng(0)
+    x, given = (rng.normal(size=(n, k, height, width)).astype(np.float32) for k in (c, o))
+    weight = (rng.normal(size=(o, c, 3, 3)) / np.sqrt(9 * c)).astype(np.float32)
+    standard = ops.Conv2D(o, 3, pad_mode="pad", pad=1)
+
+    def weighted(function):
+        def total(x, weight):
+            y = function(x, weight)
+            return (y * Tensor(given)).sum(), y
+
+        return mindspore.jit(mindspore.value_and_grad(total, (0, 1), None, has_aux=True))
+
+    expected = direct(x, weight, given)
+    for function, limit in ((convolve, 2.5e-6), (standard, 1e-6)):  # measured: 0.6e-6 to 1.6e-6, 0.1e-6 to 0.4e-6
+        (_, y), (of_x, of_weight) = weighted(function)(Tensor(x), Tensor(weight))
+        for found, wanted in zip((y, of_x, of_weight), expected, strict=True):
+            assert relative(found, wanted) < limit, function
+    assert relative(convolve(Tensor(x), Tensor(weight)), expected[0]) < 2.5e-6  # not compiled
+
+
+def by_winograd(net):
+    return {name for name, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.winograd}
+
+
+def test_only_what_fits_is_computed_so():
+    net = create_model("resnet8", num_classes=3)
+    fitting = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3) for k in (1, 2)} - {"layer2.0.conv1", "layer3.0.conv1"}
+    assert by_winograd(net) == fitting  # not the stem of 3 channels, not what strides, not the 1x1 projections
+    assert not by_winograd(create_model("resnet8", precision="fp16"))
+    assert by_winograd(create_model("resnext50_32x4d", image_size=32)) == set()  # 32 groups
+    assert len(by_winograd(create_model("resnet50", image_size=32))) == 13
+    for other in (
+        Conv2d(16, 16, 3, pad_mode="same"),
+        Conv2d(16, 16, 3, pad_mode="pad", padding=2, dilation=2),
+        Conv2d(16, 16, 3, pad_mode="pad", padding=1, has_bias=True),
+    ):
+        assert not other.fits()
+
+
+def test_standard_convolutions_are_mindspores_and_end():
+    net = create_model("resnet8", num_classes=3).set_train(False)
+    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
+    before, fitting = net(images).asnumpy(), by_winograd(net)
+    with standard_convolutions(net):
+        assert not by_winograd(net)
+        inside = net(images).asnumpy()
+    assert by_winograd(net) == fitting
+    assert (before == net(images).asnumpy()).all()
+    assert (before != inside).any()
+    np.testing.assert_allclose(before, inside, rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_a_conv2d_to_all_who_ask():
+    cell = Conv2d(16, 8, 3, pad_mode="pad", padding=1)
+    assert isinstance(cell, nn.Conv2d)
+    assert type(cell).__name__ == "Conv2d"
+    assert [parameter.name for parameter in cell.get_parameters()] == ["weight"]
+
+
+def test_a_bias_is_not_lost():
+    x = Tensor(np.random.default_rng(0).normal(size=(1, 16, 5, 5)).astype(np.float32))
+    with_bias = Conv2d(16, 8, 3, pad_mode="pad", padding=1, has_bias=True, bias_init="ones")
+    without = nn.Conv2d(16, 8, 3, pad_mode="pad", padding=1, weight_init=with_bias.weight.value())
+    np.testing.assert_allclose(mindspore.jit(with_bias)(x).asnumpy(), without(x).asnumpy() + 1, atol=1e-5)
