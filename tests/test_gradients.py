@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from resnet_fn.gradients import clip_by_global_norm, global_norm, unscale
+from resnet_fn.gradients import LARGE, clip_by_global_norm, global_norm, squared_norms, unscale
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -44,6 +44,15 @@ def test_norm_shows_every_non_finite_element(bad):
         values.flat[-1] = bad
         gradients[index] = Tensor(values)
         assert not np.isfinite(global_norm(gradients).asnumpy())
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE, 512 * 512 * 9, 25_000_000])
+def test_norms_of_large_gradients_are_float64s(size):
+    values = np.random.default_rng(size).standard_normal(size, np.float32)
+    expected = (values.astype(np.float64) ** 2).sum()
+    assert squared_norms([Tensor(values)]).asnumpy()[0] == pytest.approx(expected, rel=3e-6)
+    values[size // 2] = np.nan
+    assert np.isnan(squared_norms([Tensor(values)]).asnumpy()[0])
 
 
 def test_unscale_recovers_what_float16_held():
