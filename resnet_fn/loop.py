@@ -81,9 +81,8 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
-            stopped = go(
-                Session(job, progress, options, workers, run, telemetry, writer, request, runtime.ResultWaiter())
-            )
+            waiter = runtime.ResultWaiter(alone=workers.size == 1)
+            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request, waiter))
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
