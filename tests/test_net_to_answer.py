@@ -165,7 +165,12 @@ def test_the_description_is_inside_the_file_too(run):
     pytest.importorskip("onnxruntime", reason="pip install 'resnet_fn[export]'")
     trained = load_trained(run)
     card = export(trained, Path("net.onnx"), "onnx", 0, images(4))
-    inside = {entry.key: entry.value for entry in onnx.load("net.onnx").metadata_props}
+    model = onnx.load("net.onnx")
+    # Standard convolutions, not the matrix products that compute them here.
+    operations = [node.op_type for node in model.graph.node]
+    assert operations.count("Conv") == 9  # ResNet-8: a stem, six in blocks, two projections
+    assert operations.count("MatMul") == 0
+    inside = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(inside["classes"]) == card["classes"]
     assert json.loads(inside["preprocessing"]) == card["preprocessing"]
     export(trained, Path("net.safetensors"), "safetensors", 0, images(4))

@@ -162,16 +162,17 @@ def check_overhead(run):
 
 
 def check_golden(run):
-    """An optimisation must keep the default recipe's losses: the list was made with MindSpore 2.10 on an Intel Xeon.
+    """An optimisation must keep the default recipe's losses: the list was made with MindSpore's own convolutions.
 
-    The net is chaotic at this learning rate: one other rounding (oneDNN's AVX kernels instead of AVX2's) moves the
-    loss of update 2 by 4e-5, of update 4 by 3e-3, of update 30 by 0.2. So 1e-4 can be asked of the first two updates
-    only. After that the epochs' means count: between those kernels they differ by up to 0.03 (the first two epochs),
-    and by 0.002 on average over the last ten.
+    1e-4 can be asked of the first update only: the net is chaotic at this learning rate. At the second, over seeds 0 to
+    2, PyTorch's float32 is up to 2.5e-4 from its float64, MindSpore's convolutions 3.8e-4, Winograd's 3.9e-4; at the
+    fourth 3e-2, 2e-2 and 5e-2. After that the epochs' means count: between kernels they differ by up to 0.03 (the first
+    two epochs), and by 0.002 on average over the last ten.
     """
     golden = json.loads((Path(__file__).parent / "golden" / "digits_losses.json").read_text())
     losses = [event["loss"] for event in events(run, "train")]
-    assert losses[:2] == pytest.approx(golden["first_updates"], abs=1e-4)
+    assert losses[0] == pytest.approx(golden["first_updates"][0], abs=1e-4)
+    assert losses[1] == pytest.approx(golden["first_updates"][1], abs=1e-3)
     means = [statistics.mean(losses[start : start + 22]) for start in range(0, 440, 22)]
     assert means == pytest.approx(golden["epoch_means"], abs=0.1)
     assert statistics.mean(means[10:]) == pytest.approx(statistics.mean(golden["epoch_means"][10:]), abs=0.01)

@@ -5,17 +5,16 @@ import statistics
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side, interleave, ratios
-from resnet_fn.benchmarks.step import NETS, specification
+from resnet_fn.benchmarks.nets import add_net_arguments, add_threads, specification
 
 DESCRIPTION = "Memory and time of an update of K micro-batches against updates of one."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `benchmark accumulation`."""
-    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    add_net_arguments(parser)
     parser.add_argument("--accumulate", type=int, default=8, metavar="K", help="micro-batches; default 8")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each side; default 5")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each; 0: its own default")
+    add_threads(parser)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def measure(net: str, accumulate: int, rounds: int, threads: int) -> dict[str, A
     """Measure one net, micro-batches of one size on both sides.
 
     Args:
-        net: a key of step.NETS; its batch is the micro-batch.
+        net: a key of nets.NETS; its batch is the micro-batch.
         accumulate: micro-batches of one update.
         rounds: turns of each side.
         threads: CPU threads of each side, 0 for its default.

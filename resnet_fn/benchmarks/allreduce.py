@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side
-from resnet_fn.benchmarks.step import NETS, specification
+from resnet_fn.benchmarks.nets import add_net_arguments, specification
 
 DESCRIPTION = "What sharing an update among workers of one machine costs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `benchmark allreduce`."""
-    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    add_net_arguments(parser)
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="default 2")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each form; default 5")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
     """Start workers on this machine, one CPU thread each, and measure in all of them at once.
 
     Args:
-        net: a key of step.NETS; each worker takes the batch divided by the workers.
+        net: a key of nets.NETS; each worker takes its whole batch (weak scaling).
         workers: how many.
         rounds: turns of each form.
 
@@ -41,9 +40,9 @@ def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
         JSON types of rank 0: median seconds of the step alone (all ranks at once, nothing exchanged), of the step
         with the all-reduce, the scaling efficiency (their ratio), the all-reduce's share of the step, and the seconds
         of the gradients' all-reduce alone by bucket size in MiB (0: one call per tensor). And of one process with
-        all the threads on the whole batch, before and after: "one_process_step_seconds".
+        all the threads on all workers' samples, before and after: "one_process_step_seconds".
     """
-    one = _one_process(net, rounds)
+    one = _one_process(net, workers, rounds)
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -65,12 +64,13 @@ def measure(net: str, workers: int, rounds: int) -> dict[str, Any]:
             tail = log.read_text().strip().splitlines()[-1] if log.exists() else done.stderr.strip()
             raise ValueError(f"allreduce: the workers failed ({tail})")
         figures = json.loads(result.read_text())
-    figures["one_process_step_seconds"] = statistics.median(one + _one_process(net, rounds))
+    figures["one_process_step_seconds"] = statistics.median(one + _one_process(net, workers, rounds))
     return figures
 
 
-def _one_process(net: str, rounds: int) -> list[float]:
+def _one_process(net: str, workers: int, rounds: int) -> list[float]:
     spec = specification(net, 0)
+    spec["batch_size"] *= workers
     side = Side("ours", spec)
     try:
         side.run(spec["steps"])
@@ -87,9 +87,7 @@ def table(result: dict[str, Any]) -> str:
         f"efficiency {result['efficiency']:.2f}, all-reduce share {result['share']:.1%}",
     ]
     one, shared = result["one_process_step_seconds"], result["shared_step_seconds"]
-    lines.append(
-        f"  one process with all threads, the whole batch: {one:.3f} s, {one / shared:.2f} x the workers' time"
-    )
+    lines.append(f"  one process with all threads, all samples: {one:.3f} s, {one / shared:.2f} x the workers' time")
     for size, seconds in result["bucket_seconds"].items():
         what = "one call per tensor" if float(size) == 0 else f"buckets of {size} MiB"
         lines.append(f"  gradients' all-reduce, {what}: {seconds * 1000:.1f} ms")

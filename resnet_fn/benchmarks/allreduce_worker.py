@@ -12,8 +12,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from resnet_fn import runtime
+from resnet_fn.benchmarks.nets import specification
 from resnet_fn.benchmarks.sides import CLIP, LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, batch
-from resnet_fn.benchmarks.step import NETS
 from resnet_fn.distributed import Workers, join
 from resnet_fn.gradients import Reduce, make_all_reduce
 from resnet_fn.loss import make_loss
@@ -37,7 +37,7 @@ def build_step(spec: dict, workers: int) -> Callable[[], None]:
         all_reduce=make_all_reduce(workers),
     )
     images, labels = batch(spec)
-    waiter = runtime.ResultWaiter()
+    waiter = runtime.ResultWaiter(alone=workers == 1)
 
     def step() -> None:
         result = train_step(Tensor(images), Tensor(labels), Tensor(LEARNING_RATE, mindspore.float32))
@@ -87,8 +87,7 @@ def clock(function: Callable[[], None], times: int) -> list[float]:
 
 def measure(net: str, rounds: int, workers: Workers) -> dict:
     """All forms in turns, on all ranks at once."""
-    spec = {"classes": 1000 if net == "resnet50-224" else 10, **NETS[net]}
-    spec["batch_size"] //= workers.size
+    spec = specification(net, threads=1)
     alone, shared = build_step(spec, 1), build_step(spec, workers.size)
     shapes = [p.shape for p in create_model(spec["model"], stem=spec["stem"]).trainable_params()]
     all_reduce = make_all_reduce(workers.size)

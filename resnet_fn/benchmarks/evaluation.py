@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.benchmarks.step import NETS, specification
+from resnet_fn.benchmarks.nets import add_net_arguments, add_threads, specification
 
 DESCRIPTION = "Evaluation of a test set in memory against the compiled forward pass alone."
 SAMPLES = 1000  # no multiple of a block: the tail counts
@@ -16,10 +16,9 @@ SAMPLES = 1000  # no multiple of a block: the tail counts
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `benchmark evaluation`."""
-    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    add_net_arguments(parser)
     parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help=f"default {SAMPLES}")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each; default 5")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: all")
+    add_threads(parser)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def measure(net: str, samples: int, rounds: int, threads: int) -> dict[str, Any]
     """Evaluate and merely compute the same images in turns, in this process.
 
     Args:
-        net: a key of step.NETS.
+        net: a key of nets.NETS.
         samples: test images.
         rounds: turns of each.
         threads: CPU threads, 0 for all.

@@ -104,7 +104,7 @@ def torch_compile(spec: dict[str, Any]) -> Run:
 
 
 def model_train(spec: dict[str, Any]) -> Run:
-    """MindSpore's own `Model.train` in graph mode with the same net, loss, optimizer and clip."""
+    """MindSpore's own `Model.train` in graph mode with its own convolutions; else the same net, loss, SGD and clip."""
     from resnet_fn import runtime
 
     runtime.start("CPU", spec["threads"])
@@ -113,10 +113,12 @@ def model_train(spec: dict[str, Any]) -> Run:
 
     from resnet_fn.loss import cross_entropy
     from resnet_fn.models import create_model
+    from resnet_fn.models.winograd import use_winograd
     from resnet_fn.optimizer import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
+    use_winograd(net, False)
     pairs = weight_decay_groups(net, WEIGHT_DECAY)
     groups = [
         {"params": [p for p, decay in pairs if decay], "weight_decay": WEIGHT_DECAY},

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side
-from resnet_fn.benchmarks.step import add_arguments, specification
+from resnet_fn.benchmarks.nets import specification
+from resnet_fn.benchmarks.step import add_arguments
 
 __all__ = ["DESCRIPTION", "add_arguments", "measure", "run", "table"]
 
@@ -23,7 +24,7 @@ def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict
     """Start each side anew, in turns.
 
     Args:
-        net: a key of step.NETS.
+        net: a key of nets.NETS.
         against: kinds of sides.KINDS to compare with.
         rounds: starts of each side.
         threads: CPU threads of each side, 0 for each one's own default.

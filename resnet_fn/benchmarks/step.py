@@ -13,27 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.benchmarks.interleave import Side, interleave, ratios
-
-# name: model, stem, batch size, image size, classes, steps of one turn
-NETS: dict[str, dict[str, Any]] = {
-    "resnet18-cifar": {"model": "resnet18", "stem": "cifar", "batch_size": 32, "image_size": 32, "steps": 3},
-    "resnet50-224": {"model": "resnet50", "stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2},
-    "resnet20-cifar": {"model": "resnet20", "stem": "cifar", "batch_size": 128, "image_size": 32, "steps": 6},
-    "resnet20-digits": {"model": "resnet20", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 20},
-}
-
-
-def specification(net: str, threads: int) -> dict[str, Any]:
-    """What a side works on: a row of NETS with its classes and threads."""
-    return {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
-
+from resnet_fn.benchmarks.nets import add_net_arguments, add_threads, specification
 
 DESCRIPTION = "The training step against others, side by side in turns, and where its time goes."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `benchmark step` and `benchmark startup`."""
-    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
+    add_net_arguments(parser)
     parser.add_argument(
         "--against",
         type=lambda text: tuple(text.split(",")),
@@ -41,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="torch, torch_compile, model_train, mindcv; default torch",
     )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each side; default 5")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each; 0: its own default")
+    add_threads(parser)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -54,7 +40,7 @@ def measure(net: str, against: Sequence[str], rounds: int, threads: int) -> dict
     """Measure one net.
 
     Args:
-        net: a key of NETS.
+        net: a key of nets.NETS.
         against: kinds of sides.KINDS to compare with.
         rounds: turns of each side.
         threads: CPU threads of each side, 0 for each one's own default.
