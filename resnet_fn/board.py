@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorboardX import SummaryWriter
-from tensorboardX.summary import hparams
 
 from resnet_fn import drawing
 from resnet_fn.config import Recipe, RunOptions, vars_of
 from resnet_fn.report.figures import confusion_matrix
+from resnet_fn.summary_writer import SummaryWriter, hparams
 
 # metrics.jsonl field → TensorBoard name
 SCALARS = {

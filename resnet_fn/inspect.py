@@ -101,7 +101,8 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         yield lambda name, values, update: None
         return
     import numpy as np
-    from tensorboardX import SummaryWriter
+
+    from resnet_fn.summary_writer import SummaryWriter
 
     with SummaryWriter(folder) as board:
 
