@@ -14,6 +14,7 @@ from mindspore import Tensor
 from resnet_fn import runtime
 from resnet_fn.checkpoint_writer import CheckpointWriter
 from resnet_fn.config import Recipe, RunOptions
+from resnet_fn.data.ahead import Ahead
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.scan import write_scan
 from resnet_fn.data.sources import check_batch
@@ -81,8 +82,8 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
-            waiter = runtime.ResultWaiter(alone=workers.size == 1)
-            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request, waiter))
+            ahead, waiter = Ahead(job.data, job.total), runtime.ResultWaiter(alone=workers.size == 1)
+            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request, ahead, waiter))
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
@@ -120,26 +121,22 @@ def train_epoch(session: Session) -> int:
     epoch = progress.update // job.data.updates_per_epoch
     end = (epoch + 1) * job.data.updates_per_epoch
     began = time.perf_counter()
-    batch = job.data.batch(progress.update)
-    data_seconds = time.perf_counter() - began
     norms = LayerNorms(job.weights, options.norms_every)
     for update in range(progress.update, end):
         measure = norms.before(update + 1)
         learning_rate = job.schedule(update)
-        now_batch = batch
-        check_batch(*now_batch, len(job.dataset.classes), update + 1)
+        batch, data_seconds = session.ahead.take(update)
+        check_batch(*batch, len(job.dataset.classes), update + 1)
         if update + 1 == end:
-            show_gradients(session, *now_batch)
-        images, labels = map(Tensor, now_batch)
+            show_gradients(session, *batch)
+        images, labels = map(Tensor, batch)
         stop = Tensor(session.request.votes())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
         dispatched = time.perf_counter()
         session.request.take_over()  # it is compiled, and under way
         if update == 0:
-            session.telemetry.first_batch(*now_batch, job.dataset.classes)
-        if update + 1 < end:
-            batch = job.data.batch(update + 1)  # while the device computes
-        prepared = time.perf_counter()
+            session.telemetry.first_batch(*batch, job.dataset.classes)
+        session.ahead.prepare(update + 1)
         (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
@@ -164,13 +161,12 @@ def train_epoch(session: Session) -> int:
         session.telemetry.advance(epoch, job.recipe.epochs, event)
         session.telemetry.checkpointed(session.writer.poll())
         if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
-            stop_not_finite(session, now_batch, votes[len(SIGNALS) :], int(in_row))
+            stop_not_finite(session, batch, votes[len(SIGNALS) :], int(in_row))
         stopped = decide(votes[: len(SIGNALS)])
         if stopped:
             return stopped
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(session)
-        data_seconds = prepared - dispatched
         began = now
     return 0
 

@@ -6,6 +6,7 @@ from typing import Any
 from resnet_fn.checkpoint import Checkpoint, assign_all
 from resnet_fn.checkpoint_writer import CheckpointWriter
 from resnet_fn.config import RunOptions, to_dict
+from resnet_fn.data.ahead import Ahead
 from resnet_fn.distributed import Workers
 from resnet_fn.job import Job, describe
 from resnet_fn.run_folder import RunFolder
@@ -41,6 +42,7 @@ class Session:
     telemetry: Telemetry
     writer: CheckpointWriter
     request: StopRequest
+    ahead: Ahead
     waiter: ResultWaiter
 
 
