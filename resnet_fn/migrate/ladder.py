@@ -195,9 +195,8 @@ def _explain(
         return
     names = ladder.names.parameters
     if stage.name == "loss":
-        labels = batch[1][-len(theirs.train_logits) :]
         if accumulate == 1:
-            diagnose.loss_hints(stage, theirs.train_logits.astype(np.float64), labels, recipe.label_smoothing)
+            diagnose.loss_hints(stage, theirs.train_logits[0].astype(np.float64), batch[1], recipe.label_smoothing)
     elif stage.name == "gradients":
         diagnose.gradient_hints(stage, ours.gradients, theirs.gradients, accumulate)
         if ladder.first_layer is None:

@@ -19,7 +19,7 @@ class Observed:
 
     Attributes:
         eval_logits: [n, classes] of the first batch, in evaluation mode, before any update.
-        train_logits: [n / accumulate, classes] of the first update's last micro-batch, in training mode.
+        train_logits: [n / accumulate, classes] of each update's last micro-batch, in training mode, before it.
         losses: one for each update, before it.
         norms: global gradient norm before clipping, one for each update.
         gradients: of the first update, the mean over its micro-batches, before clipping.
@@ -31,7 +31,7 @@ class Observed:
     """
 
     eval_logits: np.ndarray
-    train_logits: np.ndarray
+    train_logits: list[np.ndarray]
     losses: list[float]
     norms: list[float]
     gradients: Named

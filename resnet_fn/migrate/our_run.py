@@ -127,15 +127,15 @@ def run_ours(
         assign(net, start)
     recording = _keeping_optimizer(optimizer, kept)
     step = make_step(net, keeping, recording, clip_norm=recipe.clip_norm, accumulate=accumulate)
-    seen = Observed(logits, logits, [], [], unclipped, {}, {}, start, {}, {}, list(rates))
+    seen = Observed(logits, [], [], [], unclipped, {}, {}, start, {}, {}, list(rates))
     for update, batch in enumerate(batches):
         result = _call(step, batch, rates[update])
         seen.losses.append(float(result.means.asnumpy()[0]))
         seen.norms.append(float(result.grad_norm.asnumpy()))
+        seen.train_logits.append(kept_logits.asnumpy().copy())
         if update < LATER:
             seen.later = state(net)
         if update == 0:
-            seen.train_logits = kept_logits.asnumpy().copy()
             seen.clipped = gradients()
             seen.gradients = unclipped or seen.clipped
             seen.first = state(net)

@@ -88,15 +88,29 @@ class Sides:
         ours, theirs = pick(self.ours), pick(self.theirs)
         return Stage(stage, [difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding)])
 
-    def by_update(self, stage: str, pick: Callable[[Observed], Sequence[float]], rounding: float = 0.0) -> Stage:
-        """Compare one figure of each update."""
-        found = []
-        for index, (ours, theirs) in enumerate(zip(pick(self.ours), pick(self.theirs), strict=True)):
-            # It only grows on the way, even if one loss comes close by luck.
-            rounding = max(rounding, self.rounding(lambda side: pick(side)[index]))  # noqa: B023
-            name = f"update {index + 1}"
-            found.append(difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding))
-        return Stage(stage, found)
+    def rates(self) -> Stage:
+        """Compare the learning rate of each update."""
+        pairs = zip(self.ours.rates, self.theirs.rates, strict=True)
+        tolerance = TOLERANCES["learning rate"]
+        return Stage(
+            "learning rate", [difference(_update(k), *pair, tolerance=tolerance) for k, pair in enumerate(pairs)]
+        )
+
+    def losses(self) -> Stage:
+        """Compare the loss of each update."""
+        found, rounding = [], 0.0
+        for index, (ours, theirs) in enumerate(zip(self.ours.losses, self.theirs.losses, strict=True)):
+            # One number may come close by luck, and does by a factor of 4 every sixth time; the logits are many. It
+            # only grows on the way.
+            for pick in (lambda side: side.losses[index], lambda side: side.train_logits[index]):  # noqa: B023
+                rounding = max(rounding, self.rounding(pick))
+            tolerance = TOLERANCES["loss trajectory"]
+            found.append(difference(_update(index), ours, theirs, tolerance=tolerance, rounding=rounding))
+        return Stage("loss trajectory", found)
+
+
+def _update(index: int) -> str:
+    return f"update {index + 1}"
 
 
 def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
@@ -108,7 +122,7 @@ def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
     """
     weights = [name for name in order if name in sides.theirs.gradients]
     statistics = [name for name in order if name not in sides.theirs.gradients]
-    logits = sides.rounding(lambda side: side.train_logits)
+    logits = sides.rounding(lambda side: side.train_logits[0])
     every = sides.rounding(lambda side: np.concatenate([np.ravel(side.gradients[name]) for name in weights]))
 
     def change(side: Observed) -> Named:
@@ -117,17 +131,17 @@ def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
     return [
         sides.named("weights", lambda side: side.start, order),
         sides.single("eval forward", "logits", lambda side: side.eval_logits),
-        sides.single("train forward", "logits", lambda side: side.train_logits),
+        sides.single("train forward", "logits", lambda side: side.train_logits[0]),
         sides.single("loss", "loss", lambda side: side.losses[0], logits),
         sides.named("gradients", lambda side: side.gradients, weights[::-1]),
         sides.single("gradient norm", "norm", lambda side: side.norms[0], every),
         sides.named("clipped gradients", lambda side: side.clipped, weights[::-1]),
-        sides.by_update("learning rate", lambda side: side.rates),
+        sides.rates(),
         sides.named("momentum after update 1", lambda side: side.momentum, weights),
         sides.named("change by update 1", change, weights),
         sides.named("weights after update 1", lambda side: side.first, weights),
         sides.named("BatchNorm statistics after update 1", lambda side: side.first, statistics),
-        sides.by_update("loss trajectory", lambda side: side.losses, logits),
+        sides.losses(),
         sides.named(
             f"weights after update {LATER}", lambda side: side.later, order if len(sides.ours.losses) >= LATER else []
         ),

@@ -102,7 +102,7 @@ def run_reference(
     optimizer = torch.optim.SGD(
         decay_groups(module, recipe.weight_decay), lr=rates[0], momentum=recipe.momentum, nesterov=recipe.nesterov
     )
-    seen = Observed(eval_logits, eval_logits, [], [], {}, {}, {}, _ours(state(module), names), {}, {}, list(rates))
+    seen = Observed(eval_logits, [], [], [], {}, {}, {}, _ours(state(module), names), {}, {}, list(rates))
     parameters = dict(module.named_parameters())
     ours = {theirs: name for name, theirs in names.items()}
     for update, (images, labels) in enumerate(batches):
@@ -118,8 +118,8 @@ def run_reference(
             (loss / accumulate).backward()
             total += float(loss.detach()) / accumulate
         seen.losses.append(total)
+        seen.train_logits.append(logits.detach().numpy().copy())
         if update == 0:
-            seen.train_logits = logits.detach().numpy().copy()
             seen.gradients = _gradients(parameters, ours)
         limit = recipe.clip_norm or float("inf")
         seen.norms.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), limit)))
