@@ -112,13 +112,10 @@ def model_train(spec: dict[str, Any]) -> Run:
     from mindspore import Tensor, nn, ops
 
     from resnet_fn.loss import cross_entropy
-    from resnet_fn.models import create_model
-    from resnet_fn.models.winograd import use_winograd
     from resnet_fn.optimizer import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
-    net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
-    use_winograd(net, False)
+    net = _plain_net(spec)
     pairs = weight_decay_groups(net, WEIGHT_DECAY)
     groups = [
         {"params": [p for p, decay in pairs if decay], "weight_decay": WEIGHT_DECAY},
@@ -168,18 +165,17 @@ def _by_model(model: Any, images: np.ndarray, labels: np.ndarray) -> Run:
 
 
 def mindcv(spec: dict[str, Any]) -> Run:
-    """MindCV's TrainStep with its own net of the same name (ImageNet stem only)."""
+    """MindCV's trainer in graph mode: its train step, optimizer and loss, over the net of `model_train`."""
     from resnet_fn import runtime
 
     runtime.start("CPU", spec["threads"])
     import mindspore
-    from mindcv import create_model, create_optimizer
-    from mindcv.utils import TrainStep
-    from mindspore import Tensor
+    from mindcv.loss import create_loss
+    from mindcv.optim import create_optimizer
+    from mindcv.utils import create_trainer
 
-    if spec["stem"] != "imagenet":
-        raise ValueError("MindCV's ResNets have the ImageNet stem only")
-    net = create_model(spec["model"], num_classes=spec["classes"])
+    mindspore.set_context(mode=mindspore.GRAPH_MODE)
+    net = _plain_net(spec)
     optimizer = create_optimizer(
         net.trainable_params(),
         opt="momentum",
@@ -187,13 +183,30 @@ def mindcv(spec: dict[str, Any]) -> Run:
         weight_decay=WEIGHT_DECAY,
         momentum=MOMENTUM,
         nesterov=True,
-        filter_bias_and_bn=True,
+        weight_decay_filter="norm_and_bias",
     )
-    loss = mindspore.nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
-    cell = TrainStep(mindspore.nn.WithLossCell(net, loss), optimizer, scale_sense=1.0, clip_grad=True, clip_norm=CLIP)
-    cell.set_train()
-    images, labels = batch(spec)
-    return timed(lambda: cell(Tensor(images), Tensor(labels))[0].asnumpy())
+    model = create_trainer(
+        net,
+        create_loss("CE", label_smoothing=SMOOTHING),
+        optimizer,
+        metrics=set(),
+        amp_level="O0",
+        amp_cast_list="[]",
+        loss_scale_type="fixed",
+        clip_grad=True,
+        clip_value=CLIP,
+    )
+    return _by_model(model, *batch(spec))
+
+
+def _plain_net(spec: dict[str, Any]) -> Any:
+    """Our net with MindSpore's own convolutions."""
+    from resnet_fn.models import create_model
+    from resnet_fn.models.winograd import use_winograd
+
+    net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
+    use_winograd(net, False)
+    return net
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
