@@ -14,7 +14,7 @@ LAYERS_TEXT = """
 0 __init__ config config_data config_depends fields recipes recipe_list cli runtime distributed
 1 schedule loss loss_scale gradients optimizer optimizer_layerwise ema batchnorm tensor_file stop models data migrate
 1 report.figures drawing norms
-2 step gradient_pass eval_step checkpoint checkpoint_writer not_finite run_folder board telemetry
+2 step gradient_pass eval_step checkpoint checkpoint_writer not_finite run_folder summary_writer board telemetry
 2 data.pipeline data.stream data.resume
 2 migrate.weights migrate.our_run migrate.ladder migrate.report
 3 job session scoring evaluation inspection loop benchmarks trained report prediction exporting
