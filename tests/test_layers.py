@@ -15,7 +15,7 @@ LAYERS_TEXT = """
 1 schedule loss loss_scale gradients optimizer optimizer_layerwise ema batchnorm tensor_file stop models data migrate
 1 report.figures drawing norms
 2 step gradient_pass eval_step checkpoint checkpoint_writer not_finite run_folder summary_writer board telemetry
-2 data.pipeline data.stream data.resume
+2 data.pipeline data.stream data.ahead data.resume
 2 migrate.weights migrate.our_run migrate.ladder migrate.report
 3 job session scoring evaluation inspection loop benchmarks trained report prediction exporting
 4 train evaluate convert parity inspect pack benchmark predict export plot __main__
