@@ -27,8 +27,8 @@ class StopRequest:
     handlers; there the signals keep their meaning throughout.
 
     While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
-    this process instead. A command that wants to tell them apart blocks SIGINT before MindSpore starts its threads
-    (they inherit it); then a thread waits for it here.
+    this process instead. A command that wants to tell them apart blocks SIGINT before NumPy and MindSpore start their
+    threads (they inherit it; one that does not would take the signal); then a thread waits for it here.
     """
 
     def __init__(self) -> None:

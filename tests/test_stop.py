@@ -43,8 +43,8 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread():
 def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process():
     code = (
         "import os, signal, time\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # as train does: before NumPy's threads start
         "from resnet_fn.stop import StopRequest\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
         "with StopRequest() as request:\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(20)\n"
