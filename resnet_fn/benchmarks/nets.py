@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-# name: model, stem, batch size, image size, classes, steps of one turn
+# name: model, stem, batch size, image size, steps of one turn
 NETS: dict[str, dict[str, Any]] = {
     "resnet18-cifar": {"model": "resnet18", "stem": "cifar", "batch_size": 32, "image_size": 32, "steps": 3},
     "resnet50-224": {"model": "resnet50", "stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2},
