@@ -88,29 +88,15 @@ class Sides:
         ours, theirs = pick(self.ours), pick(self.theirs)
         return Stage(stage, [difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding)])
 
-    def rates(self) -> Stage:
-        """Compare the learning rate of each update."""
-        pairs = zip(self.ours.rates, self.theirs.rates, strict=True)
-        tolerance = TOLERANCES["learning rate"]
-        return Stage(
-            "learning rate", [difference(_update(k), *pair, tolerance=tolerance) for k, pair in enumerate(pairs)]
-        )
-
-    def losses(self) -> Stage:
-        """Compare the loss of each update."""
+    def by_update(self, stage: str, *picks: Callable[[Observed], Sequence[Any]]) -> Stage:
+        """Compare one figure of each update, the first pick; its rounding is the largest of all picks'."""
         found, rounding = [], 0.0
-        for index, (ours, theirs) in enumerate(zip(self.ours.losses, self.theirs.losses, strict=True)):
-            # One number may come close by luck, and does by a factor of 4 every sixth time; the logits are many. It
-            # only grows on the way.
-            for pick in (lambda side: side.losses[index], lambda side: side.train_logits[index]):  # noqa: B023
-                rounding = max(rounding, self.rounding(pick))
-            tolerance = TOLERANCES["loss trajectory"]
-            found.append(difference(_update(index), ours, theirs, tolerance=tolerance, rounding=rounding))
-        return Stage("loss trajectory", found)
-
-
-def _update(index: int) -> str:
-    return f"update {index + 1}"
+        for index, (ours, theirs) in enumerate(zip(picks[0](self.ours), picks[0](self.theirs), strict=True)):
+            # It only grows on the way.
+            rounding = max(rounding, *(self.rounding(lambda side: pick(side)[index]) for pick in picks))  # noqa: B023
+            name = f"update {index + 1}"
+            found.append(difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding))
+        return Stage(stage, found)
 
 
 def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
@@ -136,12 +122,14 @@ def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
         sides.named("gradients", lambda side: side.gradients, weights[::-1]),
         sides.single("gradient norm", "norm", lambda side: side.norms[0], every),
         sides.named("clipped gradients", lambda side: side.clipped, weights[::-1]),
-        sides.rates(),
+        sides.by_update("learning rate", lambda side: side.rates),
         sides.named("momentum after update 1", lambda side: side.momentum, weights),
         sides.named("change by update 1", change, weights),
         sides.named("weights after update 1", lambda side: side.first, weights),
         sides.named("BatchNorm statistics after update 1", lambda side: side.first, statistics),
-        sides.losses(),
+        # One loss may come close to its float64 value by luck, and does by a factor of 4 every sixth time; the logits
+        # are many.
+        sides.by_update("loss trajectory", lambda side: side.losses, lambda side: side.train_logits),
         sides.named(
             f"weights after update {LATER}", lambda side: side.later, order if len(sides.ours.losses) >= LATER else []
         ),
