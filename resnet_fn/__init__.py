@@ -8,7 +8,7 @@ import importlib
 import sys
 import types
 
-from resnet_fn.runtime import prepare_environment
+from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
 prepare_environment()
@@ -16,21 +16,21 @@ prepare_environment()
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Recipe": "resnet_fn.config",
-    "RunOptions": "resnet_fn.config",
+    "Recipe": "resnet_fn.config.recipe",
+    "RunOptions": "resnet_fn.config.recipe",
     "recipes": "resnet_fn.recipes",
     "create_model": "resnet_fn.models",
-    "train": "resnet_fn.loop",
-    "evaluate": "resnet_fn.evaluation",
-    "make_train_step": "resnet_fn.step",
-    "make_eval_step": "resnet_fn.eval_step",
-    "cosine_warmup": "resnet_fn.schedule",
-    "DynamicLossScaler": "resnet_fn.loss_scale",
-    "save_checkpoint": "resnet_fn.checkpoint",
-    "load_checkpoint": "resnet_fn.checkpoint",
-    "compare_step": "resnet_fn.migrate.ladder",
-    "load_weights": "resnet_fn.migrate.weights",
-    "convert_weights": "resnet_fn.migrate.weights",
+    "train": "resnet_fn.run.loop",
+    "evaluate": "resnet_fn.evaluation.evaluate",
+    "make_train_step": "resnet_fn.update.step",
+    "make_eval_step": "resnet_fn.update.eval_step",
+    "cosine_warmup": "resnet_fn.update.schedule",
+    "DynamicLossScaler": "resnet_fn.update.loss_scale",
+    "save_checkpoint": "resnet_fn.checkpoint.folder",
+    "load_checkpoint": "resnet_fn.checkpoint.folder",
+    "compare_step": "resnet_fn.parity.ladder",
+    "load_weights": "resnet_fn.weights.load",
+    "convert_weights": "resnet_fn.weights.load",
 }
 
 __all__ = list(_HOMES)

@@ -1,41 +1,37 @@
 """python -m resnet_fn: list the commands."""
 
-import ast
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from resnet_fn import cli
-from resnet_fn.config import closest
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import closest
 
-_ORDER = ("train", "evaluate", "predict", "export", "plot", "recipes")
-
-
-def commands() -> dict[str, str]:
-    """Every module that is a command, with what it does: the first line of its docstring says both."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if 'if __name__ == "__main__":' not in text or path.stem == "__main__":
-            continue
-        first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-        does = first.partition(": ")[2].rstrip(".") if first.startswith("python -m ") else ""
-        found[path.stem] = does or "list the recipes, or show one"
-    return dict(sorted(found.items(), key=lambda item: (*_ORDER, item[0]).index(item[0])))
+COMMANDS = {
+    "train": "train a recipe",
+    "evaluate": "score a checkpoint on its test set",
+    "predict": "name the likeliest classes of image files",
+    "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
+    "plot": "draw the curves of one or several runs, without TensorBoard",
+    "recipes": "list the recipes, or show one",
+    "benchmark": "measure one part of the package on this machine",
+    "convert": "weights from one project's names and format to another's",
+    "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",
+    "pack": "an image folder as MindRecord shards",
+    "parity": "prove, stage by stage, that a net and its training step compute what PyTorch computes",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the list, or name the command that was meant."""
-    known = commands()
     words = [word for word in arguments if word not in ("-h", "--help", "--debug")]
     if words:
         name = words[0]
-        hint = f"type python -m resnet_fn.{name}" if name in known else closest(name, known)
+        hint = f"type python -m resnet_fn.{name}" if name in COMMANDS else closest(name, COMMANDS)
         raise cli.UsageError(f"unknown argument {name!r}; {hint}")
     print(
         "Train residual networks on MindSpore with a functional loop in the open.\n\ncommands (--help shows the flags):"
     )
-    for name, does in known.items():
+    for name, does in COMMANDS.items():
         print(f"  python -m resnet_fn.{name:12} {does}")
     return 0
 

@@ -5,8 +5,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn import cli, recipes
-from resnet_fn.config import Recipe, vars_of
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import Recipe, vars_of
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate --checkpoint runs/first --which best
@@ -49,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.image_size < 0:
         raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
     recipe = _weights_recipe(parsed)
-    from resnet_fn.distributed import join
-    from resnet_fn.evaluation import evaluate_in_detail, evaluate_weights
+    from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
+    from resnet_fn.evaluation.scoring import summarise
     from resnet_fn.report.writer import finite, write_report
-    from resnet_fn.scoring import summarise
+    from resnet_fn.runtime.workers import join
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir")}
     if recipe is not None:
@@ -95,7 +96,7 @@ def _weights_recipe(parsed: argparse.Namespace) -> Recipe | None:
 
 
 def _without_pictures() -> str:
-    from resnet_fn.report.pictures import available
+    from resnet_fn.report.plots import available
 
     return "" if available() else " (tables only; for pictures: pip install 'resnet_fn[plots]')"
 

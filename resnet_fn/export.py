@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn import cli
+from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.export --checkpoint runs/first --format mindir --out digits.mindir
@@ -37,13 +37,13 @@ def main(arguments: Sequence[str]) -> int:
         raise cli.UsageError("--batch: a safetensors file holds weights only and takes any batch; leave it out")
     if parsed.image_size < 0:
         raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
-    from resnet_fn import runtime
     from resnet_fn.data.pipeline import eval_batches
-    from resnet_fn.evaluation import load_test_set
-    from resnet_fn.exporting import DYNAMIC, export
-    from resnet_fn.trained import load_trained
+    from resnet_fn.evaluation.evaluate import load_test_set
+    from resnet_fn.evaluation.export import DYNAMIC, export
+    from resnet_fn.evaluation.loaded_net import load_trained
+    from resnet_fn.runtime import process
 
-    runtime.start(parsed.device, parsed.threads)
+    process.start(parsed.device, parsed.threads)
     trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
     dataset = load_test_set(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))

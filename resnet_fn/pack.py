@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn import cli
+from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> int:
             raise cli.UsageError(f"--{flag}: {getattr(parsed, name)} is not in {least}..{most}; give a number in it")
     from tqdm import tqdm
 
-    from resnet_fn.data.folders import load_folder
-    from resnet_fn.data.load import data_threads, suggest_folder
-    from resnet_fn.data.packing import Packer
-    from resnet_fn.data.scan import check_files, write_scan
+    from resnet_fn.data.sources.folders import load_folder
+    from resnet_fn.data.sources.load import data_threads, suggest_folder
+    from resnet_fn.data.sources.packing import Packer
+    from resnet_fn.data.sources.scan import check_files, write_scan
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     suggest_folder(parsed.source)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn import cli
-from resnet_fn.config import closest
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import closest
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from resnet_fn import cli
+from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict --checkpoint runs/first seven.png
@@ -33,12 +33,12 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     if parsed.top < 1:
         raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
-    from resnet_fn import runtime
-    from resnet_fn.prediction import find_images, predict
-    from resnet_fn.trained import load_trained
+    from resnet_fn.evaluation.loaded_net import load_trained
+    from resnet_fn.evaluation.predict import find_images, predict
+    from resnet_fn.runtime import process
 
     files = find_images(parsed.images)
-    runtime.start(parsed.device, parsed.threads)
+    process.start(parsed.device, parsed.threads)
     trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema)
     width = max(len(str(path)) for path in files)
     for result in predict(trained, files, parsed.top):

@@ -3,9 +3,10 @@
 import signal
 from collections.abc import Sequence
 
-from resnet_fn import cli, recipes
-from resnet_fn.config import Recipe, RunOptions, vars_of
-from resnet_fn.config_depends import check_given
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.depends import check_given
+from resnet_fn.config.recipe import Recipe, RunOptions, vars_of
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
@@ -45,8 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     recipe, options = parse(arguments)
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    from resnet_fn.distributed import join
-    from resnet_fn.loop import train
+    from resnet_fn.run.loop import train
+    from resnet_fn.runtime.workers import join
 
     result = train(recipe, options)
     if result.stopped:

@@ -18,8 +18,8 @@ import numpy as np
 from mindspore import Parameter, ops
 
 from resnet_fn import create_model
-from resnet_fn.checkpoint import save_checkpoint
-from resnet_fn.checkpoint_writer import CheckpointWriter
+from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.checkpoint.writer import CheckpointWriter
 
 
 def timed(act, *arguments):

@@ -180,7 +180,7 @@ def test_links_lead_somewhere(page):
 
 def test_every_field_of_the_log_is_documented():
     """docs/monitoring.md names every field that a run logs."""
-    from resnet_fn.board import SCALARS
+    from resnet_fn.telemetry.board import SCALARS
 
     text = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
     for event, fields in SCALARS.items():

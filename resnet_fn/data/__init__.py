@@ -1,1 +1,1 @@
-"""Data: what the sets hold (sources), how images vary (augment), which samples an update sees (pipeline)."""
+"""From a data set to a worker's share of an update: order, augmentation, mixing, and the feeds."""

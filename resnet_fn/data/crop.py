@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config_data import DataFields
+from resnet_fn.config.data import DataFields
 
 
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from resnet_fn.config import Recipe
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 
 # Names for the streams of random numbers that hang on one seed; never renumber them.

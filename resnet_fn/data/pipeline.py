@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.config import Recipe
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import prepare, random_affine
 from resnet_fn.data.crop import colour_each, crop_and_flip
+from resnet_fn.data.dataset import DataSet, Samples, Split
 from resnet_fn.data.order import Batch, Plan, Shard, epoch_order
-from resnet_fn.data.sources import DataSet, Samples, Split
 
 __all__ = ["Feed", "Shard", "TrainData", "epoch_order", "eval_batches"]
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config import Recipe
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
 from resnet_fn.data.buffers import Buffers, limit_arenas
 from resnet_fn.data.crop import colour_operations, policy_levels
-from resnet_fn.data.files import FileSplit
+from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.order import Batch, Plan, Shard
 from resnet_fn.data.pipeline import Feed, TrainData
-from resnet_fn.data.records import RecordSplit
-from resnet_fn.data.sources import DataSet, Split
-from resnet_fn.runtime import first_line
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.records import RecordSplit
+from resnet_fn.runtime.process import first_line
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> Feed:

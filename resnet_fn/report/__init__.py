@@ -1,1 +1,1 @@
-"""The evaluation report: figures (NumPy), pictures (matplotlib), one HTML page, JSON and CSV."""
+"""An evaluation as a page: its numbers, plots and files."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from resnet_fn.data.sources import DataSet
+from resnet_fn.data.dataset import DataSet
 
 
 def sample_name(dataset: DataSet, index: int) -> str:

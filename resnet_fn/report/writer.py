@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.evaluation import Evaluation
-from resnet_fn.report import figures, pictures
+from resnet_fn.evaluation import metrics
+from resnet_fn.evaluation.evaluate import Evaluation
+from resnet_fn.evaluation.scoring import summarise
+from resnet_fn.report import plots
 from resnet_fn.report.page import page
 from resnet_fn.report.samples import printable, sample_name
-from resnet_fn.scoring import summarise
 
 MISTAKES = 36
 
@@ -40,7 +41,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
         files = {
             "report.json": json.dumps(report, indent=1, allow_nan=False) + "\n",
             "predictions.csv": predictions_csv(evaluation),
-            "report.html": page(report, pictures.draw_all(report, evaluation)),
+            "report.html": page(report, plots.draw_all(report, evaluation)),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,8 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     scores, trained = evaluation.scores, evaluation.trained
     labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.classes]
     confidence, right = confidence_of(evaluation), scores.rank < 1
-    confusion = figures.confusion_matrix(labels, scores.prediction, len(classes))
-    by_class = figures.class_scores(confusion)
+    confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
+    by_class = metrics.class_scores(confusion)
     return {
         **finite(summarise(scores)),
         "checkpoint": {
@@ -68,16 +69,16 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "dataset": trained.recipe.dataset,
         },
         "options": evaluation.options,
-        "averages": figures.averages(by_class),
+        "averages": metrics.averages(by_class),
         "classes": [
             {"name": name, **{key: values[index].item() for key, values in by_class.items()}}
             for index, name in enumerate(classes)
         ],
-        "calibration": figures.calibration(confidence, right),
+        "calibration": metrics.calibration(confidence, right),
         "confusion": confusion.tolist(),
         "confused": [
             {"label": classes[label], "prediction": classes[prediction], "count": count}
-            for label, prediction, count in figures.confused_pairs(confusion, 20)
+            for label, prediction, count in metrics.confused_pairs(confusion, 20)
         ],
         "mistakes": [
             {
@@ -87,7 +88,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 "prediction": classes[scores.prediction[index]],
                 "confidence": float(confidence[index]),
             }
-            for index in figures.confident_mistakes(confidence, right, MISTAKES)
+            for index in metrics.confident_mistakes(confidence, right, MISTAKES)
         ],
     }
 

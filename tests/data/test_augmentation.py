@@ -3,11 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.config import Recipe
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.crop import colour_each, crop_and_flip, policy_levels
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.data.pipeline import Shard, TrainData
-from resnet_fn.data.synthetic import make_synthetic
+from resnet_fn.data.sources.synthetic import make_synthetic
 
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 RECIPE = Recipe(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.checkpoint import load_checkpoint
+from resnet_fn.checkpoint.folder import load_checkpoint
 
 FLAGS = (
     *("--dataset", "imagefolder", "--image-size", "16", "--model", "resnet8", "--batch-size", "4", "--epochs", "4"),

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config import Recipe
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
-from resnet_fn.data.load import load_dataset
 from resnet_fn.data.pipeline import Shard
 from resnet_fn.data.resume import check_same_data
-from resnet_fn.data.scan import check_files
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.stream import StreamData, make_feed
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, erasing=0.5, epochs=3)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.evaluation import evaluate
+from resnet_fn.evaluation.evaluate import evaluate
 
 FLAGS = (
     *("--dataset", "imagefolder", "--image-size", "16", "--model", "resnet8", "--batch-size", "8", "--epochs", "2"),

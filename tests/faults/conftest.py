@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder
 
 FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "120", "--epochs", "2"]
 RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 11 updates an epoch

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint import CheckpointError, load_checkpoint, write_checkpoint
-from resnet_fn.run_folder import RunFolder, find_checkpoint
+from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint, write_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint
 
 DRIVERS = Path(__file__).parent / "drivers"
 

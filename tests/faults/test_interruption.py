@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn import runtime
-from resnet_fn.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.runtime import process
 
 DRIVER = str(Path(__file__).parent / "drivers" / "train_and_die.py")
 # Two micro-batches an update, five updates an epoch, 30 in all, a checkpoint after each; one thread, so that two
@@ -93,9 +93,9 @@ def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_
         )
         for name, deaths in runs.items()
     }
-    for name, process in processes.items():
-        output, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, output
+    for name, child in processes.items():
+        output, _ = child.communicate(timeout=500)
+        assert child.returncode == 0, output
         assert output.count("resuming after update") == len(runs[name]), output
         assert final_state(tmp_path / name) == unbroken["state"], name
         assert curve(tmp_path / name) == unbroken["curve"], name
@@ -106,13 +106,15 @@ def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_
 def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_path, monkeypatch):
     """A signal while an update's micro-batches or an evaluation's batches are computed, two more while the checkpoint
     is written; resumed."""
-    from resnet_fn import checkpoint, scoring, train
-    from resnet_fn.data.ahead import Ahead
+    from resnet_fn import train
+    from resnet_fn.checkpoint import folder as checkpoint
     from resnet_fn.data.pipeline import TrainData
+    from resnet_fn.evaluation import scoring
+    from resnet_fn.run.prefetch import Ahead
     from resnet_fn.train import parse
 
     recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
-    runtime.start("CPU", options.threads)
+    process.start("CPU", options.threads)
     batch, take, fsync, eval_batches = TrainData.batch, Ahead.take, os.fsync, scoring.eval_batches
     sent = False
 

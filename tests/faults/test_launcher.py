@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config import Recipe
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.dataset import load_digits
 from resnet_fn.data.pipeline import Shard, TrainData
-from resnet_fn.data.sources import load_digits
-from resnet_fn.run_folder import RunFolder
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from resnet_fn import Recipe, RunOptions
-from resnet_fn.checkpoint import CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.data.dataset import check_batch, check_images, check_labels, load_digits
 from resnet_fn.data.pipeline import TrainData
-from resnet_fn.data.sources import check_batch, check_images, check_labels, load_digits
-from resnet_fn.run_folder import RunFolder
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)
@@ -38,7 +38,7 @@ def poison(monkeypatch, updates):
 def test_fp32_stops_before_the_optimizer(monkeypatch):
     """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2."""
     from resnet_fn import train
-    from resnet_fn.not_finite import NotFiniteError
+    from resnet_fn.run.not_finite import NotFiniteError
 
     with monkeypatch.context() as fault:
         poison(fault, {3})
@@ -67,7 +67,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
 @pytest.mark.slow
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch):
     from resnet_fn import train
-    from resnet_fn.not_finite import NotFiniteError
+    from resnet_fn.run.not_finite import NotFiniteError
 
     poison(monkeypatch, {2, 4, 5})
     with pytest.raises(NotFiniteError) as caught:
@@ -135,13 +135,14 @@ def test_signals_mean_again_what_they_meant():
 
 @pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
-    from resnet_fn import job, train
+    from resnet_fn import train
+    from resnet_fn.run import build
 
     digits = load_digits()
     labels = digits.train.labels.copy()
     labels[17] = label
     wrong = dataclasses.replace(digits, train=dataclasses.replace(digits.train, labels=labels))
-    monkeypatch.setattr(job, "load_dataset", lambda *_: wrong)
+    monkeypatch.setattr(build, "load_dataset", lambda *_: wrong)
     with pytest.raises(ValueError) as caught:
         train(TINY, EVERY)
     assert str(caught.value) == (

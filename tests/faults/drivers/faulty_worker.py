@@ -11,8 +11,10 @@ import sys
 
 import numpy as np
 
-from resnet_fn import checkpoint, cli, scoring
+from resnet_fn.checkpoint import folder as checkpoint
+from resnet_fn.config import cli
 from resnet_fn.data.pipeline import TrainData
+from resnet_fn.evaluation import scoring
 from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn import checkpoint, run_folder, tensor_file
-from resnet_fn.checkpoint import set_right, write_checkpoint
-from resnet_fn.run_folder import RunFolder
+from resnet_fn.checkpoint import folder as checkpoint
+from resnet_fn.checkpoint import run_folder, tensor_file
+from resnet_fn.checkpoint.folder import set_right, write_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
 
 FILES = {module.__file__ for module in (checkpoint, run_folder, tensor_file)}
 

@@ -15,9 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-import resnet_fn.loop  # noqa: F401  (what takes long to import)
-from resnet_fn import checkpoint, cli, tensor_file
-from resnet_fn.run_folder import RunFolder
+import resnet_fn.run.loop  # noqa: F401  (what takes long to import)
+from resnet_fn.checkpoint import folder as checkpoint
+from resnet_fn.checkpoint import tensor_file
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config import cli
 from resnet_fn.train import main
 
 NTH = 3

@@ -1,0 +1,225 @@
+"""Checkpoints: folders that are whole or not there.
+
+    checkpoints/step-00000440/
+        weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
+        training.safetensors    momentum and loss scaler
+        state.json              update, epoch, best metric, recipe (its seed with it), data set (classes, preprocessing)
+        manifest.json           written last: size and sha256 of each file; name, shape, dtype, sha256 of each tensor
+
+A folder is written under a temporary name, its files and itself synced, then renamed. Nothing is trusted that the
+manifest does not vouch for: MindSpore loads a cut `.ckpt` silently short, and safetensors has no payload checksum.
+There is no state of a random number generator to save: order and augmentation are functions of (seed, update).
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resnet_fn.checkpoint.tensor_file import read_tensor_file, sha256, write_tensor_files
+
+if TYPE_CHECKING:
+    from mindspore import Parameter
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_WEIGHTS, _TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
+Arrays = Mapping[str, np.ndarray]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is damaged, missing, or of another net; the message names file and fix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What a verified checkpoint folder holds.
+
+    Attributes:
+        path: the folder.
+        weights, training: arrays by name.
+        state: the JSON state: "update", "epoch", "best", "last", "recipe", "dataset".
+    """
+
+    path: Path
+    weights: dict[str, np.ndarray]
+    training: dict[str, np.ndarray]
+    state: dict[str, Any]
+
+
+def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -> dict[str, np.ndarray]:
+    """Copy Parameters to arrays of their own, by name.
+
+    Args:
+        parameters: any.
+        into: what an earlier call for the same Parameters returned; its memory is used again (fresh memory costs
+            four times the copy: the kernel zeroes every page first).
+    """
+    copies = {}
+    for parameter in parameters:
+        array = parameter.asnumpy()
+        copy = into.get(parameter.name) if into else None
+        if copy is None or copy.shape != array.shape or copy.dtype != array.dtype:
+            copy = np.empty_like(array, order="C")
+        np.copyto(copy, array)
+        copies[parameter.name] = copy
+    return copies
+
+
+def save_checkpoint(
+    folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
+) -> Path:
+    """Write `folder` so that it either exists whole or not at all; it is on the disk when this returns.
+
+    Args:
+        folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
+        weights: the net's Parameters.
+        training: Parameters of the optimizer and the scaler.
+        state: JSON types.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        CheckpointError: a weight or state is not finite; poisoned state is never saved.
+        OSError: it cannot be written; what was there before is still there.
+    """
+    # No copies: whoever waits for the write cannot change the Parameters meanwhile.
+    weights_now, training_now = ({p.name: p.asnumpy() for p in parameters} for parameters in (weights, training))
+    return write_checkpoint(folder, weights_now, training_now, state)
+
+
+def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
+    """`save_checkpoint` for arrays that are already copied. It may run beside training, in another thread."""
+    folder = Path(folder)
+    temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    tensors = {_WEIGHTS: weights, _TRAINING: training}
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        try:
+            files = write_tensor_files(temporary, tensors)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: not saved ({error}); lower the learning rate") from None
+        text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
+        _write(temporary / _STATE, text)
+        files[_STATE] = {"size": len(text), "sha256": sha256(text)}
+        body = {"format": FORMAT, "files": files}
+        # The manifest vouches for itself too: a flipped bit in it must not pass for a damaged file elsewhere.
+        body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
+        _write(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
+        _sync(temporary)
+        _replace(folder, temporary)
+        _sync(folder.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return folder
+
+
+def _replace(folder: Path, temporary: Path) -> None:
+    # rename() cannot replace a folder that holds files. Between the two renames the old one waits under a name that
+    # `set_right` knows, so that a crash there loses neither.
+    old = folder.with_name(f"{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    temporary.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def set_right(checkpoints: Path) -> None:
+    """Put back what a crash left under the name of a checkpoint that was being replaced."""
+    for old in checkpoints.glob("step-*.old"):
+        folder = old.with_suffix("")
+        if not folder.exists():
+            old.rename(folder)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read and verify a checkpoint folder.
+
+    Raises:
+        CheckpointError: a file is missing, or anything differs from what the manifest says.
+    """
+    folder = Path(folder)
+    manifest = _read_manifest(folder)
+    read: dict[str, Any] = {}
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        try:
+            if "tensors" in expected:
+                read[name] = read_tensor_file(path, expected)
+            else:
+                read[name] = path.read_bytes()
+                if sha256(read[name]) != expected["sha256"]:
+                    raise ValueError("its sha256 differs")
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror}); use another checkpoint") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path}: damaged ({error}); use another checkpoint") from None
+    return Checkpoint(folder, read[_WEIGHTS], read[_TRAINING], json.loads(read[_STATE]))
+
+
+def assign_all(parameters: "Sequence[Parameter]", arrays: Mapping[str, np.ndarray], source: object) -> None:
+    """Put arrays into Parameters by exact name and shape: nothing missing, nothing extra.
+
+    With `ops.assign`, which compiled functions see; `set_data` and `load_param_into_net` they do not.
+
+    Raises:
+        CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
+    """
+    from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
+
+    wanted = {parameter.name: parameter for parameter in parameters}
+    missing = sorted(set(wanted) - set(arrays))
+    unexpected = sorted(set(arrays) - set(wanted))
+    shapes = [
+        f"{name} {tuple(arrays[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in sorted(set(wanted) & set(arrays))
+        if tuple(arrays[name].shape) != tuple(wanted[name].shape)
+    ]
+    if missing or unexpected or shapes:
+        faults = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        text = "; ".join(f"{kind}: {_few(names)}" for kind, names in faults if names)
+        raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
+    for name, parameter in wanted.items():
+        ops.assign(parameter, Tensor(np.array(arrays[name])).astype(parameter.dtype))
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        said = manifest.pop("sha256")
+        if said != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
+            raise ValueError("its own sha256 differs")
+        return manifest
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,211 @@
+"""The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
+
+runs/first/
+    config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
+"""
+
+import dataclasses
+import json
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint, set_right
+from resnet_fn.config.recipe import Recipe, RunOptions, near_path, recipe_from_dict, to_dict
+from resnet_fn.runtime.workers import Workers, from_lead
+
+_STEP = re.compile(r"step-(\d{8})")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """A run folder, existing or about to."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of all its checkpoints."""
+        return self.path / "checkpoints"
+
+    def step(self, update: int) -> Path:
+        """The checkpoint folder that holds the state after `update` updates."""
+        return self.checkpoints / f"step-{update:08d}"
+
+    def updates(self) -> list[int]:
+        """The updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        if not self.checkpoints.is_dir():
+            return []
+        matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def newest(self) -> Checkpoint:
+        """The newest checkpoint that verifies; each damaged one on the way is named in a warning.
+
+        Raises:
+            CheckpointError: there is none, or none verifies. Never a silent start from the beginning.
+        """
+        updates = self.updates()
+        if not updates:
+            raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
+        for update in reversed(updates):
+            try:
+                return load_checkpoint(self.step(update))
+            except CheckpointError as error:
+                print(f"warning: {error}; trying the one before", file=sys.stderr, flush=True)
+        raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
+
+    def best(self) -> Checkpoint:
+        """The checkpoint with the best top-1, as the newest intact checkpoint knows it."""
+        best = self.newest().state["best"]
+        if best is None:
+            raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
+        return load_checkpoint(self.step(best["update"]))
+
+    def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
+        """Remove older checkpoints and leftovers of interrupted saves.
+
+        Args:
+            newest: the update of the checkpoint just written; later ones (damaged, and about to be made again) do
+                not count among the `keep_last` newest, which stay.
+            keep_every: those whose update is a multiple of it stay too; 0: none.
+            best: the update of the best one, which stays.
+        """
+        for update in [update for update in self.updates() if update <= newest][:-keep_last]:
+            if update != best and not (keep_every and update % keep_every == 0):
+                # First out of the way in one stroke: half a checkpoint must never bear a checkpoint's name.
+                self.step(update).rename(self.step(update).with_suffix(".tmp-pruned"))
+        for path in self.checkpoints.glob("step-*.tmp-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers) -> None:
+        """Write config.json: what was asked for, and what computed it."""
+        import mindspore
+        import numpy
+
+        from resnet_fn import __version__
+
+        config = {
+            "recipe": to_dict(recipe),
+            "options": to_dict(options),
+            "workers": workers.size,
+            "versions": {
+                "resnet_fn": __version__,
+                "mindspore": mindspore.__version__,
+                "numpy": numpy.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        temporary = self.path / ".config.json.tmp"  # a signal may end this process at any moment before an update
+        temporary.write_text(json.dumps(config, indent=1) + "\n")
+        temporary.replace(self.path / "config.json")
+
+
+def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
+    """Load a checkpoint folder, or the last or best checkpoint of a run folder.
+
+    Raises:
+        CheckpointError: there is nothing of the kind, with what is there instead.
+    """
+    path = Path(path)
+    if not path.exists():
+        there = ", ".join(sorted({str(p) for p in _nearby_runs(path)})[-3:])
+        hint = near_path(path, f"there is {there}" if there else "give a run folder")
+        raise CheckpointError(f"{path}: does not exist; {hint}")
+    if _STEP.fullmatch(path.resolve().name):
+        return load_checkpoint(path)
+    run = RunFolder(path)
+    return run.best() if which == "best" else run.newest()
+
+
+def _nearby_runs(path: Path) -> Iterator[Path]:
+    for parent in (path.parent, Path("runs")):
+        if parent.is_dir():
+            yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
+
+
+def goes_on(options: RunOptions) -> bool:
+    """Whether a run with these options starts from a checkpoint rather than from update 0."""
+    if options.resume not in ("auto", "never"):
+        return True
+    return bool(options.out_dir) and bool(RunFolder(Path(options.out_dir)).updates())
+
+
+def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
+    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow.
+
+    Returns:
+        The folder, made by rank 0, and the checkpoint to resume from (None: start at update 0).
+
+    Raises:
+        CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
+    """
+    run, checkpoint = _choose(recipe, options) if workers.leads else (RunFolder(Path()), None)
+    folder, start = json.loads(
+        from_lead(json.dumps([str(run.path), str(checkpoint.path if checkpoint else "")]), workers)
+    )
+    if not workers.leads:
+        run = RunFolder(Path(folder))
+        if start and not Path(start).exists():
+            raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
+        checkpoint = load_checkpoint(Path(start)) if start else None
+    return run, checkpoint
+
+
+def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint | None]:
+    name = options.out_dir
+    checkpoint: Checkpoint | None
+    if options.resume not in ("auto", "never"):
+        checkpoint = find_checkpoint(Path(options.resume))
+        run = RunFolder(Path(name) if name else checkpoint.path.resolve().parent.parent)
+        newest = max(run.updates(), default=0)
+        if newest > checkpoint.state["update"]:
+            raise ValueError(
+                f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
+                "give another --out-dir"
+            )
+    else:
+        run = RunFolder(Path(name or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
+        _make(run)
+        set_right(run.checkpoints)
+        there = bool(run.updates())
+        if there and options.resume == "never":
+            raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
+        checkpoint = run.newest() if there else None
+    if checkpoint is not None:
+        check_same_recipe(checkpoint, recipe)
+    _make(run)
+    return run, checkpoint
+
+
+def _make(run: RunFolder) -> None:
+    try:
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=run.checkpoints):
+            pass  # a folder may be there and still not take files
+    except OSError as error:
+        raise ValueError(f"out_dir: {run.path} cannot be written ({error.strerror}); give another") from None
+
+
+def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
+    ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    differences = [
+        f"{key} {theirs[key]!r} → {ours[key]!r}" for key in ours if key != "name" and ours[key] != theirs[key]
+    ]
+    if differences:
+        raise ValueError(
+            f"resume: {checkpoint.path} was made by another recipe ({', '.join(differences)}); "
+            "give the same flags, or another --out-dir"
+        )
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The objects of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]

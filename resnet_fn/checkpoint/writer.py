@@ -1,0 +1,92 @@
+"""Checkpoints written in the background: training stands still only while the state is copied."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mindspore import Parameter
+
+from resnet_fn.checkpoint.folder import copy_arrays, write_checkpoint
+
+
+class CheckpointWriter:
+    """Writes one checkpoint at a time in a thread of its own. As a context it does not end before that is done.
+
+    An error of a save is raised by whichever call comes next: `poll` after the next update, at the latest the end
+    of the context.
+
+    Args:
+        weights, training: see `save_checkpoint`. Room for their copy is made here: the kernel zeroes fresh memory page
+            by page, which takes several times as long as the copy and must not happen while training waits.
+    """
+
+    def __init__(self, weights: Sequence[Parameter], training: Sequence[Parameter]) -> None:
+        self._parameters = (weights, training)
+        self._copies = [copy_arrays(parameters) for parameters in self._parameters]
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._finished: list[dict[str, Any]] = []
+
+    def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
+        """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
+
+        Args:
+            folder, state: see `save_checkpoint`.
+            then: called in the background once the checkpoint is safely there (removal of older ones).
+        """
+        began = time.perf_counter()
+        self.wait()
+        self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
+        event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
+        arguments = (folder, dict(state), then, event)
+        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
+        self._thread.start()
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Raise a failed save's error; else the events of saves that were completed since the last call.
+
+        Returns:
+            {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training stood still,
+            and how long the whole write took beside it.
+        """
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self) -> None:
+        """Wait until nothing is being written, and raise a failed save's error."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            self.poll()
+
+    def __enter__(self) -> "CheckpointWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.wait()
+        except Exception:
+            if kind is None:  # else the loop's own error is on its way
+                raise
+
+    def _write(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        weights, training = self._copies
+        try:
+            write_checkpoint(folder, weights, training, state)
+            then()
+            self._finished.append({**event, "write_seconds": time.perf_counter() - began})
+        except OSError as error:
+            self._error = OSError(
+                f"{folder}: cannot be saved ({error.strerror or error}); make room or give another --out-dir, then "
+                "give the same command to go on from the checkpoint before"
+            )
+        except Exception as error:  # surfaces in the loop's own thread
+            self._error = error

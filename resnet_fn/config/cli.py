@@ -1,0 +1,202 @@
+"""Commands: flags made from dataclass fields, errors in one line, exit codes.
+
+Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
+(SIGTERM) and 130 (SIGINT): stopped by a signal, with a checkpoint saved.
+"""
+
+import argparse
+import dataclasses
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from resnet_fn.config.recipe import closest
+
+
+class UsageError(ValueError):
+    """A wrong flag or value: exit code 2."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """One line for most flags: `--[no-]nesterov`, the flags' column narrow enough for 80 columns."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return f"--[no-]{action.option_strings[0].removeprefix('--')}"
+        return super()._format_action_invocation(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
+
+    Args:
+        command: its module's name.
+        description, epilog: what the help says before and after the flags.
+        usage: what must be given, as it is typed; None: all flags are listed.
+    """
+
+    def __init__(self, command: str, description: str, epilog: str = "", usage: str | None = None) -> None:
+        super().__init__(
+            prog=f"python -m resnet_fn.{command}",
+            usage=None if usage is None else " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=_Formatter,
+        )
+        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        message = message.replace("argument ", "", 1)
+        flag, _, rest = message.partition(": invalid ")
+        word, _, choices = rest.partition(" (choose from ")
+        if rest.startswith("choice: "):
+            word = word.removeprefix("choice: ").strip("'")
+            known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
+            message = f"{flag}: {word!r} is unknown; {closest(word, known)}"
+        elif rest.startswith("int value: "):
+            message = f"{flag}: {rest.removeprefix('int value: ')} is not a whole number"
+        raise UsageError(message)
+
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Parse, and name the nearest flag for one that does not exist."""
+        parsed, unknown = self.parse_known_args(arguments)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            word = unknown[0].split("=")[0]
+            hint = closest(word, flags) if word.startswith("-") else "flags start with --; yes/no flags take no value"
+            raise UsageError(f"unknown argument {unknown[0]!r}; {hint}")
+        return parsed
+
+
+# The help's groups, so that each fits a screen; a field that is in none comes under the title that `add_fields` is
+# given.
+_GROUPS = {
+    "data": "dataset image_size eval_size eval_resize repeats on_bad_sample synthetic_samples synthetic_classes",
+    "augmentation": "max_shift max_rotation max_zoom crop_padding crop_scale flip policy policy_ops policy_magnitude "
+    "policy_noise color_jitter erasing",
+    "mixing of images": "mixup cutmix mix_switch mix_off_epochs label_threshold",
+    "net": "model stem norm initialisation zero_init_residual precision loss_scale loss_scale_interval",
+    "batch and learning rate": "batch_size epochs seed schedule learning_rate min_learning_rate warmup_epochs "
+    "milestones milestone_factor",
+    "loss and optimizer": "loss label_smoothing optimizer momentum nesterov weight_decay decay_all trust_coefficient "
+    "clip_norm ema ema_every ema_start",
+    "what the run records": "log_every norms_every histograms checkpoint_every keep_last keep_every progress",
+}
+_GROUP_OF = {field: title for title, fields in _GROUPS.items() for field in fields.split()}
+
+
+def add_fields(parser: argparse.ArgumentParser, title: str, dataclass: type, skip: Iterable[str] = ()) -> None:
+    """Add one flag for each field of a dataclass, its help from the field's metadata.
+
+    Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
+    """
+    there = {_GROUP_OF.get(field.name, title) for field in dataclasses.fields(dataclass) if field.name not in skip}
+    groups = {name: parser.add_argument_group(name) for name in (*_GROUPS, title) if name in there}
+    for field in dataclasses.fields(dataclass):
+        if field.name in skip:
+            continue
+        group = groups[_GROUP_OF.get(field.name, title)]
+        meaning, unit, choices = (field.metadata[key] for key in ("meaning", "unit", "choices"))
+        if choices:
+            meaning += f" ({', '.join(choice for choice in choices if choice)})"
+        unit = f" [{unit}]" if unit else ""
+        default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+        options: dict[str, Any] = {
+            "help": f"{meaning}{unit}; default {default}" if default != "" else f"{meaning}{unit}",
+            "default": argparse.SUPPRESS,
+            "dest": field.name,
+        }
+        if isinstance(field.default, bool):
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["type"] = _converter(type(field.default))
+            options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
+        group.add_argument("--" + field.name.replace("_", "-"), **options)
+
+
+def _converter(wanted: type) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            if wanted is tuple:
+                return tuple(float(part) for part in text.split(",") if part)
+            return wanted(text)
+        except ValueError:
+            kind = {int: "a whole number", float: "a number", tuple: "numbers with commas"}[wanted]
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
+
+    return convert
+
+
+def add_checkpoint_flags(parser: Parser, required: bool = True) -> None:
+    """The flags that choose a trained net."""
+    group = parser.add_argument_group("which net")
+    group.add_argument("--checkpoint", required=required, metavar="PATH", help="a run folder or a checkpoint folder")
+    group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
+    group.add_argument(
+        "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
+    )
+
+
+def add_device_flags(parser: Parser) -> None:
+    """The flags that choose where to compute."""
+    group = parser.add_argument_group("where it is computed")
+    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result file.
+
+    Raises:
+        ValueError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}); give another file") from None
+
+
+def given(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
+    """The fields of `dataclass` that were given as flags."""
+    names = {field.name for field in dataclasses.fields(dataclass)}
+    return {name: value for name, value in vars(parsed).items() if name in names}
+
+
+def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and leave the process with its exit code; an error is one line on stderr."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
+    try:
+        sys.exit(main(arguments))
+    except UsageError as error:
+        code, message = 2, str(error)
+    except BrokenPipeError:  # the reader has gone (`| head`): nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        code, message = 130, "interrupted"
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, message = 1, _one_line(error)
+    print(f"{command}: error: {message}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    text = next((line for line in lines if line), "")
+    if isinstance(error, ValueError | OSError) and text:
+        return text
+    # Not one of our own messages: say what it was, and how to see more.
+    return f"{type(error).__name__}: {text} (--debug shows the traceback)"

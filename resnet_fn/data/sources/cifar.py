@@ -1,0 +1,173 @@
+"""CIFAR-10 and CIFAR-100 from the archives of the CIFAR page, binary or python version.
+
+https://www.cs.toronto.edu/~kriz/cifar.html. MindSpore's own readers want exactly 10,000 (50,000) records per file.
+"""
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.data.dataset import DataSet, Split
+
+_PIXELS = 3 * 32 * 32
+_CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """File names of one archive, and how many label bytes precede a picture (the last is the class)."""
+
+    folder: str
+    archive: str
+    train: tuple[str, ...]
+    test: str
+    names: str  # file of the class names; "" where they are known
+    label_bytes: int
+    binary: bool
+
+
+_LAYOUTS = {
+    "cifar10": (
+        _Layout(
+            "cifar-10-batches-bin",
+            "cifar-10-binary.tar.gz",
+            tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+            "test_batch.bin",
+            "",
+            1,
+            True,
+        ),
+        _Layout(
+            "cifar-10-batches-py",
+            "cifar-10-python.tar.gz",
+            tuple(f"data_batch_{number}" for number in range(1, 6)),
+            "test_batch",
+            "",
+            1,
+            False,
+        ),
+    ),
+    "cifar100": (
+        _Layout(
+            "cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", "fine_label_names.txt", 2, True
+        ),
+        _Layout("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", "meta", 2, False),
+    ),
+}
+# Of the training pixels / 255, over all of them at once per channel.
+_MOMENTS = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+
+
+def load_cifar(name: str, data_dir: str) -> DataSet:
+    """Read a CIFAR set into memory.
+
+    Args:
+        name: "cifar10" or "cifar100" (its 100 fine classes).
+        data_dir: the extracted archive's folder, or the one above it.
+
+    Raises:
+        ValueError: a missing or damaged file; says what was looked for, what is there and where to get it.
+    """
+    folder, layout = _find(name, data_dir)
+    read = _read_binary if layout.binary else _read_pickle
+    parts = [read(folder / file, layout) for file in layout.train]
+    train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+    classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
+    return DataSet(train, read(folder / layout.test, layout), classes, 255.0, *_MOMENTS[name])
+
+
+def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
+    root = Path(data_dir)
+    if not root.is_dir():
+        raise ValueError(f"data_dir: {data_dir!r} is not a folder; {_advice(name)}")
+    nearest: tuple[int, list[str], Path] | None = None
+    for layout in _LAYOUTS[name]:
+        wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
+        for folder in (root, root / layout.folder):
+            missing = [file for file in wanted if not (folder / file).is_file()]
+            if not missing:
+                return folder, layout
+            if len(missing) < len(wanted) and (nearest is None or len(missing) < nearest[0]):
+                nearest = (len(missing), missing, folder)
+    if nearest is not None:
+        raise ValueError(f"data_dir: {nearest[2]} lacks {', '.join(nearest[1])}; {_advice(name)}")
+    found = sorted(path.name for path in root.iterdir())[:5]
+    looked = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
+    raise ValueError(f"data_dir: looked for {looked} in {root}, found {', '.join(found) or 'nothing'}; {_advice(name)}")
+
+
+def _advice(name: str) -> str:
+    layout = _LAYOUTS[name][0]
+    return f"get {layout.archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
+
+
+def _read_binary(path: Path, layout: _Layout) -> Split:
+    data = np.fromfile(path, np.uint8)
+    record = layout.label_bytes + _PIXELS
+    if len(data) == 0 or len(data) % record:
+        raise ValueError(
+            f"{path}: {len(data)} bytes are not whole records of {record}; the file is cut: extract the archive again"
+        )
+    rows = data.reshape(-1, record)
+    return _split(rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1])
+
+
+def _read_pickle(path: Path, layout: _Layout) -> Split:
+    content = _unpickle(path)
+    key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
+    try:
+        images, labels = np.asarray(content[b"data"]), np.asarray(content[key])
+        if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
+            raise ValueError(f"data of {images.dtype} {images.shape} for {len(labels)} labels")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
+    return _split(images, labels)
+
+
+def _split(pixels: np.ndarray, labels: np.ndarray) -> Split:
+    # Rows are planes, red, green, blue, each row by row.
+    images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return Split(images, labels.astype(np.int32))
+
+
+def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
+    if layout.binary:
+        return tuple((folder / layout.names).read_text().split())
+    try:
+        return tuple(name.decode() for name in _unpickle(folder / layout.names)[b"fine_label_names"])
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"{folder / layout.names}: has no fine_label_names; extract the archive again") from None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows only what a CIFAR batch is made of: a pickle can otherwise run any code."""
+
+    _KNOWN = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse everything but the names of an array."""
+        if (module, name) not in self._KNOWN:
+            raise pickle.UnpicklingError(f"asks for {module}.{name}, which no CIFAR file needs")
+        return super().find_class(module.replace("numpy._core", "numpy.core"), name)
+
+
+def _unpickle(path: Path) -> Any:
+    with open(path, "rb") as file:
+        try:
+            return _Unpickler(file, encoding="bytes").load()
+        except Exception as error:
+            raise ValueError(f"{path}: is damaged or not a CIFAR file ({error}); extract the archive again") from None

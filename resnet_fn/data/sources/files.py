@@ -1,0 +1,98 @@
+"""Image files as samples, and their decoding for evaluation."""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+
+import numpy as np
+
+from resnet_fn.data.augment import prepare
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.preprocess import as_decodable, eval_pixels
+
+_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+
+def is_image(name: str) -> bool:
+    """Whether a file's ending says that it is an image. (Whether it is one, the prescan finds out.)"""
+    return name.lower().endswith(_ENDINGS)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSplit:
+    """Image files and their labels.
+
+    Attributes:
+        root: the folder that `names` are relative to.
+        names: paths, sorted by class, then name.
+        labels: int32 [N].
+        sizes: int64 [N], bytes when they were checked; empty: not checked yet.
+        converted: bool [N], files that MindSpore's decoder does not read as PIL does; empty: not checked yet.
+    """
+
+    root: str
+    names: tuple[str, ...]
+    labels: np.ndarray
+    sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    converted: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+    channels: int = 3
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> str:
+        """Where a sample lies."""
+        return os.path.join(self.root, self.names[index])
+
+    def read(self, index: int) -> bytes:
+        """A sample's bytes.
+
+        Raises:
+            ValueError: it cannot be read, or is no longer the file that was checked.
+        """
+        try:
+            with open(self.path(index), "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise ValueError(f"{self.path(index)}: cannot be read ({error.strerror}); mend it and resume") from None
+        if len(self.sizes) and len(data) != self.sizes[index]:
+            raise ValueError(f"{self.path(index)}: has changed since it was checked; start the command again")
+        return data
+
+    def read_decodable(self, index: int) -> bytes:
+        """A sample's bytes as MindSpore's C++ decoder reads them right."""
+        data = self.read(index)
+        return as_decodable(data) if self.converted[index] else data
+
+    def keep(self, wanted: np.ndarray) -> "FileSplit":
+        """Only the samples where `wanted` (bool [N]) is true."""
+        return FileSplit(
+            self.root,
+            tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
+            self.labels[wanted],
+            self.sizes[wanted] if len(self.sizes) else self.sizes,
+            self.converted[wanted] if len(self.converted) else self.converted,
+        )
+
+    def eval_images(self, batches: Iterable[np.ndarray], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+        """See `Samples`: torchvision's evaluation preprocessing."""
+        files = ([self.read(index) for index in rows] for rows in batches)
+        return decode_batches(files, dataset, image_size)
+
+
+def decode_batches(batches: Iterator[list[bytes]], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+    """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration."""
+    pool = ThreadPoolExecutor(dataset.threads)
+    waiting: list[list[Future[np.ndarray]]] = []
+    try:
+        for batch in chain(batches, (None,)):
+            if batch is not None:
+                waiting.append([pool.submit(eval_pixels, data, dataset.eval_resize, image_size) for data in batch])
+            if batch is None or len(waiting) > 1:
+                pixels = np.stack([future.result() for future in waiting.pop(0)])
+                yield prepare(pixels, image_size, dataset.full_scale, *dataset.moments)
+        assert not waiting
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,209 @@
+"""Write an image folder as MindRecord shards: restartable, and nothing counts that was not read back and compared.
+
+Each shard is a MindRecord file of its own, written in a folder of its own (a MindRecord file must keep its name),
+read back, moved into place and vouched for by a small JSON beside it. `index.json` is written last.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.preprocess import as_decodable, open_rgb
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.records import FORMAT, INDEX
+
+_CHUNK = 256  # samples in memory at a time
+_SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
+
+Advance = Callable[[int], object]
+
+
+def shrink(data: bytes, short_side: int, quality: int) -> bytes:
+    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are.
+
+    Decoding is most of the work of training on images, and a crop of 224 needs no 500x375: this is how ffcv stores
+    ImageNet.
+    """
+    from PIL import Image
+
+    image = open_rgb(data)
+    short = min(image.size)
+    if short <= short_side:
+        return data
+    size = tuple(max(1, round(side * short_side / short)) for side in image.size)
+    buffer = io.BytesIO()
+    image.resize(size, Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+class Packer:
+    """Writes the shards of one data set into a folder.
+
+    Args:
+        dataset: image files that `check_files` found good.
+        out: the folder; what an interrupted run of the same packing left there is kept.
+        shards: files per split.
+        short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
+        quality: of the JPEGs that are shrunk, 1..95.
+        threads: that decode and encode.
+
+    Raises:
+        ValueError: `out` holds another packing.
+    """
+
+    def __init__(
+        self, dataset: DataSet, out: Path, shards: int, short_side: int = 0, quality: int = 90, threads: int = 1
+    ) -> None:
+        self._dataset, self._out, self._shards, self._threads = dataset, out, shards, threads
+        self._short_side, self._quality = short_side, quality
+        self._splits = {"train": _files(dataset.train), "val": _files(dataset.test)}
+        self.samples = sum(len(split) for split in self._splits.values())
+        self._check_plan()
+
+    def write(self, advance: Advance = lambda samples: None) -> int:
+        """Write what is missing, then the index.
+
+        Args:
+            advance: is told how many samples are done.
+
+        Returns:
+            How many shards were written; the others were there already.
+        """
+        index: dict[str, Any] = {
+            "format": FORMAT,
+            "classes": list(self._dataset.classes),
+            "mean": list(self._dataset.mean),
+            "std": list(self._dataset.std),
+            "short_side": self._short_side,
+            "splits": {},
+        }
+        written = 0
+        for name, split in self._splits.items():
+            entries = []
+            shards = min(self._shards, len(split))
+            for number, indices in enumerate(np.array_split(np.arange(len(split)), shards)):
+                shard = f"{name}-{number:05d}-of-{shards:05d}.mindrecord"
+                entry = self._finished(shard)
+                if entry is None:
+                    entry = self._write_shard(shard, split, indices, name == "train")
+                    written += 1
+                entries.append(entry)
+                advance(len(indices))
+            index["splits"][name] = entries
+            np.save(self._out / f"{name}-labels.npy", split.labels)
+            _write_text(self._out / f"{name}-names.json", json.dumps(split.names) + "\n")
+        _write_text(self._out / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
+        return written
+
+    def _check_plan(self) -> None:
+        digest = hashlib.sha256()
+        for split in self._splits.values():
+            digest.update("\0".join(split.names).encode("utf-8", "surrogateescape"))
+            digest.update(split.labels.tobytes() + split.sizes.tobytes())
+        plan = {
+            "files": digest.hexdigest(),
+            "shards": self._shards,
+            "short_side": self._short_side,
+            "quality": self._quality,
+        }
+        path = self._out / "plan.json"
+        self._out.mkdir(parents=True, exist_ok=True)
+        if path.exists() and json.loads(path.read_text()) != plan:
+            raise ValueError(f"out: {self._out} holds another packing (other files or settings); give another folder")
+        _write_text(path, json.dumps(plan, indent=1) + "\n")
+
+    def _finished(self, shard: str) -> dict[str, Any] | None:
+        try:
+            entry = json.loads((self._out / f"{shard}.json").read_text())
+            sizes = {file: (self._out / file).stat().st_size for file in entry["files"]}
+            if sizes != entry["files"]:
+                return None
+            # A disk's bit or another program may have changed it since: what counts is what training would read.
+            intact = all(_sha256(self._out / file) == digest for file, digest in entry["sha256"].items())
+        except (OSError, ValueError, KeyError):
+            return None
+        return entry if intact else None
+
+    def _write_shard(self, shard: str, split: FileSplit, indices: np.ndarray, train: bool) -> dict[str, Any]:
+        from mindspore.mindrecord import FileWriter
+
+        folder = self._out / ".writing"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        writer = FileWriter(str(folder / shard), shard_num=1, overwrite=True)
+        writer.add_schema(_SCHEMA, "image classification")
+        checksums = []
+        for start in range(0, len(indices), _CHUNK):
+            part = indices[start : start + _CHUNK]
+            images = list(self._encode(split, part, train))
+            checksums += [zlib.crc32(image) for image in images]
+            writer.write_raw_data(
+                [
+                    {"image": image, "label": int(split.labels[index]), "index": int(index)}
+                    for image, index in zip(images, part, strict=True)
+                ]
+            )
+        writer.commit()
+        _compare(folder / shard, checksums, indices)
+        files = sorted(os.listdir(folder))
+        entry = {
+            "name": shard,
+            "samples": len(indices),
+            "files": {file: (folder / file).stat().st_size for file in files},
+            "sha256": {file: _sha256(folder / file) for file in files},
+        }
+        for file in files:
+            (folder / file).replace(self._out / file)
+        folder.rmdir()
+        _write_text(self._out / f"{shard}.json", json.dumps(entry, indent=1) + "\n")
+        return entry
+
+    def _encode(self, split: FileSplit, indices: np.ndarray, train: bool) -> Iterator[bytes]:
+        def encode(index: int) -> bytes:
+            data = split.read(index)
+            if split.converted[index]:
+                data = as_decodable(data)
+            return shrink(data, self._short_side, self._quality) if train and self._short_side else data
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            yield from pool.map(encode, indices)
+
+
+def _files(split: object) -> FileSplit:
+    if not isinstance(split, FileSplit) or len(split.converted) != len(split):
+        raise ValueError("source: packing needs a checked image folder")
+    return split
+
+
+def _compare(path: Path, checksums: list[int], indices: np.ndarray) -> None:
+    from mindspore.dataset import MindDataset
+
+    rows = MindDataset(str(path), ["image", "index"], shuffle=False, num_parallel_workers=1)
+    iterator = rows.create_dict_iterator(num_epochs=1, output_numpy=True)
+    found = [(zlib.crc32(row["image"].tobytes()), int(row["index"])) for row in iterator]
+    if found != list(zip(checksums, indices.tolist(), strict=True)):
+        raise OSError(f"{path}: what was read back is not what was written; check the disk and run it again")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,126 @@
+"""Packed image folders: sharded MindRecord files that `python -m resnet_fn.pack` wrote.
+
+OUT/index.json              format, classes, moments, and of each shard: name, samples, size, sha256
+OUT/train-labels.npy        int32 [N]; OUT/val-labels.npy
+OUT/train-names.json        the files' names [N]; OUT/val-names.json
+OUT/train-00000-of-00008.mindrecord and its .db, …
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.sources.files import decode_batches
+
+INDEX, FORMAT = "index.json", 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSplit:
+    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split).
+
+    Attributes:
+        files: the shards, in the order of the samples.
+        labels: int32 [N].
+        threads: threads that read.
+        names: of the files that were packed; empty where the packing has none.
+    """
+
+    files: tuple[str, ...]
+    labels: np.ndarray
+    threads: int = 1
+    channels: int = 3
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def open(self, order: np.ndarray) -> Any:
+        """The samples of `order`, in that order, as a MindSpore data set with the columns image and index."""
+        from mindspore import dataset as engine
+
+        return engine.MindDataset(
+            list(self.files),
+            columns_list=["image", "index"],
+            sampler=engine.SubsetSampler(order.tolist()),
+            num_parallel_workers=self.threads,
+        )
+
+    def eval_images(self, batches: Iterable[np.ndarray], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+        """See `Samples`: torchvision's evaluation preprocessing."""
+        return decode_batches(self._read(list(batches)), dataset, image_size)
+
+    def _read(self, batches: list[np.ndarray]) -> Iterator[list[bytes]]:
+        # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
+        wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
+        rows = self.open(np.array(wanted)).create_dict_iterator(num_epochs=1, output_numpy=True)
+        filler, held = int(batches[-1][-1]), b""
+        try:
+            for batch in batches:
+                part = []
+                for index in batch.tolist():
+                    if index == filler and held:
+                        part.append(held)
+                        continue
+                    row = next(rows)
+                    if int(row["index"]) != index:
+                        raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
+                    part.append(row["image"].tobytes())
+                    if index == filler:
+                        held = part[-1]
+                yield part
+        finally:
+            rows.stop()
+
+
+def load_records(data_dir: str, eval_resize: int, threads: int) -> DataSet:
+    """Open what `pack` wrote.
+
+    Raises:
+        ValueError: no, an unfinished or a damaged set; says what is missing.
+    """
+    root = Path(data_dir)
+    try:
+        index = json.loads((root / INDEX).read_text())
+    except FileNotFoundError:
+        found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
+        raise ValueError(
+            f"data_dir: looked for {INDEX} in {data_dir!r}, found {', '.join(found) or 'nothing'}; "
+            f"pack an image folder with: python -m resnet_fn.pack SOURCE {data_dir}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
+    if index.get("format") != FORMAT:
+        raise ValueError(f"{root / INDEX}: has format {index.get('format')}, not {FORMAT}; pack the set again")
+    train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
+    moments = tuple(index["mean"]), tuple(index["std"])
+    return DataSet(train, test, tuple(index["classes"]), 255.0, *moments, eval_resize, threads)
+
+
+def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:
+    shards = index["splits"][name]
+    for shard in shards:
+        for file, size in shard["files"].items():
+            path = root / file
+            if not path.is_file() or path.stat().st_size != size:
+                state = "is cut or was changed" if path.is_file() else "is missing"
+                raise ValueError(f"{path}: {state}; run python -m resnet_fn.pack again, it writes only what is missing")
+    labels = np.load(root / f"{name}-labels.npy")
+    if len(labels) != sum(shard["samples"] for shard in shards):
+        raise ValueError(f"{root / f'{name}-labels.npy'}: {len(labels)} labels do not fit the shards; pack again")
+    files = tuple(str(root / shard["name"]) for shard in shards)
+    return RecordSplit(files, labels, threads, names=_read_names(root / f"{name}-names.json", len(labels)))
+
+
+def _read_names(path: Path, count: int) -> tuple[str, ...]:
+    # Only reports use them, and earlier packings have none: nothing depends on them.
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(names) if len(names) == count else ()

@@ -1,0 +1,198 @@
+"""Bad image files, found before the first update.
+
+A JPEG that is cut inside its header kills the whole process in MindSpore's C++ decoder, one that is cut later decodes
+silently to grey. So every file is decoded once by PIL, which raises on both; at an eighth of its size, which reads
+every byte and computes little.
+"""
+
+import dataclasses
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.runtime.workers import Workers, sum_over_ranks
+
+MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
+REASONS = ("good", "cannot be read", "empty", "not an image", "cut or damaged", f"larger than {MOST_PIXELS:,} pixels")
+_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE = range(len(REASONS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """What is known of a split's files; int64 arrays [N].
+
+    Attributes:
+        sizes, times: bytes, and nanoseconds of the last change, when they were checked.
+        codes: places in REASONS.
+        converted: 1 where MindSpore's decoder does not read the format as PIL does.
+    """
+
+    sizes: np.ndarray
+    times: np.ndarray
+    codes: np.ndarray
+    converted: np.ndarray
+
+
+def examine(path: str) -> tuple[int, int, int, int]:
+    """(size, time, code, converted) of one file; see `Scan`."""
+    try:
+        status = os.stat(path)
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return 0, 0, _UNREADABLE, 0
+    code, converted = _examine_bytes(data)
+    return len(data), status.st_mtime_ns, code, int(converted)
+
+
+def _examine_bytes(data: bytes) -> tuple[int, bool]:
+    from PIL import Image
+
+    if not data:
+        return _EMPTY, False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            image = Image.open(io.BytesIO(data))
+        except Image.DecompressionBombError:
+            return _TOO_LARGE, False
+        except Exception:
+            # A JPEG's first bytes before something that is no header are a cut file, not another kind of file.
+            return (_DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE), False
+        if image.width * image.height > MOST_PIXELS:
+            return _TOO_LARGE, False
+        native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
+        try:
+            image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
+            image.load()
+        except Exception:
+            return _DAMAGED, False
+    return _GOOD, not native
+
+
+def scan_files(
+    split: FileSplit, threads: int, known: Scan | None = None, workers: Workers = Workers(), progress: bool = True
+) -> Scan:
+    """Examine a split's files, each on one rank; all ranks know all afterwards.
+
+    Args:
+        split: the files.
+        threads: at a time, on each rank.
+        known: of an earlier scan of the same names: files of the same size and time are not read again.
+        workers: the ranks that share the work.
+        progress: show a bar on rank 0.
+    """
+    own = range(workers.rank, len(split), workers.size)
+    table = np.zeros((4, len(split)), np.int64)
+
+    def look(index: int) -> tuple[int, int, int, int]:
+        if known is not None and known.codes[index] == _GOOD:
+            try:
+                status = os.stat(split.path(index))
+            except OSError:
+                return 0, 0, _UNREADABLE, 0
+            if (status.st_size, status.st_mtime_ns) == (known.sizes[index], known.times[index]):
+                return status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index])
+        return examine(split.path(index))
+
+    show = progress and workers.leads
+    with ThreadPoolExecutor(threads) as pool:
+        results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=not show)
+        for index, result in zip(own, results, strict=True):
+            table[:, index] = result
+    return Scan(*_exchange(table, workers))
+
+
+def _exchange(table: np.ndarray, workers: Workers) -> np.ndarray:
+    # Each entry is zero on all ranks but one. The sum is one of float32, exact for whole numbers below 2^24.
+    parts = [(table >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
+    sums = [sum_over_ranks(part.astype(np.float32), workers).astype(np.int64) for part in parts]
+    return sums[0] | sums[1] << 16 | sums[2] << 32 | sums[3] << 48
+
+
+def check_files(
+    dataset: DataSet,
+    on_bad: str,
+    caches: Sequence[Path] = (),
+    workers: Workers = Workers(),
+    progress: bool = True,
+    halves: Sequence[str] = ("train", "test"),
+) -> tuple[DataSet, dict[str, tuple[FileSplit, Scan]]]:
+    """Find the bad files of a data set of files; other sets come back as they are.
+
+    Args:
+        dataset: as it was listed.
+        on_bad: "error", or "skip" to leave bad files out (on all ranks alike).
+        caches: folders that may hold an earlier `write_scan`; the first that does counts.
+        workers, progress: see `scan_files`.
+        halves: which splits to check; the others stay unchecked.
+
+    Returns:
+        The data set of good files, and what `write_scan` needs.
+
+    Raises:
+        ValueError: bad files and `on_bad` is "error"; names the first ones and their faults.
+    """
+    scans: dict[str, tuple[FileSplit, Scan]] = {}
+    for half in halves:
+        split = getattr(dataset, half)
+        if not isinstance(split, FileSplit):
+            continue
+        scan = scan_files(split, dataset.threads, _read_scan(caches, half, split), workers, progress)
+        scans[half] = split, scan
+        good = scan.codes == _GOOD
+        checked = dataclasses.replace(split, sizes=scan.sizes, converted=scan.converted.astype(bool))
+        bad = np.flatnonzero(~good)
+        if len(bad):
+            named = "; ".join(f"{split.path(i)!r} is {REASONS[scan.codes[i]]}" for i in bad[:3])
+            named = named.replace("is cannot", "cannot") + (f"; and {len(bad) - 3} more" if len(bad) > 3 else "")
+            what = "training" if half == "train" else "evaluation"
+            if on_bad == "error":
+                raise ValueError(
+                    f"on_bad_sample: {len(bad)} of {len(split)} {what} files are bad: {named}; "
+                    "mend them, or give --on-bad-sample skip"
+                )
+            if not good.any():
+                raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; mend them")
+            note = f"skipping {len(bad)} of {len(split)} {what} files: {named}"
+            dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
+        checked = checked.keep(good)
+        dataset = (
+            dataclasses.replace(dataset, train=checked)
+            if half == "train"
+            else dataclasses.replace(dataset, test=checked)
+        )
+    return dataset, scans
+
+
+def write_scan(folder: Path, scans: dict[str, tuple[FileSplit, Scan]]) -> None:
+    """Keep what was found in `folder` (scan-train.npz, …), and the bad files' names in bad_files.txt."""
+    bad = []
+    for half, (split, scan) in scans.items():
+        names = np.frombuffer("\0".join(split.names).encode("utf-8", "surrogateescape"), np.uint8)
+        temporary = folder / f".scan-{half}.tmp.npz"
+        np.savez(temporary, names=names, **vars(scan))
+        temporary.replace(folder / f"scan-{half}.npz")
+        bad += [f"{split.path(i)}: {REASONS[scan.codes[i]]}\n" for i in np.flatnonzero(scan.codes != _GOOD)]
+    if bad:
+        (folder / "bad_files.txt").write_text("".join(bad), encoding="utf-8", errors="surrogateescape")
+
+
+def _read_scan(caches: Sequence[Path], half: str, split: FileSplit) -> Scan | None:
+    for folder in caches:
+        try:
+            with np.load(folder / f"scan-{half}.npz") as arrays:
+                names = arrays["names"].tobytes().decode("utf-8", "surrogateescape")
+                if names == "\0".join(split.names):
+                    return Scan(arrays["sizes"], arrays["times"], arrays["codes"], arrays["converted"])
+        except (OSError, ValueError, KeyError):
+            continue  # no cache, or a torn one: look at every file again
+    return None

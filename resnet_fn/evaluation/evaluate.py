@@ -1,0 +1,152 @@
+"""Evaluation of a checkpoint, or of a bare weight file, on its test set."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from mindspore import nn
+
+from resnet_fn.config.recipe import Recipe, closest
+from resnet_fn.data.dataset import DataSet, check_labels
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.scan import check_files
+from resnet_fn.evaluation.loaded_net import FlipAverage, Trained, load_trained
+from resnet_fn.evaluation.scoring import Scores, score, summarise
+from resnet_fn.run.build import build_net
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import Workers, join
+from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.weights.load import load_weights
+
+TTA = ("none", "flip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """A checkpoint scored on its test set: all that a report needs.
+
+    Attributes:
+        trained: the net and where it came from.
+        dataset: the data set whose test split was scored.
+        scores: per sample, with the likeliest classes.
+        options: what was asked for beside the checkpoint: "which", "tta", "ema", "image_size".
+        workers: this process's place; all hold the same scores.
+    """
+
+    trained: Trained
+    dataset: DataSet
+    scores: Scores
+    options: dict[str, Any]
+    workers: Workers
+
+
+def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
+    """Evaluate a checkpoint on its test set.
+
+    Args:
+        checkpoint, which, options: see `evaluate_in_detail`.
+
+    Returns:
+        {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
+    """
+    return summarise(evaluate_in_detail(checkpoint, which, **options).scores)
+
+
+def evaluate_in_detail(
+    checkpoint: str | Path,
+    which: str = "last",
+    *,
+    batch_size: int = 256,
+    device: str = "CPU",
+    threads: int = 0,
+    tta: str = "none",
+    ema: bool | None = None,
+    image_size: int = 0,
+    data_dir: str = "",
+) -> Evaluation:
+    """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
+
+    Args:
+        checkpoint: a run folder or a checkpoint folder.
+        which: of a run folder, the "last" or the "best" checkpoint.
+        batch_size: samples read at a time, per worker; it does not change the result.
+        device, threads: see `RunOptions`.
+        tta: "flip" averages the logits of each image and its mirror image.
+        ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
+        image_size: height and width that the net sees; 0 for the recipe's own.
+        data_dir: where the data set lies; "": where it lay in training.
+
+    Raises:
+        CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
+        ValueError: a value that cannot be, naming the fix.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
+    if image_size < 0:
+        raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's own")
+    if tta not in TTA:
+        raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
+    process.start(device, threads)
+    workers = join(device)
+    trained = load_trained(checkpoint, which, ema=ema, image_size=image_size)
+    dataset = load_test_set(trained, data_dir, workers)
+    net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
+    size = trained.recipe.evaluation_size
+    scores = score(make_eval_step(net, with_logits=True), dataset, size, batch_size, workers)
+    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": size}
+    return Evaluation(trained, dataset, scores, options, workers)
+
+
+def load_test_set(trained: Trained, data_dir: str = "", workers: Workers = Workers()) -> DataSet:
+    """The data set that a checkpoint was trained on, if it still is the same one.
+
+    Args:
+        trained: see `load_trained`.
+        data_dir: where the set lies; "": where it lay in training.
+        workers: they share the check of image files.
+
+    Raises:
+        ValueError: its classes have changed, a label is outside them, or a file is bad.
+    """
+    recipe, run = trained.recipe, trained.checkpoint.path.parent.parent
+    dataset = load_dataset(recipe, data_dir or trained.input.get("data_dir", ""), workers=workers.size)
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [run], workers, progress=False, halves=("test",))
+    if tuple(dataset.classes) != trained.classes:
+        raise ValueError(
+            f"{trained.checkpoint.path}: was trained on other classes than the data set {trained.recipe.dataset} "
+            "has now; give the checkpoint's own data set"
+        )
+    check_labels(dataset.test, len(dataset.classes), "test set")
+    return dataset
+
+
+def evaluate_weights(
+    file: str | Path,
+    recipe: Recipe,
+    *,
+    batch_size: int = 256,
+    device: str = "CPU",
+    threads: int = 0,
+    data_dir: str = "",
+) -> dict[str, Any]:
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
+
+    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
+
+    Args:
+        file: the weights; the last layer has the data set's classes.
+        recipe: of which net, data set and evaluation size count.
+        batch_size, device, threads, data_dir: as in `evaluate`.
+
+    Returns, raises: as `evaluate`; WeightsError where the file does not fit the net.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
+    process.start(device, threads)
+    workers = join(device)
+    dataset = load_dataset(recipe, data_dir, workers=workers.size)
+    dataset, _ = check_files(dataset, recipe.on_bad_sample, [], workers, progress=False, halves=("test",))
+    check_labels(dataset.test, len(dataset.classes), "test set")
+    net = build_net(recipe, dataset)
+    load_weights(net, file)
+    return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))

@@ -1,0 +1,225 @@
+"""Write a trained net to a file that others load, read it back, and let it answer: only what agrees is kept.
+
+Beside the file lies FILE.json: input shape, preprocessing constants, class names, where it came from, how exactly it
+agreed. An ONNX file holds the same in its metadata, a safetensors file in its header.
+"""
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.checkpoint.folder import assign_all
+from resnet_fn.config.recipe import closest
+from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.models.winograd import standard_convolutions
+from resnet_fn.run.build import build_net
+from resnet_fn.runtime import process
+
+FORMATS = ("mindir", "onnx", "safetensors")
+DYNAMIC = 0
+# Largest difference of a logit, relative to the largest logit (at least 1).
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
+
+Forward = Callable[[np.ndarray], np.ndarray]
+
+
+class ExportError(ValueError):
+    """The exported file does not answer as the net does, or cannot be made; nothing was left behind."""
+
+
+def export(trained: Trained, out: Path, kind: str, batch: int, images: np.ndarray) -> dict[str, Any]:
+    """Export a net and verify the file on images.
+
+    Args:
+        trained: see `load_trained`.
+        out: the file to write; replaced if it exists. FILE.json is written beside it.
+        kind: "mindir", "onnx" or "safetensors" (weights only).
+        batch: images at a time that the file takes; `DYNAMIC` for any number.
+        images: float32 [N, C, H, W], what the answers are compared on.
+
+    Returns:
+        What FILE.json holds.
+
+    Raises:
+        ExportError: the answers differ; no file is left.
+        ValueError: a format that does not exist, a folder that cannot be written, a missing extra.
+    """
+    if kind not in FORMATS:
+        raise ValueError(f"format: {kind!r} is unknown; {closest(kind, FORMATS)}")
+    card = describe_export(trained, kind, batch)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as folder:
+            temporary = Path(folder, f"net.{kind}")
+            _WRITERS[kind](trained, temporary, batch, card)
+            answers = _READERS[kind](temporary, trained)
+            card["verified"] = compare(trained, answers, images, batch)
+            beside = temporary.with_suffix(".json")
+            beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(out)
+            beside.replace(out.with_name(out.name + ".json"))
+    except OSError as error:
+        raise ValueError(f"out: {out} cannot be written ({error.strerror or error}); give another file") from None
+    return card
+
+
+def describe_export(trained: Trained, kind: str, batch: int) -> dict[str, Any]:
+    """What a user of the file must know, as JSON types."""
+    size = int(trained.input["image_size"])
+    return {
+        "format": kind,
+        "model": trained.recipe.model,
+        "recipe": trained.recipe.name,
+        "update": trained.checkpoint.state["update"],
+        "input": {"shape": [batch or None, trained.channels, size, size], "dtype": "float32", "layout": "NCHW"},
+        "preprocessing": {key: value for key, value in trained.input.items() if key not in ("classes", "data_dir")},
+        "output": {"shape": [batch or None, len(trained.classes)], "dtype": "float32", "meaning": "logits"},
+        "classes": list(trained.classes),
+    }
+
+
+def compare(trained: Trained, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
+    """Compare the file's logits with the net's.
+
+    Returns:
+        {"images", "largest_difference", "tolerance", "same_top1"}.
+
+    Raises:
+        ExportError: a logit differs by more than the tolerance, or is not finite.
+    """
+    size = batch or len(images)
+    rows = len(images) // size * size
+    if not rows:
+        images, rows = np.repeat(images, -(-size // len(images)), 0)[:size], size
+    parts = [images[start : start + size] for start in range(0, rows, size)]
+    trained.net.set_train(False)
+    expected = np.concatenate([trained.net(Tensor(part)).asnumpy().astype(np.float32) for part in parts])
+    if batch == DYNAMIC:
+        # Another size than the first: a shape that was frozen into the file would show here.
+        parts.append(images[:1])
+        expected = np.concatenate((expected, expected[:1]))
+    try:
+        found = np.concatenate([answers(part) for part in parts])
+    except Exception as error:
+        text = process.first_line(error)
+        raise ExportError(f"the exported file cannot be run ({text}); no file was kept; give --batch N") from None
+    if found.shape != expected.shape:
+        raise ExportError(f"the exported file gives logits of shape {found.shape} instead of {expected.shape}")
+    difference = float(np.abs(found - expected).max())
+    limit = TOLERANCE[trained.recipe.precision] * max(1.0, float(np.abs(expected).max()))
+    if not difference <= limit:
+        raise ExportError(
+            f"the exported file's logits differ from the net's by up to {difference:.3g} (allowed {limit:.3g}) "
+            f"on {rows} test images; no file was kept"
+        )
+    same = float((found.argmax(1) == expected.argmax(1)).mean())
+    return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}
+
+
+class _Float32Logits(nn.Cell):
+    """A net of fp16 gives float16 logits; whoever loads the file shall get float32, as its card says."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # the parameters keep their names
+        self.net = net
+
+    def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] to logits [N, classes]."""
+        return self.net(x).astype(mindspore.float32)
+
+
+def _graph(trained: Trained) -> nn.Cell:
+    return (trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)).set_train(False)
+
+
+def _let_read(file: Path) -> None:
+    # MindSpore writes files that only their owner may read and nobody write; the process's umask shall decide.
+    umask = os.umask(0)
+    os.umask(umask)
+    file.chmod(0o666 & ~umask)
+
+
+def _write_mindir(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
+    shape = [batch or None, *card["input"]["shape"][1:]]
+    sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
+    with standard_convolutions(trained.net):
+        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
+    _let_read(file)
+
+
+def _read_mindir(file: Path, _: Trained) -> Forward:
+    loaded = nn.GraphCell(mindspore.load(str(file)))
+    return lambda images: loaded(Tensor(images)).asnumpy().astype(np.float32)
+
+
+def _write_onnx(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401  (say it before the work, not after)
+    except ImportError:
+        raise ExportError("format: onnx needs two packages; pip install 'resnet_fn[export]'") from None
+    # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
+    # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
+    sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
+    with standard_convolutions(trained.net):
+        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
+    _let_read(file)
+    model = onnx.load(str(file))
+    if batch == DYNAMIC:
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_param = "batch"
+        del model.graph.value_info[:]
+    for key, value in card.items():
+        model.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
+    onnx.checker.check_model(model)
+    onnx.save(model, str(file))
+
+
+def _read_onnx(file: Path, _: Trained) -> Forward:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0].astype(np.float32)
+
+
+def _write_safetensors(trained: Trained, file: Path, _: int, card: dict[str, Any]) -> None:
+    # By hand: MindSpore's writer cannot put anything into the header. Format: 8 bytes length, JSON header, data.
+    arrays = {p.name: np.ascontiguousarray(p.asnumpy().astype(np.float32)) for p in trained.net.get_parameters()}
+    card_texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
+    header: dict[str, Any] = {"__metadata__": card_texts}
+    end = 0
+    for name, array in arrays.items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(file, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for array in arrays.values():
+            out.write(array.tobytes())
+
+
+def _read_safetensors(file: Path, trained: Trained) -> Forward:
+    read = mindspore.load_checkpoint(str(file), format="safetensors")
+    # Another net than the one that was exported, so that an answer can only come from the file.
+    net = build_net(trained.recipe, trained)
+    assign_all(tuple(net.get_parameters()), {name: value.asnumpy() for name, value in read.items()}, file)
+    net.set_train(False)
+    return lambda images: net(Tensor(images)).asnumpy().astype(np.float32)
+
+
+_WRITERS = {"mindir": _write_mindir, "onnx": _write_onnx, "safetensors": _write_safetensors}
+_READERS: dict[str, Callable[[Path, Trained], Forward]] = {
+    "mindir": _read_mindir,
+    "onnx": _read_onnx,
+    "safetensors": _read_safetensors,
+}

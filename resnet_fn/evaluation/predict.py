@@ -1,0 +1,124 @@
+"""Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+
+from resnet_fn.config.recipe import near_path
+from resnet_fn.data.augment import prepare
+from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.evaluation.scoring import BLOCK, top_classes
+from resnet_fn.update.eval_step import make_eval_step
+
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def find_images(paths: Iterable[str | Path]) -> list[Path]:
+    """List image files: files as given, folders with all images below them, in the order of their names.
+
+    Raises:
+        ValueError: a path that does not exist (with the nearest that does), or a folder without images.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+            if not inside:
+                raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")
+    return found
+
+
+def read_pixels(path: Path, channels: int) -> np.ndarray:
+    """Decode an image file.
+
+    Returns:
+        uint8 [1, H, W, channels]: grey for one channel, RGB for three.
+
+    Raises:
+        ValueError: it cannot be read, or is damaged, or no image.
+    """
+    from PIL import Image  # MindSpore's own dependency; imported late, it takes time
+
+    if channels not in (1, 3):
+        raise ValueError(f"the net takes images of {channels} channels; image files have 1 or 3")
+    with _name_bad_file(path), Image.open(path) as image:
+        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return pixels.reshape(1, *pixels.shape[:2], channels)
+
+
+def _read_crop(path: Path, resize: int, crop: int) -> np.ndarray:
+    # As evaluation reads the files of an image folder.
+    with _name_bad_file(path):
+        return eval_pixels(path.read_bytes(), resize, crop)[None]
+
+
+@contextlib.contextmanager
+def _name_bad_file(path: Path) -> Iterator[None]:
+    from PIL import UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd metadata is no fault of the pixels
+            yield
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise ValueError(f"{path}: cannot be read ({reason}); mend or remove it") from None
+
+
+def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
+    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `Trained.input`.
+
+    An image file's full scale is 255, whatever the training set's was.
+    """
+    if described.get("eval_resize"):
+        pixels = _read_crop(path, int(described["eval_resize"]), int(described["image_size"]))
+    else:
+        pixels = read_pixels(path, int(described["channels"]))
+    mean, std = np.array(described["mean"], np.float32), np.array(described["std"], np.float32)
+    return prepare(pixels, int(described["image_size"]), 255.0, mean, std)
+
+
+def predict(trained: Trained, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:
+    """Classify image files.
+
+    Args:
+        trained: see `load_trained`.
+        files: see `find_images`.
+        top: likeliest classes to name.
+
+    Returns:
+        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; the same for any
+        company that a file is in (the net sees a fixed number at a time).
+
+    Raises:
+        ValueError: a file that cannot be read, named.
+    """
+    step = make_eval_step(trained.net, with_logits=True)
+    labels = Tensor(np.zeros(BLOCK, np.int32))
+    results = []
+    for start in range(0, len(files), BLOCK):
+        part = files[start : start + BLOCK]
+        images = np.concatenate([read_input(path, trained.input) for path in part])
+        filled = np.concatenate((images, np.repeat(images[:1], BLOCK - len(part), 0)))
+        logits = step(Tensor(filled), labels).logits
+        assert logits is not None
+        rows = top_classes(logits.asnumpy()[: len(part)], top)
+        count = rows.shape[1] // 2
+        for path, row in zip(part, rows, strict=True):
+            likely = [
+                {"class": trained.classes[int(index)], "index": int(index), "probability": float(probability)}
+                for index, probability in zip(row[:count], row[count:], strict=True)
+            ]
+            results.append({"file": str(path), "top": likely})
+    return results

@@ -1,0 +1,120 @@
+"""Exact scores: every sample of a split once, the same bits for any number of workers and any batch size."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.pipeline import Shard, eval_batches
+from resnet_fn.runtime import process
+from resnet_fn.runtime.signals import leave
+from resnet_fn.runtime.workers import Workers, sum_over_ranks
+from resnet_fn.update.eval_step import EvalStep
+
+# The net computes this many samples at a time, and each always at the same place among them, whatever the batch size
+# and the number of workers: the kernels of a matrix product differ with its shape, and so would the last bits of the
+# logits (measured on CPU: [N, 512] by [512, 1000] in blocks of 16 … 480 rows never gives the bits of 960 rows; with 2
+# or 3 classes the bits depend on the row too; the number of threads changes nothing).
+BLOCK = 64
+TOP = 5
+
+
+class Scores(NamedTuple):
+    """Per sample of the split, in its order; each [N].
+
+    Attributes:
+        loss: float32, cross-entropy without smoothing.
+        prediction: int32, the likeliest class.
+        rank: int32, the label's place among the logits: 0 is right, below 5 among the first five.
+        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 where a logit
+            is not finite); None where the evaluation step gives no logits.
+    """
+
+    loss: np.ndarray
+    prediction: np.ndarray
+    rank: np.ndarray
+    top: np.ndarray | None = None
+
+
+def score(
+    eval_step: EvalStep,
+    dataset: DataSet,
+    image_size: int,
+    batch_size: int,
+    workers: Workers = Workers(),
+    asked: Callable[[], int] = lambda: 0,
+) -> Scores:
+    """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
+
+    Each rank writes its samples' scores into a row of its own over the whole split; the sum over the ranks is then
+    exact, since all but one addend are zero. No mean of means, no padding that counts.
+
+    Args:
+        asked: called before each batch and at the end, as often on every rank; the number of a signal to stop for, the
+            same on every rank, or 0.
+
+    Raises:
+        StoppedError: `asked` gave a signal.
+        RuntimeError: a sample was scored twice or not at all.
+    """
+    split = dataset.test
+    most = -(-len(split) // (BLOCK * workers.size)) * BLOCK
+    batches = -(-most // batch_size)
+    batch_size = -(-most // batches)  # equal batches: as few filled places as can be
+    batch_size = -(-batch_size // BLOCK) * BLOCK
+    rows = np.zeros((len(split), 4), np.float32)
+    waiter = process.ResultWaiter()
+    top = np.zeros((len(split), 0), np.float32)
+    for images, labels, indices in eval_batches(
+        split, dataset, image_size, batch_size, Shard(workers.rank, workers.size), BLOCK
+    ):
+        leave(asked())
+        for start in range(0, batch_size, BLOCK):
+            places = indices[start : start + BLOCK]
+            real = places >= 0
+            result = eval_step(Tensor(images[start : start + BLOCK]), Tensor(labels[start : start + BLOCK]))
+            values = waiter.fetch([value for value in result if value is not None], time.perf_counter())
+            rows[places[real], :3] = np.stack(values[:3], 1)[real]
+            rows[places[real], 3] += 1
+            if result.logits is not None:
+                found = top_classes(values[3])
+                top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
+                top[places[real]] = found[real]
+    leave(asked())
+    rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
+    if not (rows[:, 3] == 1).all():
+        raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")
+    kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
+    return Scores(rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32), kept)
+
+
+def top_classes(logits: np.ndarray, most: int = TOP) -> np.ndarray:
+    """The likeliest classes and their probabilities, float32 [n, 2k]: k classes, then k probabilities.
+
+    Equal logits rank by class. The softmax is computed in float64; where a logit is not finite, probabilities are 0.
+
+    Args:
+        logits: [n, classes].
+        most: k is this, or the number of classes where there are fewer.
+    """
+    exact = logits.astype(np.float64)
+    finite = np.isfinite(exact).all(1, keepdims=True)
+    exact = np.where(finite, exact, 0.0)
+    exponentials = np.exp(exact - exact.max(1, keepdims=True))
+    probabilities = np.where(finite, exponentials / exponentials.sum(1, keepdims=True), 0.0)
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :most]
+    return np.concatenate((order, np.take_along_axis(probabilities, order, 1)), 1).astype(np.float32)
+
+
+def summarise(scores: Scores) -> dict[str, Any]:
+    """{"loss", "top1", "top5", "count"}: mean cross-entropy and fractions of 1, summed in sample order in float64."""
+    count = len(scores.loss)
+    return {
+        "loss": float(scores.loss.astype(np.float64).sum() / count),
+        "top1": float((scores.rank < 1).sum() / count),
+        "top5": float((scores.rank < 5).sum() / count),
+        "count": count,
+    }

@@ -1,0 +1,1 @@
+"""A look into a checkpoint: its arrays, its activations, its gradients."""

@@ -1,0 +1,215 @@
+"""python -m resnet_fn.inspect: look into a checkpoint, compare two, see a net's activations and gradients."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import Recipe, vars_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from resnet_fn.inspect.inspection import Subject
+    from resnet_fn.weights.load import Source
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.inspect runs/first                           every parameter in a few figures
+  python -m resnet_fn.inspect ours.safetensors theirs.pth      what differs, the largest first
+  python -m resnet_fn.inspect runs/first --activations --gradients --out-dir inside
+  python -m resnet_fn.inspect net.pth --activations --recipe digits
+  tensorboard --logdir inside
+"""
+
+_OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables asked for; write histograms and JSON if asked."""
+    parsed = _parser().parse(arguments)
+    recipe = _check(parsed)
+    from resnet_fn.runtime import process
+
+    process.start(parsed.device, parsed.threads)
+    with _histograms(parsed.out_dir) as write:
+        if parsed.other:
+            result = _compare(parsed.checkpoint, parsed.other)
+        elif parsed.activations or parsed.gradients:
+            result = _inside(parsed, recipe, write)
+        else:
+            result = _parameters(parsed.checkpoint, write)
+    if parsed.json:
+        Path(parsed.json).write_text(json.dumps(_finite(result), indent=1, allow_nan=False) + "\n")
+    return 0
+
+
+def _parser() -> cli.Parser:
+    parser = cli.Parser("inspect", "Look into a checkpoint, compare two, see activations and gradients.", _EXAMPLES)
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
+    parser.add_argument("--activations", action="store_true", help="every layer's output on test images")
+    parser.add_argument("--gradients", action="store_true", help="every gradient on the next training batch")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="samples of that batch to take; default 32")
+    parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file")
+    parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
+    parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
+    parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
+    parser.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+    parser.add_argument("--out-dir", metavar="PATH", help="write TensorBoard histograms there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures; null where one is not finite")
+    return parser
+
+
+def _check(parsed: argparse.Namespace) -> Recipe | None:
+    """Refuse flags that would be ignored. Returns the recipe of a bare weight file to run, else None."""
+    runs = parsed.activations or parsed.gradients
+    given = [name for name in _OF_A_BATCH if getattr(parsed, name) is not None]
+    if given and not runs:
+        raise cli.UsageError(f"--{given[0].replace('_', '-')} goes with --activations or --gradients; give one of them")
+    if parsed.other and (runs or parsed.out_dir):
+        raise cli.UsageError("--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER")
+    if parsed.batch_size is not None and parsed.batch_size < 1:
+        raise cli.UsageError(f"--batch-size: {parsed.batch_size} is too small; give 1 or more")
+    changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
+    if not runs:
+        return None
+    if Path(parsed.checkpoint).is_dir():
+        if parsed.recipe or changes:
+            raise cli.UsageError("--recipe, --model and --stem go with a weight file; a checkpoint knows its own")
+        return None
+    if not parsed.recipe:
+        raise cli.UsageError("a weight file knows neither its data nor its net; give --recipe NAME")
+    try:
+        return Recipe(**{**vars_of(recipes.recipe(parsed.recipe)), **changes})
+    except ValueError as error:
+        raise cli.UsageError(str(error)) from None
+
+
+Write = Callable[[str, "np.ndarray", int], None]
+
+
+@contextlib.contextmanager
+def _histograms(folder: str | None) -> Iterator[Write]:
+    if not folder:
+        yield lambda name, values, update: None
+        return
+    import numpy as np
+
+    from resnet_fn.telemetry.summary_writer import SummaryWriter
+
+    with SummaryWriter(folder) as board:
+
+        def write(name: str, values: np.ndarray, update: int) -> None:
+            finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
+            if finite.size:
+                # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
+                board.add_histogram(name.replace(" (", ".call").rstrip(")"), finite, update)
+
+        yield write
+
+
+def _read(file: str) -> "Source":
+    from resnet_fn.weights.load import read_any_weights
+
+    source = read_any_weights(file)
+    names = "names of its own" if source.style == "own" else f"{source.style} names"
+    average = ", the moving average of its weights" if source.averaged else ""
+    print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
+    if source.warning:
+        print(f"warning: {source.path}: {source.warning}", file=sys.stderr, flush=True)
+    return source
+
+
+def _parameters(file: str, write: Write) -> dict[str, Any]:
+    from resnet_fn.inspect.statistics import figures, figures_table
+
+    source = _read(file)
+    rows = [figures(name, array) for name, array in source.arrays.items()]
+    for name, array in source.arrays.items():
+        write(f"weights/{name}", array, source.update)
+    print("\n".join(figures_table(rows, "parameter", dtype=True)))
+    print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
+    return {"parameters": [dataclasses.asdict(row) for row in rows]}
+
+
+def _compare(here: str, there: str) -> dict[str, Any]:
+    from resnet_fn.inspect.statistics import compare_arrays, comparison_table
+
+    compared = compare_arrays(_read(here).arrays, _read(there).arrays)
+    print("\n".join(comparison_table(compared)))
+    return dataclasses.asdict(compared)
+
+
+def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
+    from resnet_fn.inspect.inspection import open_subject
+
+    subject = open_subject(
+        parsed.checkpoint, recipe, device=parsed.device, threads=parsed.threads, data_dir=parsed.data_dir or ""
+    )
+    most = parsed.batch_size or 32
+    result: dict[str, Any] = {}
+    if parsed.activations:
+        result["activations"] = _show_activations(subject, most, write)
+    if parsed.gradients:
+        result["gradients"] = _show_gradients(subject, most, write)
+    return result
+
+
+def _show_activations(subject: "Subject", most: int, write: Write) -> list[dict[str, Any]]:
+    from resnet_fn.inspect.inspection import activations
+    from resnet_fn.inspect.statistics import figures_table
+
+    def see(name: str, values: "np.ndarray") -> None:
+        write(f"activations/{name}", values, subject.update)
+
+    count, rows = activations(subject, most, see)
+    print(f"activations after update {subject.update}, evaluation mode, {count} test images")
+    print("\n".join(figures_table(rows, "output of", zeros=True)))
+    return [dataclasses.asdict(row) for row in rows]
+
+
+def _show_gradients(subject: "Subject", most: int, write: Write) -> dict[str, Any]:
+    from resnet_fn.inspect.inspection import gradients
+    from resnet_fn.inspect.statistics import figures_table
+
+    def see_layer(name: str, values: "np.ndarray") -> None:
+        write(f"output_gradients/{name}", values, subject.update)
+
+    def see_parameter(name: str, values: "np.ndarray") -> None:
+        write(f"gradients/{name}", values, subject.update)
+
+    found = gradients(subject, most, see_layer, see_parameter)
+    print(
+        f"gradients after update {subject.update}, training mode, {found.samples} samples of the next batch, "
+        f"loss {found.loss:.4f}"
+    )
+    print("\n".join(figures_table(found.layers, "gradient at the output of", zeros=True)))
+    head, *lines = figures_table(found.parameters, "gradient of", zeros=True)
+    print(f"{head}  {'/ weights':>10}")
+    for row, line in zip(found.parameters, lines, strict=True):
+        print(f"{line}  {found.relative[row.name]:10.3e}")
+    total = math.sqrt(math.fsum(row.norm**2 for row in found.parameters))
+    clip = subject.recipe.clip_norm
+    print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
+    return dataclasses.asdict(found)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null says that there was a figure and that it was not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    cli.run("inspect", main)

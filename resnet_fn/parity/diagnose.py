@@ -1,0 +1,168 @@
+"""What a divergence's numbers say about its cause: each candidate is computed and must fit to be named."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.compare import Stage, relative_error
+from resnet_fn.parity.trace import Observed
+
+_FITS = 1e-3  # relative error up to which a candidate explains what is seen
+
+
+def fitted(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """The c that brings c · b closest to a, and the relative error that is left."""
+    square = float(np.vdot(b, b))
+    c = float(np.vdot(a, b)) / square if square else 0.0
+    return c, relative_error(c * b, a)
+
+
+def loss_hints(stage: Stage, logits: np.ndarray, labels: np.ndarray, smoothing: float) -> None:
+    """Try other definitions of the loss on the reference's logits."""
+    first = stage.differences[0]
+    scores = logits - logits.max(1, keepdims=True)
+    log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    own = -log[np.arange(len(labels)), labels]
+    every, classes = -log.sum(1), logits.shape[1]
+    candidates = {
+        f"label smoothing spread over the other C − 1 = {classes - 1} classes, the reference's over all {classes}": (
+            (1 - smoothing) * own + smoothing * (every - own) / max(classes - 1, 1)
+        ).mean(),
+        f"no label smoothing here, {smoothing:g} in the reference": own.mean(),
+        "the sum over the batch instead of the mean": ((1 - smoothing) * own + smoothing * every / classes).sum(),
+        "the loss takes logits as log-probabilities": -logits[np.arange(len(labels)), labels].mean(),
+    }
+    for words, value in candidates.items():
+        if math.isclose(float(value), first.ours, rel_tol=1e-5) and not math.isclose(value, first.theirs, rel_tol=1e-5):
+            stage.hints.append(words)
+
+
+def gradient_hints(stage: Stage, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], parts: int) -> None:
+    """Is one side a constant multiple of the other?"""
+    a = np.concatenate([np.ravel(ours[name]) for name in theirs])
+    b = np.concatenate([np.ravel(theirs[name]) for name in theirs])
+    factor, left = fitted(a, b)
+    if left < _FITS and abs(factor - 1) > _FITS:
+        words = f"every gradient is {factor:.6g} times the reference's"
+        if math.isclose(factor, parts, rel_tol=_FITS) and parts > 1:
+            words += f": the sum over {parts} micro-batches instead of their mean"
+        stage.hints.append(words)
+
+
+def kink_hints(stage: Stage, flips: Sequence[tuple[str, int]]) -> None:
+    """Layers that agree may still feed a ReLU with values that round to different sides of 0; its gradient jumps."""
+    flipped = [(name, count) for name, count in flips if count]
+    if flipped:
+        stage.hints.append(
+            f"every layer agrees, but {sum(count for _, count in flipped)} values round to different sides of 0 "
+            f"(first in {flipped[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
+        )
+
+
+def clip_hints(stage: Stage, ours: Observed, parts: Sequence[Mapping[str, np.ndarray]], recipe: Recipe) -> None:
+    """Does clipping every micro-batch, every tensor or every value, instead of the mean's norm, explain it?
+
+    Args:
+        stage: where hints go.
+        ours: our side.
+        parts: the reference's gradients of each micro-batch of the first update, unclipped.
+        recipe: the clipping.
+    """
+    limit = recipe.clip_norm
+    names = list(parts[0])
+    mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
+    seen = np.concatenate([np.ravel(ours.clipped[name]) for name in names])
+
+    def vector(values: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.ravel(values[name]) for name in names])
+
+    def clip(a: np.ndarray) -> np.ndarray:
+        return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
+
+    candidates = {
+        "no clipping here": vector(mean),
+        "each tensor is clipped by its own norm": vector({name: clip(mean[name]) for name in names}),
+        "values are clipped instead of the norm": np.clip(vector(mean), -limit, limit),
+    }
+    if len(parts) > 1:
+        candidates["each micro-batch is clipped before the mean; clip once, after it"] = sum(
+            (clip(vector(part)) for part in parts), start=np.zeros(len(seen))
+        ) / len(parts)
+        candidates["the sum over micro-batches is clipped, not their mean"] = clip(vector(mean) * len(parts))
+    for words, value in candidates.items():
+        if relative_error(seen, value) < _FITS:
+            stage.hints.append(words)
+
+
+def rate_hints(stage: Stage, ours: Sequence[float], theirs: Sequence[float]) -> None:
+    """Is our schedule the reference's, shifted by updates or scaled?"""
+    a, b = np.array(ours), np.array(theirs)
+    for shift in (1, -1):
+        pairs = (a[:-1], b[1:]) if shift == 1 else (a[1:], b[:-1])
+        if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
+            side = "ahead of" if shift == 1 else "behind"
+            stage.hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
+    factor, left = fitted(a, b)
+    if left < 1e-5 and abs(factor - 1) > 1e-5:
+        stage.hints.append(f"the learning rate is {factor:.6g} times the reference's")
+
+
+def momentum_hints(stage: Stage, ours: Observed, theirs: Observed) -> None:
+    """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
+    groups: dict[str, list[str]] = {}
+    for item in stage.differences:
+        if item.verdict != "DIFFERS":
+            continue
+        weight = ours.start[item.name]
+        rest = np.asarray(ours.momentum[item.name], np.float64) - theirs.momentum[item.name]
+        decay, left = fitted(rest, weight)
+        if left < 0.02:  # the rest is small beside both momenta, so rounding shows in it
+            more = "more" if decay > 0 else "less"
+            leaf = item.name.rsplit(".", 1)[-1]
+            groups.setdefault(f"weight decay on {leaf}: {abs(decay):.3g} {more} than the reference's", []).append(
+                item.name
+            )
+    for words, names in groups.items():
+        stage.hints.append(f"{words} ({len(names)} parameters, first {names[0]})")
+
+
+def update_hints(stage: Stage, ours: Observed, theirs: Observed, rates: Sequence[float]) -> None:
+    """Did the first update take a step of the right direction and the wrong length?"""
+    names = [name for name in theirs.gradients if name in ours.first]
+    a = np.concatenate([np.ravel(ours.first[name] - ours.start[name]) for name in names]).astype(np.float64)
+    b = np.concatenate([np.ravel(theirs.first[name] - theirs.start[name]) for name in names]).astype(np.float64)
+    factor, left = fitted(a, b)
+    if left < 0.01 and abs(factor - 1) > _FITS:
+        words = f"the first update is {factor:.6g} times the reference's"
+        if len(rates) > 1 and math.isclose(factor, rates[1] / rates[0], rel_tol=_FITS):
+            words += f": it used the second update's learning rate, {rates[1]:.6g}; off by one update"
+        stage.hints.append(words)
+
+
+def statistics_hints(stage: Stage, ours: Observed, theirs: Observed, momenta: Mapping[str, float]) -> None:
+    """What share of the old statistics does each BatchNorm keep?
+
+    Args:
+        stage: where hints go.
+        ours, theirs: both sides.
+        momenta: torch's momentum of each statistic, by our name.
+    """
+    groups: dict[str, list[str]] = {}
+    for item in stage.differences:
+        if item.verdict != "DIFFERS" or item.name not in momenta:
+            continue
+        old, mixed = theirs.start[item.name].astype(np.float64), theirs.first[item.name].astype(np.float64)
+        new = momenta[item.name]
+        batch = (mixed - (1 - new) * old) / new
+        kept, left = fitted(ours.first[item.name] - batch, old - batch)
+        if left < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+            words = (
+                f"momentum inverted: keeps {kept:.2f} of the old value"
+                if math.isclose(kept, new, abs_tol=0.01)
+                else (f"keeps {kept:.2f} of the old value")
+            )
+            groups.setdefault(f"{words}, the reference {1 - new:.2f}", []).append(item.name)
+    for words, names in groups.items():
+        stage.hints.append(f"{names[0]}: {words} ({len(names)} statistics so)")

@@ -1,0 +1,154 @@
+"""The data stage of the parity ladder: how far our pixels are from PIL's and torchvision's, on JPEGs.
+
+`data_stage()` measures on generated photographs, or on a user's own files; `python -m resnet_fn.parity --data`
+prints it.
+"""
+
+import dataclasses
+import importlib.util
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.data.augment import prepare
+from resnet_fn.data.fake_photos import photograph
+from resnet_fn.data.preprocess import eval_pixels, open_rgb
+from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelDifference:
+    """Our pixels against the reference's, over all images.
+
+    Attributes:
+        name: what is compared.
+        reference: with what.
+        largest, mean: absolute difference, in steps of 1/255 (the last stage: in standard deviations).
+        differing: share of values that differ at all, fraction of 1.
+        limit: what `largest` must not exceed; None: reported only, a difference that is known and accepted.
+    """
+
+    name: str
+    reference: str
+    largest: float
+    mean: float
+    differing: float
+    limit: float | None
+
+    @property
+    def passes(self) -> bool:
+        """Whether the difference is within its limit."""
+        return self.limit is None or self.largest <= self.limit
+
+
+def table(differences: Sequence[PixelDifference]) -> str:
+    """One line for each comparison."""
+    lines = [
+        f"{'data stage':34} {'reference':24} {'max abs':>9} {'mean abs':>9} {'differing':>9} {'allowed':>8}  verdict"
+    ]
+    for item in differences:
+        allowed, verdict = (
+            (f"{item.limit:8.0e}", "ok" if item.passes else "DIFFERS")
+            if item.limit is not None
+            else (f"{'':8}", "known")
+        )
+        lines.append(
+            f"{item.name:34} {item.reference:24} {item.largest:9.1e} {item.mean:9.1e} {item.differing:9.1%} "
+            f"{allowed}  {verdict}"
+        )
+    return "\n".join(lines)
+
+
+def sample_files(count: int = 8) -> list[bytes]:
+    """Generated JPEGs of several sizes, upright and wide, one grey, one in CMYK."""
+    from PIL import Image
+
+    files = []
+    for number in range(count):
+        width, height = ((500, 375), (333, 500), (256, 256), (640, 427))[number % 4]
+        image = Image.fromarray(photograph(number, width, height))
+        image = image.convert({5: "L", 6: "CMYK"}.get(number, "RGB"))
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=75 + 5 * (number % 4))
+        files.append(buffer.getvalue())
+    return files
+
+
+def data_stage(files: Sequence[bytes] = (), resize: int = 256, crop: int = 224) -> list[PixelDifference]:
+    """Compare decoding, evaluation's preprocessing, training's resampling and normalisation.
+
+    Args:
+        files: JPEGs' bytes; none: `sample_files()`.
+        resize, crop: evaluation's shorter side and centre crop, pixels.
+
+    Returns:
+        One entry per comparison, in the order of the pipeline. torchvision's own transforms are the reference where it
+        is installed, else the same steps written with PIL.
+    """
+    from mindspore.dataset import vision
+
+    files = list(files) or sample_files()
+    pictures = [np.asarray(open_rgb(data)) for data in files]
+    decoded = [vision.Decode()(np.frombuffer(data, np.uint8)) for data in files]
+    transform, name = _reference_transform(resize, crop)
+    ours = [eval_pixels(data, resize, crop) for data in files]
+    theirs = [transform(data) for data in files]
+    mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
+    normalised = prepare(np.stack(ours), crop, 255.0, mean, std)
+    expected = (np.stack(theirs).astype(np.float64) / 255 - IMAGENET_MEAN) / IMAGENET_STD
+    return [
+        _difference("decode, C++", "PIL", decoded, pictures, 0.0),
+        _difference("evaluation: resize, centre crop", name, ours, theirs, 0.0),
+        _difference("normalise", "float64", [normalised], [expected.transpose(0, 3, 1, 2)], 2e-6),
+        _training_resize(pictures, crop),
+    ]
+
+
+def _difference(
+    name: str, reference: str, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], limit: float | None
+) -> PixelDifference:
+    gaps = []
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            return PixelDifference(name, reference, float("inf"), float("inf"), 1.0, limit)
+        gaps.append(np.abs(one.astype(np.float64) - other).reshape(-1))
+    gap = np.concatenate(gaps)
+    return PixelDifference(name, reference, float(gap.max()), float(gap.mean()), float((gap > 0).mean()), limit)
+
+
+def _training_resize(pictures: Sequence[np.ndarray], size: int) -> PixelDifference:
+    # Training's crops are resized in C++ without antialiasing, PIL's with: known, and no bias between the two.
+    from mindspore.dataset import vision
+    from PIL import Image
+
+    ours, theirs = [], []
+    resize = vision.Resize((size, size))
+    for picture in pictures:
+        height, width = picture.shape[:2]
+        box = picture[height // 8 : -height // 8, width // 8 : -width // 8]
+        ours.append(resize(np.ascontiguousarray(box)))
+        theirs.append(np.asarray(Image.fromarray(box).resize((size, size), Image.Resampling.BILINEAR)))
+    return _difference("training: resize of a crop, C++", "PIL, antialiased", ours, theirs, None)
+
+
+def _reference_transform(resize: int, crop: int) -> tuple[Any, str]:
+    if importlib.util.find_spec("torchvision") is not None:
+        from torchvision import transforms
+
+        both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
+        return lambda data: np.asarray(both(open_rgb(data))), "torchvision"
+
+    def written_out(data: bytes) -> np.ndarray:
+        from PIL import Image
+
+        image = open_rgb(data)
+        scale = resize / min(image.size)
+        # The shorter side is exact, the longer one is cut down to whole pixels.
+        size = tuple(resize if side == min(image.size) else int(side * scale + 1e-9) for side in image.size)
+        pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR) if size != image.size else image)
+        top, left = (int(np.rint((side - crop) / 2)) for side in pixels.shape[:2])
+        return pixels[top : top + crop, left : left + crop]
+
+    return written_out, "PIL, torchvision's steps"

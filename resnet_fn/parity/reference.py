@@ -1,0 +1,235 @@
+"""The same nets in PyTorch, written apart from ours: what the parity tests and the ladder compare with.
+
+Parameters carry torchvision's names (`resnet*`, `resnext50_32x4d`, `wide_resnet50_2`) or timm's (squeeze-excite and
+gather-excite blocks are `layerL.B.se`, the D stem is `conv1.0` … `conv1.6`), so that published weights load
+unchanged. Importing this module imports torch: the extra `[torch]`.
+"""
+
+import dataclasses
+from typing import Any
+
+from resnet_fn.config.recipe import closest
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise ValueError("the PyTorch reference net needs torch; pip install 'resnet_fn[torch]'") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One variant: what differs between the nets of the table below."""
+
+    block: Any
+    depths: tuple[int, ...]
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    stem: str = "imagenet"
+    groups: int = 1
+    base_width: int = 64
+    attention: str = ""
+
+
+class SqueezeExcite(nn.Module):
+    """arXiv 1709.01507, section 3: mean, 1x1 to C/16, ReLU, 1x1 to C, sigmoid, multiply."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, channels // 16, 1)
+        self.fc2 = nn.Conv2d(channels // 16, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, C, H, W] to the same."""
+        gate = self.fc2(torch.relu(self.fc1(x.mean((2, 3), keepdim=True))))
+        return x * torch.sigmoid(gate)
+
+
+class GatherExcite(nn.Module):
+    """arXiv 1810.12348 at global extent: θ⁻ ("minus"), θ (""), θ⁺ ("plus"), as in the authors' Caffe models.
+
+    Under timm's names; but in θ⁺ a ReLU follows the gather's BatchNorm, which timm leaves out.
+    """
+
+    def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
+        super().__init__()
+        if variant != "minus":
+            self.gather = nn.Sequential()
+            self.gather.add_module("conv1", nn.Conv2d(channels, channels, size, groups=channels, bias=False))
+            self.gather.add_module("norm1", norm(channels))
+        if variant == "plus":
+            self.mlp = nn.Sequential()
+            self.mlp.add_module("fc1", nn.Conv2d(channels, channels // 16, 1))
+            self.mlp.add_module("act", nn.ReLU())
+            self.mlp.add_module("fc2", nn.Conv2d(channels // 16, channels, 1))
+        self.variant = variant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, C, H, W] to the same."""
+        context = x.mean((2, 3), keepdim=True) if self.variant == "minus" else self.gather(x)
+        if self.variant == "plus":
+            context = self.mlp(torch.relu(context))
+        return x * torch.sigmoid(context)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions; the first one strides."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module | None) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
+        self.bn1 = norm(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = norm(planes)
+        if gate is not None:
+            self.se = gate
+        self.downsample: nn.Module | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, C, H, W] to [N, C', H', W']."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        if hasattr(self, "se"):
+            x = self.se(x)
+        return torch.relu(x + shortcut)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (strides, grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the planes."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module | None) -> None:
+        super().__init__()
+        width = planes * plan.base_width // 64 * plan.groups
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = norm(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, groups=plan.groups, bias=False)
+        self.bn2 = norm(width)
+        self.conv3 = nn.Conv2d(width, planes * 4, 1, bias=False)
+        self.bn3 = norm(planes * 4)
+        if gate is not None:
+            self.se = gate
+        self.downsample: nn.Module | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, C, H, W] to [N, C', H', W']."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        if hasattr(self, "se"):
+            x = self.se(x)
+        return torch.relu(x + shortcut)
+
+
+class ResNet(nn.Module):
+    """A residual network in PyTorch: [N, in_channels, H, W] to logits [N, num_classes]."""
+
+    def __init__(self, plan: Plan, num_classes: int, in_channels: int, stem: str, norm: str, image_size: int) -> None:
+        super().__init__()
+        make_norm = nn.BatchNorm2d if norm == "batch" else nn.Identity
+        width = plan.widths[0]
+        if stem == "d":
+            half = width // 2
+            self.conv1: nn.Module = nn.Sequential(
+                nn.Conv2d(in_channels, half, 3, 2, 1, bias=False), make_norm(half), nn.ReLU(),
+                nn.Conv2d(half, half, 3, 1, 1, bias=False), make_norm(half), nn.ReLU(),
+                nn.Conv2d(half, width, 3, 1, 1, bias=False),
+            )  # fmt: skip
+        elif stem == "imagenet":
+            self.conv1 = nn.Conv2d(in_channels, width, 7, 2, 3, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(in_channels, width, 3, 1, 1, bias=False)
+        self.bn1 = make_norm(width)
+        self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
+        size = image_size if stem == "cifar" else -(-image_size // 4)
+        channels, stages = width, []
+        for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True)):
+            blocks = []
+            for number in range(depth):
+                stride = 2 if index > 0 and number == 0 else 1
+                size = -(-size // stride)
+                out = planes * plan.block.expansion
+                block = plan.block(
+                    channels, planes, stride, plan, make_norm, _gate(plan.attention, out, size, make_norm)
+                )
+                if stride != 1 or channels != out:
+                    block.downsample = _downsample(channels, out, stride, stem == "d", make_norm)
+                blocks.append(block)
+                channels = out
+            stages.append(nn.Sequential(*blocks))
+            self.add_module(f"layer{index + 1}", stages[-1])
+        self.depth = len(stages)
+        self.fc = nn.Linear(channels, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, in_channels, H, W] to logits [N, num_classes]."""
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        for index in range(self.depth):
+            x = getattr(self, f"layer{index + 1}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module | None:
+    if not attention:
+        return None
+    return SqueezeExcite(channels) if attention == "se" else GatherExcite(channels, attention[3:], size, norm)
+
+
+def _downsample(channels: int, out: int, stride: int, average: bool, norm: type) -> nn.Module:
+    if not average:
+        return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
+    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, ceil_mode=True, count_include_pad=False)
+    return nn.Sequential(pool, nn.Conv2d(channels, out, 1, bias=False), norm(out))
+
+
+PLANS: dict[str, Plan] = {
+    "resnet18": Plan(BasicBlock, (2, 2, 2, 2)),
+    "resnet34": Plan(BasicBlock, (3, 4, 6, 3)),
+    "resnet50": Plan(Bottleneck, (3, 4, 6, 3)),
+    "resnet101": Plan(Bottleneck, (3, 4, 23, 3)),
+    "resnet152": Plan(Bottleneck, (3, 8, 36, 3)),
+    "resnext50_32x4d": Plan(Bottleneck, (3, 4, 6, 3), groups=32, base_width=4),
+    "wide_resnet50_2": Plan(Bottleneck, (3, 4, 6, 3), base_width=128),
+    "se_resnet18": Plan(BasicBlock, (2, 2, 2, 2), attention="se"),
+    "se_resnet34": Plan(BasicBlock, (3, 4, 6, 3), attention="se"),
+    "se_resnet50": Plan(Bottleneck, (3, 4, 6, 3), attention="se"),
+    "se_resnet101": Plan(Bottleneck, (3, 4, 23, 3), attention="se"),
+    "genet50_minus": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_minus"),
+    "genet50": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_"),
+    "genet50_plus": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_plus"),
+    **{f"resnet{6 * n + 2}": Plan(BasicBlock, (n, n, n), (16, 32, 64), "cifar") for n in (1, 3, 5, 7, 9, 18)},
+}
+
+
+def reference_net(
+    name: str,
+    *,
+    num_classes: int = 1000,
+    in_channels: int = 3,
+    stem: str = "",
+    norm: str = "batch",
+    image_size: int = 224,
+) -> nn.Module:
+    """Build the PyTorch net that `create_model` with the same arguments must equal.
+
+    Args:
+        name: a model's name.
+        num_classes, in_channels, stem, norm, image_size: as in `create_model`; "" is the family's own stem.
+
+    Returns:
+        A torch Module in training mode, with torchvision's initialisation from torch's global seed.
+
+    Raises:
+        ValueError: an unknown name, or torch is not installed.
+    """
+    if name not in PLANS:
+        raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
+    plan = PLANS[name]
+    return ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)

@@ -1,0 +1,173 @@
+"""The ladder for people (a table and three sentences), for programs (JSON) and as a figure."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.parity.compare import DIFFERS, OK, ROUNDING, Difference, Stage
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.runtime.extras import import_extra
+
+_HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
+_HEAD += "  verdict"
+
+
+def table(ladder: Ladder) -> str:
+    """One line for each stage, with the figures of its worst array; then what differs first, and why.
+
+    "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" how far the reference's own float32 is from
+    float64.
+    """
+    lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
+    if any(stage.verdict == ROUNDING for stage in ladder.stages):
+        lines.append("rounding: beyond the tolerance, but no further than 4 x the reference's own float32 from float64")
+    if ladder.undecided:
+        lines.append(
+            f"          float32 cannot say on which side of 0 {ladder.undecided} inputs of a ReLU lie, over all "
+            "updates; the figures allow for both"
+        )
+    lines += ["", *_findings(ladder)]
+    return "\n".join(lines)
+
+
+def _row(stage: Stage) -> str:
+    worst = stage.worst
+    if worst is None:
+        return f"{stage.name:36} {0:8} {'':51}  {stage.verdict}: {stage.note or stage.failed}"
+    cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
+    rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
+    name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
+    return (
+        f"{stage.name:36} {len(stage.differences):8} {worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} "
+        f"{worst.tolerance:8.0e} {rounding:>9}  {stage.verdict}{name}"
+    )
+
+
+def _findings(ladder: Ladder) -> list[str]:
+    stage = ladder.first_stage
+    if stage is None:
+        lines = ["verdict: both compute the same"]
+    else:
+        lines = _stage_lines("first stage that differs", stage)
+        computed = ladder.first_computed
+        if computed is not None and computed is not stage:
+            lines += _stage_lines("first stage that differs with copied weights", computed)
+        layer = ladder.first_layer
+        if layer is None:
+            lines.append("first layer that differs: none; every layer's output agrees, in evaluation and training mode")
+        else:
+            mode = "evaluation" if layer.mode == "eval" else "training"
+            other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
+            lines.append(f"first layer that differs: {layer.name}{other} in {mode} mode: {layer.output.values()}")
+            lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
+        gradient = ladder.first_gradient
+        words = f"{gradient.name}: {gradient.values()}" if gradient else "none"
+        lines.append(f"first gradient that differs, going backward: {words}")
+    if ladder.notes:
+        lines.append("settings that differ:")
+        groups: dict[str, list[str]] = {}
+        for note in ladder.notes:
+            layer_name, _, words = note.partition(": ")
+            groups.setdefault(words, []).append(layer_name)
+        for words, names in groups.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            lines.append(f"  {names[0]}{more}: {words}")
+    return lines
+
+
+def _stage_lines(title: str, stage: Stage) -> list[str]:
+    first = stage.first
+    where = f", {first.name}: {first.values()}" if first else ""
+    lines = [f"{title}: {stage.name}{where}", *(f"  {hint}" for hint in stage.hints[:12])]
+    return [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"] if len(stage.hints) > 12 else lines
+
+
+def name_map(ladder: Ladder) -> str:
+    """How names were paired; all pairs where names alone did not do."""
+    names = ladder.names
+    if names.how == "names":
+        return f"names: {len(names.parameters)} parameters and statistics paired by name"
+    width = max((len(name) for name in names.parameters), default=0)
+    rows = [f"  {ours:{width}}  {theirs}" for ours, theirs in names.parameters.items()]
+    head = f"names: {len(rows)} parameters and statistics paired by {names.how}; ours, the reference's:"
+    return "\n".join([head, *rows])
+
+
+def as_json(ladder: Ladder) -> dict[str, Any]:
+    """Everything as JSON types: numbers that are not finite become null."""
+    first_stage, layer = ladder.first_stage, ladder.first_layer
+    return {
+        "agrees": ladder.agrees,
+        "first_stage": first_stage.name if first_stage else None,
+        "first_layer": layer.name if layer else None,
+        "first_gradient": ladder.first_gradient.name if ladder.first_gradient else None,
+        "stages": [
+            {
+                "name": stage.name,
+                "verdict": stage.verdict,
+                "note": stage.note or stage.failed,
+                "hints": stage.hints,
+                "differences": [_difference(item) for item in stage.differences],
+            }
+            for stage in ladder.stages
+        ],
+        "layers": [
+            {
+                "mode": item.mode,
+                "name": item.name,
+                "reference": item.theirs,
+                "hints": list(item.hints),
+                "output": _difference(item.output),
+                "input": _difference(item.given) if item.given else None,
+            }
+            for item in ladder.layers
+        ],
+        "names": {"how": ladder.names.how, "parameters": ladder.names.parameters, "layers": ladder.names.layers},
+        "settings": ladder.notes,
+        "undecided_relu_inputs": ladder.undecided,
+    }
+
+
+def _difference(item: Difference) -> dict[str, Any]:
+    keys = ("name", "verdict", "max_abs", "relative", "cosine", "tolerance", "rounding", "ours", "theirs")
+    values = {key: getattr(item, key) for key in keys}
+    finite = {key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in values.items()}
+    return {**finite, "place": list(item.place)}
+
+
+def write_json(ladder: Ladder, path: str, more: Mapping[str, Any] | None = None) -> None:
+    """Write `as_json`, and what else there is, to a file."""
+    Path(path).write_text(json.dumps({**as_json(ladder), **(more or {})}, indent=1) + "\n")
+
+
+def write_figure(ladder: Ladder, path: str, title: str) -> None:
+    """Draw the relative error of every layer's output in execution order, in both modes, beside float32's own.
+
+    The file's ending gives its format (.png, .svg, .pdf).
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
+    import_extra("matplotlib", "the figure", "plots").use("Agg")
+    plots = import_extra("matplotlib.pyplot", "the figure", "plots")
+    figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
+    for ax, mode, words in zip(axes, ("eval", "train"), ("evaluation", "training"), strict=True):
+        layers = [item for item in ladder.layers if item.mode == mode]
+        errors = [max(item.output.relative, 1e-10) for item in layers]
+        ax.semilogy(errors, marker=".", label="ours against the reference")
+        ax.semilogy(
+            [max(item.output.rounding, 1e-10) for item in layers], "--", label="the reference, float32 to float64"
+        )
+        wrong = [index for index, item in enumerate(layers) if item.output.verdict == DIFFERS]
+        ax.semilogy(wrong, [errors[index] for index in wrong], "rx", label="differs")
+        ax.set_ylabel(f"relative error, {words} mode")
+        ax.grid(alpha=0.3)
+        if layers:
+            every = range(0, len(layers), -(-len(layers) // 40))
+            ax.set_xticks(every, [layers[index].name for index in every], rotation=90, fontsize=7)
+    axes[0].legend()
+    axes[0].set_title(title)
+    figure.savefig(path, dpi=120)
+    plots.close(figure)

@@ -1,0 +1,60 @@
+"""python -m resnet_fn.recipes [NAME]: list the recipes, or show one with what each setting means."""
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import Recipe
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.recipes            all recipes
+  python -m resnet_fn.recipes digits     one: its settings, and what each means
+"""
+
+
+def about(name: str) -> str:
+    """What is written of a recipe: its docstring in recipes.py."""
+    return inspect.getdoc(getattr(recipes, name)) or ""
+
+
+def listing() -> str:
+    """All recipes, two lines each."""
+    return "\n".join(
+        f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}\n"
+        f"    {about(name).partition(chr(10))[0]}"
+        for name, recipe in recipes.RECIPES.items()
+    )
+
+
+def details(name: str) -> str:
+    """One recipe's settings; those that differ from a setting's default are marked."""
+    chosen = recipes.recipe(name)
+    lines = [name, about(name), "", "settings (* differs from the setting's default):"]
+    for field in dataclasses.fields(Recipe):
+        value = getattr(chosen, field.name)
+        if field.name == "name":
+            continue
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        mark = "*" if value != field.default else " "
+        unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
+        lines.append(f" {mark} --{field.name.replace('_', '-'):22} {shown or '-':12} {field.metadata['meaning']}{unit}")
+    lines += ["", f"python -m resnet_fn.train --recipe {name}"]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """List, or show one."""
+    flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
+    flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show")
+    parsed = flags.parse(arguments)
+    try:
+        print(details(parsed.name) if parsed.name else listing())
+    except ValueError as error:
+        raise cli.UsageError(str(error)) from None
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run("recipes", main)

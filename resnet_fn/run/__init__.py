@@ -1,0 +1,1 @@
+"""The training loop, what it is built from, and what stops it."""

@@ -1,0 +1,227 @@
+"""The loop: updates, and at each epoch's end evaluation and a checkpoint. No callbacks: read it top down."""
+
+import contextlib
+import dataclasses
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor
+
+from resnet_fn.checkpoint.run_folder import goes_on, open_run
+from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.data.dataset import check_batch
+from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.sources.scan import write_scan
+from resnet_fn.evaluation.scoring import score, summarise
+from resnet_fn.run.build import build_job
+from resnet_fn.run.not_finite import NotFiniteError, keep_batch
+from resnet_fn.run.not_finite import describe as describe_not_finite
+from resnet_fn.run.prefetch import Ahead
+from resnet_fn.run.session import Progress, Session, restore, save, save_at_epoch_end
+from resnet_fn.runtime import process
+from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, decide
+from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
+from resnet_fn.telemetry.norms import LayerNorms
+from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.update.ema import averaged
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What `train` returns.
+
+    Attributes:
+        run: the run folder.
+        updates: updates done.
+        last, best: the last evaluation and the best one.
+        stopped: the number of the signal that ended the run early, with a checkpoint saved; 0: it ran to its end.
+    """
+
+    run: Path
+    updates: int
+    last: dict[str, Any] | None
+    best: dict[str, Any] | None
+    stopped: int = 0
+
+
+def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
+    """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
+
+    Under msrun every worker calls this alike, and all return the same figures. SIGTERM and SIGINT, on any rank, end
+    it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they keep
+    their own meaning: see `StopRequest`.
+
+    Raises:
+        ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
+        NotFiniteError: loss or gradients are not finite (fp16: `max_skips` times in a row). The last checkpoint is
+            good, and named.
+        OSError, CheckpointError: a checkpoint could not be written; the one before is good.
+    """
+    process.start(options.device, options.threads)
+    workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
+    with StopRequest() as request:
+        job = build_job(recipe, options, workers, fresh=not goes_on(options))
+        run, checkpoint = open_run(recipe, options, workers)
+        progress = restore(job, checkpoint) if checkpoint else Progress()
+        if workers.leads:
+            run.write_config(recipe, options, workers)
+            write_scan(run.path, job.scans)
+        folder = run.path if workers.leads else None
+        with (
+            contextlib.closing(job.data),
+            Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
+            CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
+        ):
+            for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
+                telemetry.say(note)
+            telemetry.started(recipe, options)
+            if checkpoint:
+                telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
+            ahead, waiter = Ahead(job.data, job.total), process.ResultWaiter(alone=workers.size == 1)
+            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request, ahead, waiter))
+        barrier(workers)  # the first process to end with an error code takes the others with it
+    return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
+
+
+def go(session: Session) -> int:
+    """All that is left of the run; returns the signal that ended it early, or 0."""
+    job, progress = session.job, session.progress
+    stopped = 0
+    while not stopped:
+        due = progress.update % job.data.updates_per_epoch == 0 and progress.update > 0
+        # A run that was stopped at an epoch's end still owes the evaluation.
+        if due and (progress.last is None or progress.last["update"] != progress.update):
+            try:
+                evaluate_epoch(session)
+            except StoppedError as signalled:
+                stopped = signalled.number
+                break
+            if save_at_epoch_end(session):
+                save(session)
+        if progress.update >= job.total:
+            break
+        stopped = train_epoch(session)
+    if stopped:
+        save(session)
+        name = signal.Signals(stopped).name
+        session.telemetry.say(f"{name}: stopping after update {progress.update}; the same command goes on from there")
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    return stopped
+
+
+def train_epoch(session: Session) -> int:
+    """Do the updates from where the run stands to the end of that epoch, or to a signal, which it returns."""
+    job, progress, options = session.job, session.progress, session.options
+    epoch = progress.update // job.data.updates_per_epoch
+    end = (epoch + 1) * job.data.updates_per_epoch
+    began = time.perf_counter()
+    norms = LayerNorms(job.weights, options.norms_every)
+    for update in range(progress.update, end):
+        measure = norms.before(update + 1)
+        learning_rate = job.schedule(update)
+        batch, data_seconds = session.ahead.take(update)
+        check_batch(*batch, len(job.dataset.classes), update + 1)
+        if update + 1 == end:
+            show_gradients(session, *batch)
+        images, labels = map(Tensor, batch)
+        stop = Tensor(session.request.votes())
+        result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
+        dispatched = time.perf_counter()
+        session.request.take_over()  # it is compiled, and under way
+        if update == 0:
+            session.telemetry.first_batch(*batch, job.dataset.classes)
+        session.ahead.prepare(update + 1)
+        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
+        now = time.perf_counter()
+        progress.update = update + 1
+        event = None
+        if progress.update % options.log_every == 0 or progress.update == end or in_row or measure:
+            event = {
+                "event": "train",
+                "update": progress.update,
+                "epoch": epoch,
+                "loss": float(loss),
+                "accuracy": float(accuracy),
+                "lr": learning_rate,
+                "grad_norm": float(norm),
+                "loss_scale": float(scale),
+                "skipped": int(skipped),
+                "images_per_second": job.recipe.batch_size / (now - began),
+                "data_seconds": data_seconds,
+                "step_seconds": now - began,
+            }
+            if measure:
+                event["norms"] = norms.after(result.squares.asnumpy())
+        session.telemetry.advance(epoch, job.recipe.epochs, event)
+        session.telemetry.checkpointed(session.writer.poll())
+        if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
+            stop_not_finite(session, batch, votes[len(SIGNALS) :], int(in_row))
+        stopped = decide(votes[: len(SIGNALS)])
+        if stopped:
+            return stopped
+        if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
+            save(session)
+        began = now
+    return 0
+
+
+def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], broken: np.ndarray, in_row: int) -> None:
+    """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
+    run, workers, update = session.run, session.workers, session.progress.update
+    indices = session.job.data.indices(update - 1)
+    if broken[workers.rank]:
+        keep_batch(run.path, update, *batch, indices, workers)
+    text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    session.telemetry.flush()
+    barrier(workers)
+    times = f"{in_row} overflows in a row at update {update}, the loss scale does not help; " if in_row > 1 else ""
+    good = run.updates()
+    last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
+    raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; mend the data or lower the learning rate")
+
+
+def evaluate_epoch(session: Session) -> None:
+    """Evaluate on the whole test set and note whether it is the best so far.
+
+    Raises:
+        StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
+    """
+    job, progress, workers, request = session.job, session.progress, session.workers, session.request
+    size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
+    request.take_over()
+
+    def asked() -> int:
+        return decide(sum_over_ranks(request.votes(), workers))
+
+    with averaged(job.weights, job.ema):
+        scores = score(job.eval_step, job.dataset, size, batch_size, workers, asked)
+    figures = summarise(scores)
+    epoch = (progress.update - 1) // job.data.updates_per_epoch
+    progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
+    # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
+    if figures["loss"] < float("inf") and (progress.best is None or figures["top1"] >= progress.best["top1"]):
+        progress.best = {"top1": figures["top1"], "update": progress.update}
+    session.telemetry.evaluated(
+        progress.last,
+        f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
+        f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
+    )
+    session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
+    if session.options.histograms and session.workers.leads:
+        weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
+        session.telemetry.histograms("weights", weights, progress.update)
+
+
+def show_gradients(session: Session, images: np.ndarray, labels: np.ndarray) -> None:
+    """On demand, histograms of the gradients that the update at hand is made of (rank 0's share of them)."""
+    if session.options.histograms and session.workers.leads:
+        gradients = session.job.gradients(images, labels)
+        session.telemetry.histograms("gradients", gradients, session.progress.update + 1)

@@ -1,0 +1,82 @@
+"""A run while it runs: what it consists of, and how its state goes to a checkpoint and comes back."""
+
+import dataclasses
+from typing import Any
+
+from resnet_fn.checkpoint.folder import Checkpoint, assign_all
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.recipe import RunOptions, to_dict
+from resnet_fn.run.build import Job, describe
+from resnet_fn.run.prefetch import Ahead
+from resnet_fn.runtime.process import ResultWaiter
+from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry.telemetry import Telemetry
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands: what a checkpoint carries beside the tensors.
+
+    Attributes:
+        update: updates done.
+        best: {"top1", "update"} of the best evaluation, None before the first.
+        last: the latest evaluation, None before the first.
+    """
+
+    update: int = 0
+    best: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A run while it runs: what each part of the loop needs."""
+
+    job: Job
+    progress: Progress
+    options: RunOptions
+    workers: Workers
+    run: RunFolder
+    telemetry: Telemetry
+    writer: CheckpointWriter
+    request: StopRequest
+    ahead: Ahead
+    waiter: ResultWaiter
+
+
+def save_at_epoch_end(session: Session) -> bool:
+    """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
+    progress, every = session.progress, session.options.checkpoint_every
+    best = progress.best is not None and progress.best["update"] == progress.update
+    return not every or progress.update % every == 0 or best or progress.update >= session.job.total
+
+
+def save(session: Session) -> None:
+    """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
+    if not session.workers.leads:
+        return
+    job, progress, options, run = session.job, session.progress, session.options, session.run
+    state = {
+        **dataclasses.asdict(progress),
+        "epoch": progress.update // job.data.updates_per_epoch,
+        "recipe": to_dict(job.recipe),
+        "dataset": describe(job.recipe, job.dataset, options.data_dir),
+        "feed": job.data.repeats_with(),
+    }
+    newest, best = progress.update, progress.best["update"] if progress.best else None
+
+    def prune() -> None:
+        run.prune(newest, options.keep_last, options.keep_every, best)
+
+    session.telemetry.flush()
+    session.writer.save(run.step(newest), state, prune)
+
+
+def restore(job: Job, checkpoint: Checkpoint) -> Progress:
+    """Put a checkpoint's state into the job, exactly."""
+    assign_all(job.weights, checkpoint.weights, checkpoint.path)
+    assign_all(job.training, checkpoint.training, checkpoint.path)
+    state = checkpoint.state
+    return Progress(state["update"], state["best"], state["last"])

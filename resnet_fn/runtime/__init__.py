@@ -1,0 +1,1 @@
+"""The process: device and threads, the other workers, signals, packages that only some commands need."""

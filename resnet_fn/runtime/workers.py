@@ -1,0 +1,110 @@
+"""Workers: who am I, how many are we, and host-level exchange between all ranks.
+
+The sums inside a step are in gradients.py; what is here happens between updates.
+"""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from resnet_fn.config.recipe import closest
+
+
+class Workers(NamedTuple):
+    """This process's place among the workers of a run."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 alone writes files, logs and shows the progress bar."""
+        return self.rank == 0
+
+
+def launched_by_msrun() -> bool:
+    """Whether msrun started this process. (`mindspore.communication.init` raises where it did not.)"""
+    return "MS_ROLE" in os.environ
+
+
+def join(device: str = "CPU") -> Workers:
+    """Join the run's other workers; alone where msrun did not start this process. Further calls answer the same.
+
+    msrun's scheduler process runs the same script and never returns from here: no file may be touched before.
+
+    Raises:
+        ValueError: MS_ROLE is not a role that msrun gives.
+    """
+    global _joined
+    if _joined is None:
+        _joined = _join(device) if launched_by_msrun() else Workers()
+    return _joined
+
+
+_joined: Workers | None = None
+
+
+def _join(device: str) -> Workers:
+    roles = ("MS_WORKER", "MS_SCHED")
+    if os.environ["MS_ROLE"] not in roles:
+        raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
+    from mindspore import communication
+
+    communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
+    return Workers(communication.get_rank(), communication.get_group_size())
+
+
+def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
+    """Add an array element by element over all ranks; all ranks must call it, with one shape.
+
+    Args:
+        values: float32, any shape. CPU collectives know no integers inside a compiled function; whole numbers up to
+            2^24 are exact.
+
+    Returns:
+        float32, the same on every rank.
+    """
+    if workers.size == 1:
+        return values
+    from mindspore import Tensor
+
+    return _compiled_sum()(Tensor(np.ascontiguousarray(values, np.float32))).asnumpy()
+
+
+_sum = None
+
+
+def _compiled_sum():  # type: ignore[no-untyped-def]
+    global _sum
+    if _sum is None:
+        import mindspore
+        from mindspore import ops
+
+        reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
+
+        @mindspore.jit
+        def compiled(values):  # type: ignore[no-untyped-def]
+            return reduce_sum(values)
+
+        _sum = compiled
+    return _sum
+
+
+def barrier(workers: Workers) -> None:
+    """Wait until all ranks are here: none may end its process while another still writes, for that ends the job."""
+    sum_over_ranks(np.zeros(1, np.float32), workers)
+
+
+def from_lead(text: str, workers: Workers) -> str:
+    """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
+    if workers.size == 1:
+        return text
+    size = 4096
+    data = text.encode()
+    if len(data) > size:
+        raise ValueError(f"text of {len(data)} bytes is too long to send; at most {size}")
+    buffer = np.zeros(size, np.float32)
+    if workers.leads:
+        buffer[: len(data)] = np.frombuffer(data, np.uint8)
+    return bytes(sum_over_ranks(buffer, workers).astype(np.uint8)).rstrip(b"\0").decode()

@@ -1,0 +1,1 @@
+"""What a run tells: metrics.jsonl, TensorBoard, the progress bar."""

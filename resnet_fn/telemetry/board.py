@@ -1,0 +1,95 @@
+"""TensorBoard: curves, pictures, histograms, the config, and the run as a row of the hyper-parameter table.
+
+Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
+train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), weights/, gradients/, config/.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.recipe import Recipe, RunOptions, vars_of
+from resnet_fn.evaluation.metrics import confusion_matrix
+from resnet_fn.telemetry import drawing
+from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
+
+# metrics.jsonl field → TensorBoard name
+SCALARS = {
+    "train": {
+        "loss": "train/loss",
+        "accuracy": "train/accuracy",
+        "lr": "train/learning_rate",
+        "grad_norm": "train/gradient_norm",
+        "loss_scale": "train/loss_scale",
+        "skipped": "train/skipped_updates",
+        "images_per_second": "system/images_per_second",
+        "data_seconds": "system/data_seconds",
+        "step_seconds": "system/step_seconds",
+        "memory_mb": "system/memory_mb",
+    },
+    "eval": {"loss": "eval/loss", "top1": "eval/top1", "top5": "eval/top5"},
+    "checkpoint": {"stall_seconds": "system/checkpoint_stall_seconds"},
+}
+
+
+class Board:
+    """A run folder's TensorBoard events.
+
+    Args:
+        folder: the run folder.
+        start: updates done before; what a stopped run wrote about later ones is hidden.
+    """
+
+    def __init__(self, folder: Path, start: int) -> None:
+        self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else 0, flush_secs=10)
+        self._start = start
+        self._session_end: Any = None
+
+    def scalars(self, names: Mapping[str, str], event: Mapping[str, Any]) -> None:
+        """Add the fields of an event that `names` gives a TensorBoard name."""
+        for field, name in names.items():
+            if event.get(field) is not None:
+                self._writer.add_scalar(name, event[field], event["update"])
+
+    def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
+        """Add the norms of each group of layers."""
+        for kind, groups in norms.items():
+            for group, value in groups.items():
+                self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
+
+    def config(self, recipe: Recipe, options: RunOptions) -> None:
+        """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""
+        if self._start:
+            return
+        for name, settings in (("recipe", vars_of(recipe)), ("options", vars_of(options))):
+            rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
+            self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
+        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars_of(recipe).items()}
+        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
+        # first, and every curve's last point is a metric, evaluation's first.
+        _, begin, self._session_end = hparams(values, {})
+        self._writer.file_writer.add_summary(begin, 0)
+
+    def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+        """Add the run's first batch as the net sees it, with its labels."""
+        sheet = drawing.batch_grid(images, drawing.label_texts(labels, classes), drawing.input_title(images))
+        self._writer.add_image("train/first_batch", sheet, 0, dataformats="HWC")
+
+    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
+        """Add an evaluation's confusion matrix."""
+        picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
+        self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
+
+    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
+        """Add a histogram of each array's elements, as `kind`/name; arrays that are not finite have none."""
+        for name, array in arrays.items():
+            if np.isfinite(array).all():
+                self._writer.add_histogram(f"{kind}/{name}", array, update)
+
+    def close(self, whole: bool) -> None:
+        """Write everything; `whole`: the run came to its end."""
+        if whole and self._session_end is not None:
+            self._writer.file_writer.add_summary(self._session_end, 0)
+        self._writer.close()

@@ -1,0 +1,145 @@
+"""What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone has them."""
+
+import json
+import math
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.telemetry.board import SCALARS, Board
+
+
+class Telemetry:
+    """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything.
+
+    Args:
+        folder: the run folder; None (every rank but 0): all calls do nothing.
+        start, total: updates done before, and in the whole run.
+        progress: whether to show the bar.
+    """
+
+    def __init__(self, folder: Path | None, start: int, total: int, progress: bool = True) -> None:
+        self._folder = folder
+        if folder is None:
+            return
+        _drop_events_after(folder / "metrics.jsonl", start)
+        self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+        self._board = Board(folder, start)
+        self._left = total - start
+        # A log file gets a line now and then, a terminal a smooth bar.
+        interval = 0.1 if os.isatty(2) else 10.0
+        self._bar = tqdm(
+            total=total, initial=start, unit="update", disable=not progress, mininterval=interval, dynamic_ncols=True
+        )
+
+    def __enter__(self) -> "Telemetry":
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._folder is not None:
+            self._bar.close()
+            self._log.close()
+            self._board.close(whole=error is None and self._left == 0)
+
+    def started(self, recipe: Recipe, options: RunOptions) -> None:
+        """Show the config."""
+        if self._folder is not None:
+            self._board.config(recipe, options)
+
+    def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+        """Show what the net is fed: float32 [n, C, H, W], and labels [n] or [n, classes]."""
+        if self._folder is not None:
+            self._board.batch(images, labels, classes)
+
+    def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
+        """One update is done; log its event if there is one."""
+        if self._folder is None:
+            return
+        if event is not None:
+            event["memory_mb"] = memory_mb()
+            self._write(event)
+            self._board.norms(event.get("norms", {}), event["update"])
+            self._bar.set_description_str(f"epoch {epoch + 1}/{epochs}", refresh=False)
+            self._bar.set_postfix_str(
+                f"loss {event['loss']:.4f}, acc {event['accuracy']:.1%}, lr {event['lr']:.4g}, "
+                f"{event['images_per_second']:.0f} images/s",
+                refresh=False,
+            )
+        self._left -= 1
+        self._bar.update()
+
+    def evaluated(self, event: dict[str, Any], text: str) -> None:
+        """Log an evaluation and print a line about it."""
+        if self._folder is not None:
+            self._write(event)
+            self._log.flush()
+            self.say(text)
+
+    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
+        """Show an evaluation's confusion matrix."""
+        if self._folder is not None:
+            self._board.confusion(labels, predictions, classes, update)
+
+    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
+        """Show the distribution of each array's elements, as `kind`/name."""
+        if self._folder is not None:
+            self._board.histograms(kind, arrays, update)
+
+    def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
+        """Log checkpoints that have been written."""
+        if self._folder is not None:
+            for event in events:
+                self._write(event)
+
+    def flush(self) -> None:
+        """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
+        if self._folder is not None:
+            self._log.flush()
+
+    def say(self, text: str) -> None:
+        """Print a line on stdout without tearing the bar."""
+        if self._folder is not None:
+            self._bar.clear()
+            print(text, flush=True)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._log.write(json.dumps(_finite(event), allow_nan=False) + "\n")
+        self._board.scalars(SCALARS[event["event"]], event)
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no NaN: null says that there was a figure and that it was not finite.
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def memory_mb() -> float:
+    """Main memory that this process holds now, in MiB (on Linux; elsewhere its peak)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def _drop_events_after(log: Path, update: int) -> None:
+    """Cut events of later updates (and a torn last line) from a log that a stopped run left."""
+    if not log.exists():
+        return
+    kept = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["update"] <= update:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by the fault that stopped the run
+    temporary = log.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    temporary.replace(log)

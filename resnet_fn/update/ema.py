@@ -1,0 +1,89 @@
+"""The exponential moving average of a net's weights (Polyak and Juditsky, 1992), as part of the update."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from resnet_fn.update.gradients import each
+
+_PREFIX, _COUNT = "ema.", "ema_updates"
+
+
+class Ema(NamedTuple):
+    """A moving average.
+
+    Attributes:
+        state: `ema.<parameter>` for each parameter, and the updates it has followed, float32 scalar.
+        averages: those of `state` that are averages, in the order of the net's parameters.
+        update: moves the average after an update, inside jit.
+    """
+
+    state: tuple[Parameter, ...]
+    averages: tuple[Parameter, ...]
+    update: Callable[[], None]
+
+
+def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1, start: int = 0) -> Ema:
+    """Follow a net: average ← decay · average + (1 − decay) · parameter, every `every` updates.
+
+    BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
+    ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
+
+    Args:
+        parameters: all of the net's, float32.
+        decay: 0 <= decay < 1.
+        every: updates between two moves.
+        start: for so many updates the average is a plain copy (the first moves must not remember the initialisation).
+    """
+    averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
+    count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
+    followed = tuple(parameters)
+    share = Tensor(1.0 - decay, mindspore.float32)
+    whole = Tensor(1.0, mindspore.float32)
+
+    def move(now: Tensor) -> None:
+        part = ops.select(now <= start, whole, share)
+        each(ops.partial(_follow, part), averages, followed)
+
+    def update() -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
+            move(now)
+        elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
+            move(now)
+
+    return Ema((*averages, count), averages, update)
+
+
+def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
+    # Exact where part is 1: a plain copy has the very bits.
+    return ops.assign(average, average * (1.0 - part) + parameter * part)
+
+
+@contextlib.contextmanager
+def averaged(parameters: Sequence[Parameter], ema: Ema | None) -> Iterator[None]:
+    """Put the averages into the net, and its own bits back afterwards; without an average do nothing.
+
+    With `ops.assign`, which functions that are already compiled see.
+    """
+    if ema is None:
+        yield
+        return
+    own = [Tensor(parameter.asnumpy()) for parameter in parameters]
+    try:
+        for parameter, average in zip(parameters, ema.averages, strict=True):
+            ops.assign(parameter, average)
+        yield
+    finally:
+        for parameter, value in zip(parameters, own, strict=True):
+            ops.assign(parameter, value)
+
+
+def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The averaged weights among a checkpoint's training state, by the parameter's name; empty where there are none."""
+    return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

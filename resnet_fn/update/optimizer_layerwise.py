@@ -1,0 +1,108 @@
+"""LARS and LAMB: optimizers for large batches, which bound each layer's step by the size of its weights."""
+
+import math
+from collections.abc import Sequence
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from resnet_fn.update.optimizer import Optimizer
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return ops.sqrt(ops.square(tensor).sum())
+
+
+def _buffers(groups: Sequence[tuple[Parameter, float]], prefix: str) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(ops.zeros_like(parameter), name=f"{prefix}.{parameter.name}", requires_grad=False)
+        for parameter, _ in groups
+    )
+
+
+def lars(
+    groups: Sequence[tuple[Parameter, float]], momentum: float = 0.9, trust_coefficient: float = 0.001
+) -> Optimizer:
+    """Layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
+
+    λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
+
+    Parameters without weight decay (gamma, beta, bias) have λ = 1, and so has one whose weights or gradients are zero.
+
+    Args:
+        groups: (parameter, weight decay) pairs, in the order of the gradients that `update` takes.
+        momentum: the momentum coefficient.
+        trust_coefficient: the largest step, relative to the layer's weights.
+
+    Returns:
+        State `momentum.<parameter>`, float32; see `Optimizer`.
+    """
+    buffers = _buffers(groups, "momentum")
+    parameters = tuple(parameter for parameter, _ in groups)
+    decays = tuple(decay for _, decay in groups)
+    one = Tensor(1.0, mindspore.float32)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            rate = learning_rate
+            if decay > 0:
+                size, slope = _norm(parameter), _norm(gradient)
+                usable = ops.logical_and(size > 0, slope > 0)
+                ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
+                rate = learning_rate * ops.select(usable, ratio, one)
+                gradient = gradient + decay * parameter
+            step = momentum * buffers[index] + rate * gradient
+            ops.assign(buffers[index], step)
+            ops.assign(parameter, parameter - step)
+
+    return Optimizer(buffers, update)
+
+
+def lamb(
+    groups: Sequence[tuple[Parameter, float]], beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6
+) -> Optimizer:
+    """Layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
+
+    m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
+    p ← p − lr · |p| / |u| · u.
+
+    Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
+    is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
+
+    Args:
+        groups: (parameter, weight decay) pairs, in the order of the gradients that `update` takes.
+        beta1, beta2, epsilon: as in the equations.
+
+    Returns:
+        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
+    """
+    momenta, variances = _buffers(groups, "momentum"), _buffers(groups, "variance")
+    count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
+    parameters = tuple(parameter for parameter, _ in groups)
+    decays = tuple(decay for _, decay in groups)
+    one = Tensor(1.0, mindspore.float32)
+    # 1 − β^t by expm1: 1 − 0.999 in float32 would be wrong in its fifth digit.
+    log1, log2 = math.log(beta1) if beta1 else -math.inf, math.log(beta2)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        correction1 = -ops.expm1(now * log1) if beta1 > 0 else one
+        root2 = ops.sqrt(-ops.expm1(now * log2))
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            mean = beta1 * momenta[index] + (1.0 - beta1) * gradient
+            variance = beta2 * variances[index] + (1.0 - beta2) * ops.square(gradient)
+            ops.assign(momenta[index], mean)
+            ops.assign(variances[index], variance)
+            step = mean / correction1 / (ops.sqrt(variance) / root2 + epsilon)
+            if decay > 0:
+                step = step + decay * parameter
+                size, length = _norm(parameter), _norm(step)
+                usable = ops.logical_and(size > 0, length > 0)
+                step = step * ops.select(usable, size / ops.select(usable, length, one), one)
+            ops.assign(parameter, parameter - learning_rate * step)
+
+    return Optimizer((*momenta, *variances, count), update)

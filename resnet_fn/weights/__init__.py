@@ -1,0 +1,1 @@
+"""Weight files of other projects: read, recognised, renamed, converted."""

@@ -1,0 +1,110 @@
+"""Which model weights belong to, told from names and shapes."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.recipe import closest
+from resnet_fn.models import MODELS
+from resnet_fn.models.resnet import BasicBlock, Design
+from resnet_fn.weights.names import is_basic
+
+_BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
+
+
+class WeightsError(ValueError):
+    """Weights that do not fit; the message lists the names."""
+
+
+def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
+    """What to give `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
+
+    Args:
+        arrays: weights by our names.
+        model: the model's name where it is known; the rest is told from shapes all the same. "" tells it too.
+
+    Raises:
+        ValueError: an unknown name, with the nearest valid ones.
+        WeightsError: no model has these blocks; says what was found.
+    """
+    if model and model not in MODELS:
+        raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
+    deep = "conv1.0.weight" in arrays
+    first = _array(arrays, "conv1.0.weight" if deep else "conv1.weight")
+    stem = "d" if deep else "imagenet" if first.shape[-1] == 7 else "cifar"
+    gather = arrays.get("layer1.0.se.gather.conv1.weight")
+    return {
+        "name": model or _name(arrays, _array(arrays, "conv1.6.weight").shape[0] if deep else first.shape[0]),
+        "num_classes": arrays["fc.weight"].shape[0] if "fc.weight" in arrays else 1000,
+        "in_channels": first.shape[1],
+        "stem": stem,
+        "norm": "batch" if "bn1.gamma" in arrays else "none",
+        "image_size": 224 if gather is None else gather.shape[-1] * (1 if stem == "cifar" else 4),
+    }
+
+
+def same_parameters(name: str) -> tuple[str, ...]:
+    """The other models that have exactly this one's parameters, and compute something else with them.
+
+    GENet's θ⁻ gathers by a mean, so `genet50_minus` has the names and shapes of `resnet50`.
+    """
+    return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
+
+
+def ambiguity(name: str) -> str:
+    """One line on the models that weights recognised as `name` may belong to as well; "" where there is none."""
+    others = same_parameters(name)
+    if not others:
+        return ""
+    both = " and ".join((name, *others))
+    return f"{both} have the same parameters; taken as {name}: where they are another's, say so with --model"
+
+
+def _parameters(name: str) -> tuple[Any, ...]:
+    design = MODELS[name]
+    attention = "" if design.attention == "ge-minus" else design.attention
+    return design.block, design.depths, design.planes, design.groups, design.base_width, design.stem, attention
+
+
+def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
+    found = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
+    stages = range(1, 1 + max((stage for stage, _ in found), default=0))
+    depths = tuple(1 + max((number for stage, number in found if stage == wanted), default=-1) for wanted in stages)
+    basic, attention = is_basic(arrays), _attention(arrays)
+    planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
+    width, per_group = _array(arrays, "layer1.0.conv2.weight").shape[:2]
+    for name, design in MODELS.items():
+        if (
+            (design.depths, design.block is BasicBlock, design.planes[0]) == (depths, basic, stem_channels)
+            and planes == width == _width(design)
+            and (design.attention, design.groups) == (attention, width // per_group)
+        ):
+            return name
+    kind = "two-convolution" if basic else "bottleneck"
+    raise WeightsError(
+        f"no model has {'-'.join(map(str, depths))} {kind} blocks of width {width} with {stem_channels} stem channels"
+        + (f" and {attention} attention" if attention else "")
+    )
+
+
+def _width(design: Design) -> int:
+    """Channels of the first stage's second convolution."""
+    basic = design.block is BasicBlock
+    return design.planes[0] if basic else design.planes[0] * design.base_width // 64 * design.groups
+
+
+def _attention(arrays: Mapping[str, np.ndarray]) -> str:
+    if "layer1.0.se.fc1.weight" in arrays:
+        return "se"
+    if "layer1.0.se.mlp.fc1.weight" in arrays:
+        return "ge-plus"
+    # θ⁻ has no parameters: its weights are a plain ResNet-50's, and are recognised as one.
+    return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
+
+
+def _array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in arrays:
+        raise WeightsError(f"holds no {name}, so it is no ResNet of ours")
+    return arrays[name]

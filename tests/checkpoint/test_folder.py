@@ -1,0 +1,200 @@
+"""The checkpoint format: what is read is what was written, bit for bit, or an error says which part is damaged."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint.folder import (
+    CheckpointError,
+    assign_all,
+    load_checkpoint,
+    save_checkpoint,
+    set_right,
+    write_checkpoint,
+)
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
+
+STATE = {"update": 7, "epoch": 1, "best": None, "last": None}
+
+
+def arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "layer1.0.conv1.weight": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
+        "scaler.scale": np.float32(65536).reshape(()),
+        "half": rng.normal(size=5).astype(np.float16),
+        "empty": np.zeros((0, 3), np.float32),
+        "counts": np.arange(4, dtype=np.int32),
+    }
+
+
+def write(folder, update=7, seed=0):
+    state = {**STATE, "update": update}
+    return write_checkpoint(folder / f"step-{update:08d}", arrays(seed), arrays(seed + 1), state)
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    read = load_checkpoint(write(tmp_path))
+    for got, wanted in ((read.weights, arrays(0)), (read.training, arrays(1))):
+        assert list(got) == list(wanted)
+        for name, array in wanted.items():
+            assert got[name].dtype == array.dtype, name
+            assert got[name].shape == array.shape, name
+            assert got[name].tobytes() == array.tobytes(), name
+    assert read.state == STATE
+
+
+def test_other_tools_read_the_weights(tmp_path):
+    """The safetensors package (MindSpore brings it), and through it anything else."""
+    safetensors = pytest.importorskip("safetensors.numpy", reason="the reference reader")
+    read = safetensors.load_file(str(write(tmp_path) / "weights.safetensors"))
+    assert set(read) == set(arrays())
+    for name, array in arrays().items():
+        assert np.array_equal(read[name], array), name
+        assert read[name].dtype == array.dtype, name
+
+
+def test_mindspore_reads_the_weights(tmp_path, device):
+    import mindspore
+
+    read = mindspore.load_checkpoint(str(write(tmp_path) / "weights.safetensors"), format="safetensors")
+    name = "layer1.0.conv1.weight"
+    assert np.array_equal(read[name].asnumpy(), arrays()[name])
+
+
+def test_parameters_go_and_come_back_bit_for_bit(tmp_path, device):
+    import mindspore
+    from mindspore import Parameter, Tensor
+
+    parameters = [Parameter(Tensor(array), name=name) for name, array in arrays().items() if array.size]
+    before = [parameter.asnumpy().copy() for parameter in parameters]
+    saved = save_checkpoint(tmp_path / "step-00000001", parameters, [], STATE)
+    for parameter in parameters:
+        parameter.set_data(mindspore.ops.zeros_like(parameter))
+    read = load_checkpoint(saved)
+    assert read.training == {}
+    assign_all(parameters, read.weights, read.path)
+    for parameter, array in zip(parameters, before, strict=True):
+        assert parameter.asnumpy().tobytes() == array.tobytes(), parameter.name
+
+
+def test_another_net_is_refused_by_name(device):
+    """Exact equality of names and shapes: nothing missing, nothing extra, nothing matched by its ending."""
+    from mindspore import Parameter, Tensor
+
+    parameters = [Parameter(Tensor(np.zeros((10, 4), np.float32)), name=name) for name in ("fc.weight", "fc.extra")]
+    given = {"fc.weight": np.ones((11, 4), np.float32), "net.fc.extra": np.ones((10, 4), np.float32)}
+    with pytest.raises(CheckpointError) as caught:
+        assign_all(parameters, given, "here")
+    assert str(caught.value) == (
+        "here: belongs to another net (missing: fc.extra; unexpected: net.fc.extra; "
+        "of another shape: fc.weight (11, 4) instead of (10, 4)); give the recipe it was saved with"
+    )
+    assert not parameters[0].asnumpy().any()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_poisoned_state_is_never_saved(tmp_path, poison):
+    write(tmp_path, 1)
+    poisoned = arrays()
+    poisoned["layer1.0.conv1.weight"][1, 2, 0, 0] = poison
+    for weights, training in ((poisoned, arrays()), (arrays(), poisoned)):
+        with pytest.raises(CheckpointError) as caught:
+            write_checkpoint(tmp_path / "step-00000002", weights, training, STATE)
+        assert "not saved (layer1.0.conv1.weight holds a value that is not finite)" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_values_whose_sum_overflows_are_saved(tmp_path):
+    wide = {"a": np.full(9, 3e38, np.float32), "b": np.full(9, 60000, np.float16)}
+    folder = write_checkpoint(tmp_path / "step-00000001", wide, {}, STATE)
+    assert np.array_equal(load_checkpoint(folder).weights["a"], wide["a"])
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path):
+    write(tmp_path, 1, seed=3)
+    with pytest.raises(TypeError):
+        write_checkpoint(tmp_path / "step-00000001", arrays(), arrays(), {"update": object()})
+    assert np.array_equal(load_checkpoint(tmp_path / "step-00000001").weights["half"], arrays(3)["half"])
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_crash_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path):
+    folder = write(tmp_path, 1)
+    folder.rename(tmp_path / "step-00000001.old")
+    set_right(tmp_path)
+    assert load_checkpoint(folder).state["update"] == 1
+    # and where the new one came through, it stays
+    shutil.copytree(folder, tmp_path / "step-00000001.old")
+    write(tmp_path, 1, seed=5)
+    set_right(tmp_path)
+    assert np.array_equal(load_checkpoint(folder).weights["half"], arrays(5)["half"])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    folder = write(tmp_path)
+    (folder / "training.safetensors").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    path = folder / "training.safetensors"
+    assert str(caught.value) == f"{path}: cannot be read (No such file or directory); use another checkpoint"
+
+
+def test_a_manifest_of_another_format_is_refused(tmp_path):
+    folder = write(tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(its own sha256 differs\)"):
+        load_checkpoint(folder)
+
+
+def test_pruning_keeps_the_newest_the_best_and_every_nth(tmp_path):
+    run = RunFolder(tmp_path)
+    for update in range(1, 11):
+        write(run.checkpoints, update)
+    (run.checkpoints / "step-00000011.tmp-1").mkdir()
+    run.prune(10, keep_last=2, keep_every=4, best=3)
+    assert run.updates() == [3, 4, 8, 9, 10]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)]
+
+
+def test_pruning_never_removes_what_was_just_written(tmp_path):
+    """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
+    run = RunFolder(tmp_path)
+    for update in (1, 2, 3, 7, 8, 9):
+        write(run.checkpoints, update)
+    run.prune(3, keep_last=2)
+    assert run.updates() == [2, 3, 7, 8, 9]
+
+
+def test_tensor_file_says_what_differs(tmp_path):
+    path = tmp_path / "a.safetensors"
+    said = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
+    data = bytearray(path.read_bytes())
+    assert said["size"] == len(data)
+    path.write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=rf"it has {len(data) - 1} bytes instead of {len(data)}"):
+        read_tensor_file(path, said)
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="the sha256 of counts differs"):
+        read_tensor_file(path, said)
+    data[9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="the sha256 of its header differs"):
+        read_tensor_file(path, said)
+    with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
+        write_tensor_files(tmp_path, {"b": {"wide": np.zeros(2, np.complex64)}})
+
+
+def test_the_format_needs_no_mindspore():
+    """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
+    import subprocess
+
+    code = "import sys, resnet_fn.checkpoint, resnet_fn.run_folder; print('mindspore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,91 @@
+"""Which run folder, and from where it goes on: by the flags, by what is there, and never by guessing."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint.folder import CheckpointError, write_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, open_run
+from resnet_fn.config.recipe import Recipe, RunOptions, to_dict
+from resnet_fn.runtime.workers import Workers
+
+RECIPE = Recipe(batch_size=240)
+
+
+def checkpoint(folder, update, best=None, recipe=RECIPE):
+    arrays = {"w": np.full(3, update, np.float32)}
+    state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
+    return write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
+
+
+def test_a_new_folder_starts_at_update_0():
+    run, found = open_run(RECIPE, RunOptions(out_dir="new"), Workers())
+    assert (run.path, found) == (Path("new"), None)
+    assert run.checkpoints.is_dir()
+
+
+def test_auto_goes_on_from_the_newest():
+    for update in (5, 10):
+        checkpoint("run", update)
+    _, found = open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+    assert found.state["update"] == 10
+
+
+def test_auto_goes_on_after_a_crash_in_a_replacement():
+    checkpoint("run", 5).rename("run/checkpoints/step-00000005.old")
+    _, found = open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+    assert found.state["update"] == 5
+
+
+def test_never_refuses_a_folder_that_holds_a_run():
+    checkpoint("run", 5)
+    with pytest.raises(ValueError) as caught:
+        open_run(RECIPE, RunOptions(out_dir="run", resume="never"), Workers())
+    assert str(caught.value) == "out_dir: run already holds a run; give another --out-dir or --resume auto"
+
+
+def test_another_recipe_is_refused_with_its_differences():
+    checkpoint("run", 5)
+    other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet8", name="other")
+    with pytest.raises(ValueError) as caught:
+        open_run(other, RunOptions(out_dir="run"), Workers())
+    assert str(caught.value) == (
+        "resume: run/checkpoints/step-00000005 was made by another recipe (model 'resnet20' → 'resnet8', "
+        "learning_rate 0.2 → 0.1); give the same flags, or another --out-dir"
+    )
+
+
+def test_a_path_continues_there_unless_it_would_overwrite():
+    for update in (5, 10):
+        checkpoint("run", update)
+    run, found = open_run(RECIPE, RunOptions(resume="run"), Workers())
+    assert (run.path.resolve(), found.state["update"]) == (Path("run").resolve(), 10)
+    with pytest.raises(ValueError, match=r"already goes on to update 10, past step-00000005; give another --out-dir"):
+        open_run(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers())
+    run, found = open_run(RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers())
+    assert (run.path, found.state["update"]) == (Path("branch"), 5)
+
+
+def test_all_damaged_is_refused():
+    (checkpoint("run", 5) / "state.json").write_text("")
+    with pytest.raises(CheckpointError, match="none of its 1 checkpoints is intact; start a new run"):
+        open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+
+
+def test_best_is_the_one_that_the_newest_names():
+    checkpoint("run", 5, best={"top1": 0.9, "update": 5})
+    checkpoint("run", 10, best={"top1": 0.9, "update": 5})
+    assert find_checkpoint(Path("run"), "best").state["update"] == 5
+    assert find_checkpoint(Path("run"), "last").state["update"] == 10
+
+
+def test_a_path_that_is_not_there_names_what_is():
+    checkpoint("runs/digits-1", 5)
+    with pytest.raises(CheckpointError) as caught:
+        find_checkpoint(Path("runs/digits-2"))
+    assert str(caught.value).startswith("runs/digits-2: does not exist; did you mean runs/digits-1?")
+    Path("empty").mkdir()
+    with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
+        find_checkpoint(Path("empty"))

@@ -1,0 +1,81 @@
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import load_dataset
+
+TEN, HUNDRED = Recipe(dataset="cifar10", image_size=32), Recipe(dataset="cifar100", image_size=32)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("recipe", [TEN, HUNDRED], ids=lambda recipe: recipe.dataset)
+def test_both_versions_give_the_bytes_that_were_written(tmp_path, make_cifar, recipe, binary):
+    images, labels = make_cifar(tmp_path, recipe.dataset, binary)
+    dataset = load_dataset(recipe, str(tmp_path))
+    assert dataset.train.images.tobytes() == images.transpose(0, 2, 3, 1).tobytes()
+    assert dataset.train.labels.tolist() == labels.tolist()
+    assert len(dataset.test) == 40
+    assert len(dataset.classes) == (10 if recipe is TEN else 100)
+    assert dataset.classes[3] == ("cat" if recipe is TEN else "class_3")
+    inner = next(path for path in tmp_path.iterdir() if path.is_dir())
+    assert load_dataset(recipe, str(inner)).train.labels.tolist() == labels.tolist()
+
+
+def test_a_missing_folder_and_no_folder_are_explained(tmp_path):
+    with pytest.raises(ValueError, match="data_dir: the set cifar10 needs one; give --data-dir FOLDER"):
+        load_dataset(TEN)
+    with pytest.raises(ValueError, match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs"):
+        load_dataset(TEN, "nowhere")
+    (tmp_path / "cifar-10-binary.tar.gz").touch()
+    message = (
+        r"looked for data_batch_1.bin or data_batch_1 in .*, found cifar-10-binary.tar.gz; get .* extract it there"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_dataset(TEN, str(tmp_path))
+    with pytest.raises(ValueError, match="the set digits needs none; leave it out"):
+        load_dataset(Recipe(), str(tmp_path))
+
+
+def test_an_incomplete_folder_names_what_it_lacks(tmp_path, make_cifar):
+    make_cifar(tmp_path, "cifar10", True)
+    os.remove(tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin")
+    with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_3.bin; get"):
+        load_dataset(TEN, str(tmp_path))
+
+
+def test_a_cut_file_is_named(tmp_path, make_cifar):
+    make_cifar(tmp_path, "cifar100", True)
+    file = tmp_path / "cifar-100-binary" / "train.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    message = r"train.bin: 122959 bytes are not whole records of 3074; the file is cut: extract the archive again"
+    with pytest.raises(ValueError, match=message):
+        load_dataset(HUNDRED, str(tmp_path))
+
+
+class Malice:
+    def __reduce__(self):
+        return os.system, ("touch caught",)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({b"data": Malice()}, 2), pickle.dumps([1], 2)])
+def test_a_pickle_that_is_no_cifar_batch_is_refused_and_never_run(tmp_path, make_cifar, content):
+    make_cifar(tmp_path, "cifar10", False)
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
+    with pytest.raises(ValueError, match=r"data_batch_2: is .*; extract the archive again"):
+        load_dataset(TEN, str(tmp_path))
+    assert not Path("caught").exists()
+
+
+def test_synthetic_is_the_same_every_time_and_of_the_size_asked_for():
+    recipe = Recipe(dataset="synthetic", synthetic_samples=40, synthetic_classes=7, image_size=24)
+    one, two = load_dataset(recipe), load_dataset(recipe)
+    assert one.train.images.shape == (40, 24, 24, 3)
+    assert len(one.test) == 7
+    assert one.train.images.tobytes() == two.train.images.tobytes()
+    assert set(one.train.labels.tolist()) == set(range(7))
+    pixels = one.train.images / 255
+    assert np.abs(pixels.mean() - 0.6) < 0.1

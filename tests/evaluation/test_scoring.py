@@ -1,0 +1,88 @@
+import dataclasses
+
+import mindspore
+import numpy as np
+import pytest
+
+from resnet_fn.data.dataset import load_digits
+from resnet_fn.evaluation.loaded_net import FlipAverage
+from resnet_fn.evaluation.scoring import Scores, score, summarise, top_classes
+from resnet_fn.models import create_model
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.eval_step import make_eval_step
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.fixture(scope="module")
+def net():
+    from resnet_fn.runtime import process
+
+    process.start("CPU")
+    mindspore.set_seed(3)
+    return create_model("resnet8", num_classes=10, in_channels=1)
+
+
+def test_any_batch_size_gives_the_same_bits(net):
+    step, digits = make_eval_step(net), load_digits()
+    scores = [score(step, digits, 8, batch_size) for batch_size in (256, 1, 7, 100, 10_000)]
+    for other in scores[1:]:
+        assert all((a == b).all() for a, b in zip(scores[0][:3], other[:3], strict=True))
+    figures = summarise(scores[0])
+    assert figures["count"] == 360
+    assert 0 < figures["top1"] < figures["top5"] < 1
+
+
+@pytest.mark.parametrize("classes", [3, 10])  # with 2 or 3 columns a matrix product's bits depend on the row
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkeypatch):
+    """Each rank's rows, added up as the all-reduce does (real processes: test_distributed)."""
+    from resnet_fn.evaluation import scoring
+
+    mindspore.set_seed(3)
+    step = make_eval_step(create_model("resnet8", num_classes=classes, in_channels=1), with_logits=True)
+    digits = load_digits()
+    test = dataclasses.replace(digits.test, labels=digits.test.labels % classes)
+    digits = dataclasses.replace(digits, test=test, classes=digits.classes[:classes])
+    alone = score(step, digits, 8, 64)
+    parts = []
+
+    def catch(rows, workers):
+        parts.append(rows)
+        return np.concatenate((np.ones((360, 4), np.float32), rows[:, 4:]), 1)
+
+    monkeypatch.setattr(scoring, "sum_over_ranks", catch)
+    for rank in range(size):
+        score(step, digits, 8, 50, Workers(rank, size))
+    rows = sum(parts)
+    assert (rows[:, 3] == 1).all()
+    assert (rows[:, 0] == alone.loss).all()
+    assert (rows[:, 1] == alone.prediction).all()
+    assert (rows[:, 2] == alone.rank).all()
+    assert (rows[:, 4:].reshape(360, 2, min(5, classes)) == alone.top).all()
+
+
+def test_top_classes_are_the_softmax_in_order():
+    logits = np.float32([[0, 1, 1, -2], [np.nan, 1, 0, 0]])
+    top = top_classes(logits, 3)
+    exponentials = np.exp(np.float64([1, 1, 0, -2]))
+    assert top[0].tolist()[:3] == [1, 2, 0]  # equal logits rank by class
+    np.testing.assert_allclose(top[0, 3:], exponentials[:3] / exponentials.sum(), rtol=1e-7)
+    assert top[1, 3:].tolist() == [0, 0, 0]
+
+
+def test_flip_average_is_the_mean_of_both_views(net):
+    images = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
+    labels = mindspore.Tensor(np.zeros(64, np.int32))
+
+    def logits(step, images):
+        return step(mindspore.Tensor(np.ascontiguousarray(images)), labels).logits.asnumpy()
+
+    plain, both = make_eval_step(net, True), make_eval_step(FlipAverage(net), True)
+    expected = (logits(plain, images) + logits(plain, images[..., ::-1])) / 2
+    np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_summary_is_the_definition():
+    scores = Scores(np.float32([0.5, 1.5, 1.0, 5.0]), np.int32([0, 1, 2, 3]), np.int32([0, 4, 1, 5]))
+    assert summarise(scores) == {"loss": 2.0, "top1": 0.25, "top5": 0.75, "count": 4}

@@ -1,0 +1,86 @@
+"""Inputs of a ReLU that float32 puts on either side of 0 are no fault, and hide none."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from mindspore import nn, ops
+
+from resnet_fn.recipes import recipe
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+
+from resnet_fn.parity.ladder import compare_step  # noqa: E402
+from resnet_fn.parity.relu_ties import other_sides  # noqa: E402
+from resnet_fn.parity.report import table  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
+
+
+@pytest.mark.parametrize(
+    "relu", [torch.relu, torch.nn.functional.relu, torch.nn.ReLU(), torch.nn.ReLU(inplace=True), torch.Tensor.relu]
+)
+def test_an_input_near_zero_takes_the_other_side(relu):
+    x = torch.tensor([1e-7, -1e-7, 1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    with other_sides(1e-6) as count:
+        out = relu(x * 1.0)
+        out.sum().backward()
+    assert count() == 2
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert out.tolist() == [0.0, -1e-7, 1.0, 0.0]
+    assert torch.relu(x).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
+
+
+class TorchNet(torch.nn.Module):
+    """Half of the ReLU's inputs are 0 to the last bit, half are far from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8)
+        torch.nn.init.zeros_(self.first.bias)
+        self.last = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x.flatten(1))))
+
+
+class Ported(nn.Cell):
+    """Computes the same but for what float32 cannot hold: it adds 1e-12 to what the ReLU is given."""
+
+    def __init__(self, fault=1.0):
+        super().__init__()
+        self.first = nn.Dense(8, 8)
+        self.last = nn.Dense(8, 3)
+        self.fault = fault
+
+    def construct(self, x):
+        x = self.first(x.reshape((x.shape[0], -1)))
+        # The values are those of x, its gradient is `fault` times as large.
+        x = x * self.fault + ops.stop_gradient(x * (1.0 - self.fault))
+        return self.last(ops.relu(x + 1e-12))
+
+
+def climb(net):
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((6, 2, 2, 2)).astype(np.float32)
+    images[:3] = 0  # these samples' ReLU inputs are exactly 0 there, 1e-12 here
+    batches = [(images, rng.integers(0, 3, 6).astype(np.int32)) for _ in range(2)]
+    return compare_step(net, TorchNet(), batches, RECIPE, initialisation=False)
+
+
+def test_sides_that_float32_cannot_decide_are_rounding():
+    ladder = climb(Ported())
+    assert ladder.agrees, table(ladder)
+    assert ladder.undecided == 2 * 3 * 8  # updates · samples · units
+    assert "float32 cannot say on which side of 0 48 inputs of a ReLU lie" in table(ladder)
+
+
+def test_a_wrong_gradient_beside_them_is_found():
+    ladder = climb(Ported(fault=2.0))
+    assert ladder.first_stage is not None
+    assert ladder.first_stage.name == "gradients"
+    assert ladder.first_gradient.name == "first.weight"  # by a factor of 2; the bias' gradient could be anything
+    assert ladder.first_gradient.verdict == "DIFFERS"

@@ -1,0 +1,61 @@
+"""Two updates of every recipe, on tiny data in the real on-disk formats: with a small net, and (slow) with its own."""
+
+import dataclasses
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from resnet_fn.config.recipe import RunOptions
+from resnet_fn.recipes import RECIPES
+from resnet_fn.run.build import build_job
+from resnet_fn.runtime.workers import Workers
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def two_updates(recipe, data_dir):
+    job = build_job(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
+    before = [parameter.asnumpy().copy() for parameter in job.weights]
+    losses = []
+    for update in range(2):
+        images, labels = job.data.batch(update)
+        assert images.shape == (recipe.batch_size, 3, recipe.image_size, recipe.image_size)
+        assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
+        rate = Tensor(job.schedule(update), mindspore.float32)
+        losses.append(float(job.train_step(Tensor(images), Tensor(labels), rate).means.asnumpy()[0]))
+    job.data.close()
+    assert np.isfinite(losses).all()
+    for parameter, old in zip(job.weights, before, strict=True):
+        assert np.isfinite(parameter.asnumpy()).all()
+        assert (parameter.asnumpy() != old).any(), parameter.name
+    return job
+
+
+@pytest.mark.parametrize("own_net", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "digits"])
+def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
+    recipe = dataclasses.replace(RECIPES[name], batch_size=8, epochs=100, ema_every=1)
+    if not own_net:
+        recipe = dataclasses.replace(recipe, model="resnet8", stem="")
+    if recipe.dataset == "imagefolder":
+        size = 24 if "genet" in recipe.model else 32  # whose gather fits one size
+        recipe = dataclasses.replace(recipe, image_size=24, eval_size=size, eval_resize=36)
+        data_dir = folder
+    else:
+        make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
+        data_dir = tmp_path / "cifar"
+    job = two_updates(recipe, data_dir)
+    assert (job.ema is not None) == (name == "imagenet_resnet50_v2")
+
+
+def test_every_recipe_tells_its_source_and_its_figure():
+    from resnet_fn import recipes
+
+    for name in RECIPES:
+        text = getattr(recipes, name).__doc__
+        if name != "digits":
+            assert " %" in text, name
+            assert "http" in text or "arXiv" in text or "published" in text, name
+        assert RECIPES[name].name == name

@@ -1,0 +1,167 @@
+"""The report's figures against scikit-learn's, and its files' bytes."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.dataset import load_digits
+from resnet_fn.evaluation import metrics
+from resnet_fn.evaluation.evaluate import Evaluation
+from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.evaluation.scoring import score, summarise
+from resnet_fn.report import plots
+from resnet_fn.report.page import page
+from resnet_fn.report.writer import build_report, predictions_csv, write_report
+from resnet_fn.run.build import build_net, describe
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.eval_step import make_eval_step
+
+
+@pytest.fixture(scope="module")
+def guesses():
+    """Labels, logits of a middling classifier, predictions; class 6 is never there, class 5 never predicted."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 500)
+    logits = rng.standard_normal((500, 7))
+    logits[np.arange(500), labels] += 1.0
+    logits[:, 5] -= 100
+    return labels, logits, logits.argmax(1)
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    return exponentials / exponentials.sum(1, keepdims=True)
+
+
+def test_class_scores_are_scikit_learns(guesses):
+    metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    labels, _, predictions = guesses
+    confusion = metrics.confusion_matrix(labels, predictions, 7)
+    assert (confusion == metrics.confusion_matrix(labels, predictions, labels=range(7))).all()
+    ours = metrics.class_scores(confusion)
+    theirs = metrics.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
+        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
+    for kind, values in metrics.averages(ours).items():
+        expected = metrics.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
+        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+
+
+def test_calibration_is_scikit_learns(guesses):
+    sklearn = pytest.importorskip("sklearn.calibration", reason="pip install 'resnet_fn[test]'")
+    labels, logits, predictions = guesses
+    confidence, right = softmax(logits).max(1), predictions == labels
+    ours = metrics.calibration(confidence, right)
+    accuracy, mean = sklearn.calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
+    filled = [row for row in ours["bins"] if row["count"]]
+    np.testing.assert_allclose([row["accuracy"] for row in filled], accuracy, rtol=1e-12)
+    np.testing.assert_allclose([row["confidence"] for row in filled], mean, rtol=1e-12)
+    counts = np.array([row["count"] for row in filled])
+    assert counts.sum() == 500
+    assert ours["error"] == pytest.approx((counts / 500 * abs(accuracy - mean)).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "right", "error"),
+    [([1.0, 1.0], [True, True], 0.0), ([1.0, 1.0], [False, False], 1.0), ([0.0, 0.9], [False, True], 0.05)],
+)
+def test_calibration_error_at_its_corners(confidence, right, error):
+    assert metrics.calibration(np.array(confidence), np.array(right))["error"] == pytest.approx(error)
+
+
+def test_mistakes_and_confused_pairs_are_in_order():
+    confidence, right = np.array([0.5, 0.9, 0.9, 0.7, 0.9]), np.array([False, False, True, False, False])
+    assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]
+    confusion = np.array([[9, 2, 0], [5, 9, 2], [0, 0, 9]])
+    assert metrics.confused_pairs(confusion, 2) == [(1, 0, 5), (0, 1, 2)]
+    assert metrics.confused_pairs(np.diag([3, 4]), 5) == []
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    """An untrained net on the digits: every figure is there, and mistakes aplenty."""
+    from resnet_fn.runtime import process
+
+    process.start("CPU")
+    recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
+    net = build_net(recipe, dataset)
+    checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})
+    trained = Trained(net, recipe, describe(recipe, dataset), checkpoint)
+    scores = score(make_eval_step(net, with_logits=True), dataset, 8, 128)
+    options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}
+    return Evaluation(trained, dataset, scores, options, Workers())
+
+
+def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
+    metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    from resnet_fn.data.pipeline import eval_batches
+
+    dataset = evaluation.dataset
+    ((images, labels, _),) = eval_batches(dataset.test, dataset, 8, 360)
+    logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
+    report = build_report(evaluation)
+    assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits)), rel=1e-5)
+    assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
+    assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
+    assert report["confusion"] == metrics.confusion_matrix(labels, logits.argmax(1), labels=range(10)).tolist()
+
+
+def test_files_are_the_same_bytes_twice_and_hold_the_figures(evaluation):
+    first = write_report(evaluation, Path("one"))
+    write_report(evaluation, Path("two/deeper"))
+    for name in ("report.html", "report.json", "predictions.csv"):
+        assert Path("one", name).read_bytes() == Path("two/deeper", name).read_bytes(), name
+    assert json.loads(Path("one/report.json").read_text()) == first
+    rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
+    assert [row["label"] for row in rows] == [str(label) for label in evaluation.dataset.test.labels]
+    assert sum(int(row["right"]) for row in rows) / 360 == first["top1"]
+    assert rows[7]["name"] == "test-00007"
+    assert float(rows[7]["probability1"]) >= float(rows[7]["probability2"]) > 0
+    worst = first["mistakes"][0]
+    assert rows[worst["index"]]["prediction"] == worst["prediction"] != worst["label"]
+
+
+def test_the_page_needs_no_network_and_escapes_names(evaluation):
+    text = page(build_report(evaluation), {})
+    assert "run a&lt;b, update 3" in text
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "url(" not in text
+    assert "<img" not in text  # without matplotlib: tables
+    assert text.count("<table>") == 5  # calibration, confusion, confused pairs, classes, mistakes
+
+
+def test_pictures_are_inside_the_page(evaluation):
+    pytest.importorskip("matplotlib", reason="pip install 'resnet_fn[plots]'")
+    report = build_report(evaluation)
+    drawn = plots.draw_all(report, evaluation)
+    assert set(drawn) == {"confusion", "reliability", "mistakes"}
+    assert page(report, drawn).count('src="data:image/png;base64,') == 3
+
+
+def test_a_broken_net_gives_a_report_without_nan(evaluation):
+    scores = evaluation.scores
+    nothing = np.full_like(scores.loss, np.nan)
+    broken = dataclasses.replace(
+        evaluation, scores=scores._replace(loss=nothing, rank=np.full_like(scores.rank, 10), top=scores.top * 0)
+    )
+    report = build_report(broken)
+    assert report["loss"] is None
+    assert report["top1"] == 0.0
+    assert "not finite" in page(report, {})
+    json.dumps(report, allow_nan=False)
+    assert np.isnan(summarise(broken.scores)["loss"])
+
+
+def test_a_folder_that_cannot_be_written_is_named(evaluation):
+    Path("file").touch()
+    with pytest.raises(ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"):
+        write_report(evaluation, Path("file/below"))

@@ -1,0 +1,108 @@
+"""Weights on the command line: train, evaluate, convert, inspect, as real processes on the digits."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.weights.files import read_arrays
+
+SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2", "--no-progress"]  # 5 updates an epoch
+SYNTHETIC = ["--dataset", "synthetic", "--synthetic-classes", "4", "--synthetic-samples", "64"]
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", f"resnet_fn.{arguments[0]}", *arguments[1:]],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=dict(os.environ),
+    )
+
+
+def done(*arguments: str) -> str:
+    result = command(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def events(run: Path | str, kind: str) -> list[dict]:
+    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with `run`, ten updates with a moving average, and `net.safetensors`, converted from it."""
+    folder = tmp_path_factory.mktemp("trained")
+    done("train", *SMALL, "--ema", "0.5", "--out-dir", str(folder / "run"))
+    out = done("convert", str(folder / "run"), str(folder / "net.safetensors"), "--to", "torchvision")
+    assert out.startswith("resnet8: 47 tensors from ours names to torchvision names in ")
+    return folder
+
+
+def test_evaluate_scores_a_weight_file_as_its_run(trained):
+    flags = ["--recipe", "digits", "--model", "resnet8"]
+    done("evaluate", "--weights", str(trained / "net.safetensors"), *flags, "--json", "result.json")
+    result, last = json.loads(Path("result.json").read_text()), events(trained / "run", "eval")[-1]
+    assert (result["top1"], result["top5"], result["count"]) == (last["top1"], last["top5"], 360)
+    assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
+    without = command("evaluate", "--weights", str(trained / "net.safetensors"))
+    assert (without.returncode, without.stderr) == (
+        2,
+        "evaluate: error: --weights needs --recipe NAME: a weight file knows neither its data nor its net\n",
+    )
+
+
+def test_training_starts_from_weights_and_resumes_without_them(trained):
+    shutil.copy(trained / "net.safetensors", "start.safetensors")
+    done("train", *SMALL, "--weights", "start.safetensors", "--out-dir", "run")
+    fresh = events(trained / "run", "train")[0]["loss"]
+    assert events("run", "train")[0]["loss"] < fresh
+    end = Path("run/checkpoints/step-00000010")
+    weights = (end / "weights.safetensors").read_bytes()
+    losses = [event["loss"] for event in events("run", "train")]
+    shutil.rmtree(end)
+    Path("start.safetensors").unlink()
+    assert "resuming after update 5" in done("train", *SMALL, "--weights", "start.safetensors", "--out-dir", "run")
+    assert (end / "weights.safetensors").read_bytes() == weights
+    assert [event["loss"] for event in events("run", "train")] == losses
+
+
+def test_another_number_of_classes_needs_reset_head():
+    still = ["--learning-rate", "1e-12", "--image-size", "16", "--batch-size", "32", "--epochs", "1"]
+    flags = ["--model", "resnet8", "--no-progress", *SYNTHETIC, *still]
+    done("train", *flags, "--synthetic-classes", "3", "--out-dir", "three")
+    refused = command("train", *flags, "--weights", "three", "--out-dir", "refused")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "train: error: three: does not fit the net (of another shape: fc.weight (3, 64) instead of (4, 64), "
+        "fc.bias (3,) instead of (4,)); --reset-head keeps the net's own\n",
+    )
+    assert not Path("refused").exists()
+    done("train", *flags, "--weights", "three", "--reset-head", "--seed", "1", "--out-dir", "four")
+    (before,), (after,) = (list(Path(run, "checkpoints").iterdir()) for run in ("three", "four"))
+    before, after = (read_arrays(folder / "weights.safetensors") for folder in (before, after))
+    assert (before["fc.weight"].shape, after["fc.weight"].shape) == ((3, 64), (4, 64))
+    np.testing.assert_allclose(after["layer3.0.conv2.weight"], before["layer3.0.conv2.weight"], atol=1e-7)
+
+
+def test_inspect_sees_the_gradients_of_the_next_update(trained):
+    """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged them."""
+    folder = str(trained / "run/checkpoints/step-00000005")
+    flags = ["--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"]
+    out = done("inspect", folder, *flags)
+    assert "activations after update 5, evaluation mode, 240 test images" in out
+    sixth, found = events(trained / "run", "train")[5], json.loads(Path("inside.json").read_text())["gradients"]
+    assert (sixth["update"], found["samples"]) == (6, 240)
+    assert found["loss"] == pytest.approx(sixth["loss"], rel=1e-5)
+    norm = sum(row["norm"] ** 2 for row in found["parameters"]) ** 0.5
+    assert norm == pytest.approx(sixth["grad_norm"], rel=1e-4)
+    assert f"global norm {norm:.4f}, before clipping at 1" in out
+    assert "the moving average of its weights" in done("inspect", str(trained / "run"))

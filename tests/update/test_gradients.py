@@ -1,0 +1,62 @@
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, ops
+
+from resnet_fn.update.gradients import LARGE, clip_by_global_norm, global_norm, squared_norms, unscale
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def tensors(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return [Tensor((rng.normal(size=shape) * scale).astype(np.float32)) for shape in ((3, 4), (5,), (2, 3, 1, 1))]
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_clip_equals_mindspores(scale):
+    gradients = tensors(0, scale)
+    ours = clip_by_global_norm(gradients, global_norm(gradients), 1.0)
+    theirs = ops.clip_by_global_norm(gradients, 1.0)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6)
+
+
+def test_clipped_norm_is_the_limit():
+    gradients = tensors(1)
+    for i in range(1, 20):
+        clipped = clip_by_global_norm(gradients, global_norm(gradients), 1 / i)
+        assert global_norm(clipped).asnumpy() == pytest.approx(1 / i, rel=1e-5)
+
+
+def test_a_small_norm_passes_to_the_bit_and_0_turns_clipping_off():
+    gradients = tensors(2)
+    for limit in (1e6, 0):
+        for a, b in zip(clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True):
+            assert (a.asnumpy() == b.asnumpy()).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_norm_shows_every_non_finite_element(bad):
+    for index in range(3):
+        gradients = tensors(3)
+        values = gradients[index].asnumpy().copy()
+        values.flat[-1] = bad
+        gradients[index] = Tensor(values)
+        assert not np.isfinite(global_norm(gradients).asnumpy())
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE, 512 * 512 * 9, 25_000_000])
+def test_norms_of_large_gradients_are_float64s(size):
+    values = np.random.default_rng(size).standard_normal(size, np.float32)
+    expected = (values.astype(np.float64) ** 2).sum()
+    assert squared_norms([Tensor(values)]).asnumpy()[0] == pytest.approx(expected, rel=3e-6)
+    values[size // 2] = np.nan
+    assert np.isnan(squared_norms([Tensor(values)]).asnumpy()[0])
+
+
+def test_unscale_recovers_what_float16_held():
+    gradient = Tensor(np.array([2.0**-20 * 2.0**16], np.float16))  # 2^-20 would be subnormal in float16
+    (out,) = unscale([gradient], Tensor(2.0**-16, mindspore.float32))
+    assert out.dtype == mindspore.float32
+    assert out.asnumpy()[0] == 2.0**-20

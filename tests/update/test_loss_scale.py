@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from mindspore import Tensor, jit
+
+from resnet_fn.update.loss_scale import DynamicLossScaler
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def adjust(scaler):
+    @jit
+    def compiled(finite):
+        return scaler.adjust(finite)
+
+    return lambda finite: compiled(Tensor(finite)).asnumpy()
+
+
+def test_state_machine():
+    """Against the rules in plain Python, over 300 random updates that reach floor and ceiling."""
+    scaler = DynamicLossScaler(initial=8.0, growth_interval=3, floor=2.0, ceiling=64.0)
+    step, rng = adjust(scaler), np.random.default_rng(0)
+    scale, good, skipped, in_row, seen = 8.0, 0, 0, 0, set()
+    for update in range(300):
+        finite = bool(rng.random() < (0.95 if update < 150 else 0.4))
+        used = scale
+        if finite:
+            good, in_row = good + 1, 0
+            if good == 3:
+                scale, good = min(scale * 2, 64.0), 0
+        else:
+            scale, good, skipped, in_row = max(scale / 2, 2.0), 0, skipped + 1, in_row + 1
+        seen.add(scale)
+        assert step(finite).tolist() == [used, skipped, in_row]
+        assert (scaler.scale.asnumpy(), scaler.good_updates.asnumpy()) == (scale, good)
+    assert {2.0, 64.0} <= seen
+
+
+def test_off_never_moves_but_counts():
+    scaler = DynamicLossScaler.off()
+    step = adjust(scaler)
+    assert [step(finite).tolist() for finite in (False, True, False, False)] == [
+        [1, 1, 1],
+        [1, 1, 0],
+        [1, 2, 1],
+        [1, 3, 2],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"growth_factor": 0.5}, "growth_factor: 0.5 would shrink the scale; give 1 or more"),
+        ({"backoff_factor": 0.0}, r"backoff_factor: 0.0 is not in \(0, 1\]"),
+        ({"growth_interval": 0}, "growth_interval: 0 updates"),
+        ({"initial": 2.0**30}, "is not between floor 1.0 and ceiling 16777216.0"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DynamicLossScaler(**arguments)

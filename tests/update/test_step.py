@@ -1,0 +1,184 @@
+"""The step's promises: accumulation, skipping, its order, one compilation."""
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from resnet_fn.models import create_model
+from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import DynamicLossScaler
+from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
+from resnet_fn.update.step import accuracy, make_train_step
+
+pytestmark = pytest.mark.usefixtures("device")
+
+CLASSES = 4
+
+
+def build(norm="none", accumulate=1, scaler=None, clip_norm=1.0, precision="fp32"):
+    mindspore.set_seed(1)
+    net = create_model("resnet8", num_classes=CLASSES, in_channels=1, norm=norm, precision=precision)
+    optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
+    scaler = scaler or DynamicLossScaler.off()
+    step = make_train_step(net, make_loss(0.1), optimizer, scaler=scaler, clip_norm=clip_norm, accumulate=accumulate)
+    state = (*net.get_parameters(), *optimizer.state)
+    return net, step, state, scaler
+
+
+def batch(seed, samples=16):
+    rng = np.random.default_rng(seed)
+    images = rng.normal(size=(samples, 1, 8, 8)).astype(np.float32)
+    return Tensor(images), Tensor(rng.integers(0, CLASSES, samples).astype(np.int32))
+
+
+RATE = Tensor(0.1, mindspore.float32)
+
+
+def snapshot(parameters):
+    return {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_micro_batches_equal_one_batch(parts):
+    _, whole, state, _ = build()
+    _, split, split_state, _ = build(accumulate=parts)
+    for seed in range(3):
+        one, many = whole(*batch(seed), RATE), split(*batch(seed), RATE)
+        np.testing.assert_allclose(many.means.asnumpy(), one.means.asnumpy(), rtol=1e-5)
+        np.testing.assert_allclose(many.grad_norm.asnumpy(), one.grad_norm.asnumpy(), rtol=1e-5)
+    for a, b in zip(state, split_state, strict=True):
+        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= 1e-5 * np.linalg.norm(a.asnumpy()), a.name
+
+
+def test_clipping_acts_on_the_mean_and_not_on_the_parts():
+    """The applied gradient has just the limit's norm: parts clipped each on its own would not add up to it."""
+    _, whole, _, _ = build(clip_norm=1e-3)
+    _, split, split_state, _ = build(clip_norm=1e-3, accumulate=2)
+    before = snapshot(split_state)
+    result = split(*batch(0), RATE)
+    assert result.grad_norm.asnumpy() > 1e-3  # logged before clipping
+    after, gradients = snapshot(split_state), []
+    for name in before:  # after one update the momentum is the clipped gradient plus the decay
+        if not name.startswith("momentum."):
+            decay = 0.0 if name.endswith("bias") else 5e-4
+            gradients.append(after[f"momentum.{name}"] - decay * before[name])
+    norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients))
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+    assert whole(*batch(0), RATE).grad_norm.asnumpy() == pytest.approx(float(result.grad_norm.asnumpy()), rel=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_batch_changes_nothing_but_the_scaler(bad, accumulate):
+    scaler = DynamicLossScaler(initial=1024.0)
+    _, step, state, _ = build("batch", accumulate=accumulate, scaler=scaler)
+    step(*batch(0), RATE)
+    before = snapshot(state)
+    images, labels = batch(1)
+    poisoned = images.asnumpy().copy()
+    poisoned[-1, 0, 3, 3] = bad  # in the last micro-batch: the first has moved the statistics by then
+    result = step(Tensor(poisoned), labels, RATE)
+    assert not np.isfinite(result.grad_norm.asnumpy())
+    assert result.scaler.asnumpy().tolist() == [1024.0, 1.0, 1.0]
+    for name, value in snapshot(state).items():
+        assert value.tobytes() == before[name].tobytes(), name
+    assert scaler.scale.asnumpy() == 512.0
+    # and the next good batch goes on
+    assert step(*batch(2), RATE).scaler.asnumpy().tolist() == [512.0, 1.0, 0.0]
+    assert any(value.tobytes() != before[name].tobytes() for name, value in snapshot(state).items())
+    assert all(np.isfinite(value).all() for value in snapshot(state).values())
+
+
+def test_float16_follows_float32():
+    _, full, _, _ = build("batch")
+    _, half, half_state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
+    for seed in range(5):
+        a, b = full(*batch(seed), RATE), half(*batch(seed), RATE)
+        assert b.means.asnumpy()[0] == pytest.approx(a.means.asnumpy()[0], rel=2e-2)
+        assert b.grad_norm.asnumpy() == pytest.approx(float(a.grad_norm.asnumpy()), rel=5e-2)
+    assert all(parameter.dtype == mindspore.float32 for parameter in half_state)
+    assert scaler.skipped.asnumpy() == 0
+
+
+def test_float16_overflow_backs_off_until_it_fits():
+    _, step, state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**24, ceiling=2.0**24))
+    before, skipped = snapshot(state), 0
+    while not np.isfinite(step(*batch(0), RATE).grad_norm.asnumpy()):
+        skipped += 1
+        assert all(value.tobytes() == before[name].tobytes() for name, value in snapshot(state).items())
+        assert skipped < 24
+    assert skipped > 0
+    assert scaler.scale.asnumpy() == 2.0 ** (24 - skipped)
+
+
+def test_each_function_compiles_once(monkeypatch):
+    """A changing rate, a skip, evaluation in between and a scale that moves must not compile anything again."""
+    from mindspore.graph.api import _JitExecutor
+
+    compiled, original = [], _JitExecutor.compile
+
+    def counting(self, name, *arguments, **keywords):
+        executor = self._graph_executor
+
+        class Counting:
+            def __getattr__(self, attribute):
+                return getattr(executor, attribute)
+
+            def compile(self, *inner, **more):
+                compiled.append(name)
+                return executor.compile(*inner, **more)
+
+        self._graph_executor = Counting()
+        try:
+            return original(self, name, *arguments, **keywords)
+        finally:
+            self._graph_executor = executor
+
+    monkeypatch.setattr(_JitExecutor, "compile", counting)
+    net, step, _, _ = build("batch", scaler=DynamicLossScaler(4.0, growth_interval=2), accumulate=2)
+    evaluate = make_eval_step(net)
+    for update in range(6):
+        images, labels = batch(update)
+        if update == 3:
+            images = Tensor(np.full(images.shape, np.nan, np.float32))
+        step(images, labels, Tensor(0.1 / (update + 1), mindspore.float32))
+        evaluate(*batch(0))
+    assert sorted(compiled) == ["add", "begin", "compiled", "finish"]
+
+
+def test_training_and_evaluation_use_their_own_statistics():
+    net, step, _, _ = build("batch")
+    evaluate = make_eval_step(net)
+    images, labels = batch(0)
+    net.set_train(False)
+    expected = net(images).asnumpy().argmax(1)
+    assert evaluate(images, labels).prediction.asnumpy().tolist() == expected.tolist()
+    step(images, labels, RATE)
+    first = evaluate(images, labels)
+    again = evaluate(images, labels)
+    assert (first.loss.asnumpy() == again.loss.asnumpy()).all()  # evaluation moves nothing
+
+
+def test_accuracy_of_sparse_and_soft_labels():
+    logits = Tensor(np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 4.0]], np.float32))
+    assert accuracy(logits, Tensor(np.array([0, 1, 0], np.int32))).asnumpy() == pytest.approx(2 / 3)
+    soft = Tensor(np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], np.float32))
+    assert accuracy(logits, soft).asnumpy() == pytest.approx(2 / 3)
+
+
+class _Fixed(nn.Cell):
+    """The images are the logits."""
+
+    def construct(self, x):
+        return x.reshape((x.shape[0], -1))
+
+
+def test_ranks_ties_and_broken_logits():
+    step = make_eval_step(_Fixed())
+    logits = np.array([[1, 3, 2], [5, 5, 5], [5, 5, 5], [np.nan, 0, 0], [0, 0, np.inf]], np.float32)
+    labels = np.array([2, 0, 2, 0, 2], np.int32)
+    result = step(Tensor(logits[:, None, None]), Tensor(labels))
+    assert result.rank.asnumpy().tolist() == [1, 0, 2, 3, 3]
+    assert result.loss.asnumpy()[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
