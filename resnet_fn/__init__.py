@@ -1,4 +1,4 @@
-"""Train residual networks on MindSpore 2.x with a functional loop in the open.
+"""Train residual networks on MindSpore 2.x with a functional loop that you can read.
 
 The whole Python API is listed in ``__all__``; each name is imported when it is first used, so that
 ``python -m resnet_fn.train --help`` and a mistyped flag answer without loading MindSpore.

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 COMMANDS = {
     "train": "train a recipe",
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         hint = f"type python -m resnet_fn.{name}" if name in COMMANDS else closest(name, COMMANDS)
         raise cli.UsageError(f"unknown argument {name!r}; {hint}")
     print(
-        "Train residual networks on MindSpore with a functional loop in the open.\n\ncommands (--help shows the flags):"
+        "Train residual networks on MindSpore with a functional loop that you can read.\n\ncommands (--help shows the flags):"
     )
     for name, does in COMMANDS.items():
         print(f"  python -m resnet_fn.{name:12} {does}")

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         figures = summarise(evaluation.scores)
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
-    if join().leads:
+    if join().is_main:
         print(
             f"loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, top-5 {figures['top5']:.2%} "
             f"of {figures['count']} test images"

@@ -40,11 +40,11 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.data.pipeline import eval_batches
     from resnet_fn.evaluation.evaluate import load_test_set
     from resnet_fn.evaluation.export import DYNAMIC, export
-    from resnet_fn.evaluation.loaded_net import load_trained
+    from resnet_fn.evaluation.loaded_net import load_net
     from resnet_fn.runtime import process
 
     process.start(parsed.device, parsed.threads)
-    trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
+    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
     dataset = load_test_set(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset, trained.recipe.evaluation_size, size))

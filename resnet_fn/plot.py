@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first

@@ -33,13 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     if parsed.top < 1:
         raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
-    from resnet_fn.evaluation.loaded_net import load_trained
+    from resnet_fn.evaluation.loaded_net import load_net
     from resnet_fn.evaluation.predict import find_images, predict
     from resnet_fn.runtime import process
 
     files = find_images(parsed.images)
     process.start(parsed.device, parsed.threads)
-    trained = load_trained(parsed.checkpoint, parsed.which, ema=parsed.ema)
+    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema)
     width = max(len(str(path)) for path in files)
     for result in predict(trained, files, parsed.top):
         if parsed.json:

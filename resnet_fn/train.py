@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     if result.stopped:
         return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if join().leads and result.best and result.last:
+    if join().is_main and result.best and result.last:
         print(
             f"best top-1 {result.best['top1']:.2%} (update {result.best['update']}), last {result.last['top1']:.2%}; "
             f"checkpoints in {result.run}/checkpoints; next: python -m resnet_fn.evaluate --checkpoint {result.run}"

@@ -24,7 +24,7 @@ def run(*arguments, **more):
     )
 
 
-@pytest.mark.parametrize("command", sorted(listing.commands()))
+@pytest.mark.parametrize("command", sorted(listing.COMMANDS))
 def test_every_command_has_help_in_groups_of_a_screen(command):
     done = run(f"resnet_fn.{command}", "--help")
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def test_every_public_name_can_be_had_and_functions_win_over_files():
         "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, resnet_fn.recipes.__name__)"
     )
     assert done.stderr == ""
-    assert done.stdout == "resnet_fn.loop resnet_fn.evaluation resnet_fn.recipes\n"
+    assert done.stdout == "resnet_fn.run.loop resnet_fn.evaluation.evaluate resnet_fn.recipes\n"
 
 
 def test_an_unknown_name_lists_the_known_ones():

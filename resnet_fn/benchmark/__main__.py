@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 PARTS = {
     "step": "resnet_fn.benchmark.step",

@@ -15,6 +15,7 @@ from resnet_fn.benchmark.nets import specification
 from resnet_fn.benchmark.sides import CLIP, LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, batch
 from resnet_fn.models import create_model
 from resnet_fn.runtime import process
+from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.gradients import Reduce, make_all_reduce
 from resnet_fn.update.loss import make_loss
@@ -37,7 +38,7 @@ def build_step(spec: dict, workers: int) -> Callable[[], None]:
         all_reduce=make_all_reduce(workers),
     )
     images, labels = batch(spec)
-    waiter = process.ResultWaiter(alone=workers == 1)
+    waiter = ResultWaiter(alone=workers == 1)
 
     def step() -> None:
         result = train_step(Tensor(images), Tensor(labels), Tensor(LEARNING_RATE, mindspore.float32))
@@ -118,5 +119,5 @@ if __name__ == "__main__":
     mindspore.set_seed(1)  # the same net on every rank
     ranks = join()
     figures = measure(sys.argv[1], int(sys.argv[2]), ranks)
-    if ranks.leads:
+    if ranks.is_main:
         Path(sys.argv[3]).write_text(json.dumps(figures))

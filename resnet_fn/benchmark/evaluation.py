@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.benchmark.nets import add_net_arguments, add_threads, specification
+from resnet_fn.runtime.waiter import ResultWaiter
 
 DESCRIPTION = "Evaluation of a test set in memory against the compiled forward pass alone."
 SAMPLES = 1000  # no multiple of a block: the tail counts
@@ -77,7 +78,7 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
     def compiled(images: Tensor) -> Tensor:
         return net(images)
 
-    waiter = process.ResultWaiter()
+    waiter = ResultWaiter()
     images = prepare(pixels, size, dataset.full_scale, *dataset.moments)
     blocks = [images[start : start + BLOCK] for start in range(0, samples, BLOCK)]
     blocks[-1] = np.concatenate([blocks[-1], images[: BLOCK - len(blocks[-1])]])

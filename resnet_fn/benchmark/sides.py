@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.runtime.waiter import ResultWaiter
+
 LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, CLIP, SMOOTHING = 0.1, 0.9, 5e-4, 1.0, 0.1
 
 Step = Callable[[], None]
@@ -59,7 +61,7 @@ def ours(spec: dict[str, Any]) -> Run:
         net, make_loss(smoothing=SMOOTHING), optimizer, clip_norm=CLIP, accumulate=spec.get("accumulate", 1)
     )
     images, labels = batch(spec)
-    waiter = process.ResultWaiter()
+    waiter = ResultWaiter()
 
     def step() -> None:
         rate = Tensor(LEARNING_RATE, mindspore.float32)

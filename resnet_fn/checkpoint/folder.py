@@ -124,7 +124,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
 
 def _replace(folder: Path, temporary: Path) -> None:
     # rename() cannot replace a folder that holds files. Between the two renames the old one waits under a name that
-    # `set_right` knows, so that a crash there loses neither.
+    # `recover_interrupted_replace` knows, so that a crash there loses neither.
     old = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -133,7 +133,7 @@ def _replace(folder: Path, temporary: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def set_right(checkpoints: Path) -> None:
+def recover_interrupted_replace(checkpoints: Path) -> None:
     """Put back what a crash left under the name of a checkpoint that was being replaced."""
     for old in checkpoints.glob("step-*.old"):
         folder = old.with_suffix("")

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint, set_right
-from resnet_fn.config.recipe import Recipe, RunOptions, near_path, recipe_from_dict, to_dict
-from resnet_fn.runtime.workers import Workers, from_lead
+from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint, recover_interrupted_replace
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.recipe import Recipe, RunOptions, recipe_from_dict, to_dict
+from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
 
@@ -130,7 +131,7 @@ def _nearby_runs(path: Path) -> Iterator[Path]:
             yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
 
 
-def goes_on(options: RunOptions) -> bool:
+def resumes(options: RunOptions) -> bool:
     """Whether a run with these options starts from a checkpoint rather than from update 0."""
     if options.resume not in ("auto", "never"):
         return True
@@ -146,11 +147,11 @@ def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[Run
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
     """
-    run, checkpoint = _choose(recipe, options) if workers.leads else (RunFolder(Path()), None)
+    run, checkpoint = _choose(recipe, options) if workers.is_main else (RunFolder(Path()), None)
     folder, start = json.loads(
-        from_lead(json.dumps([str(run.path), str(checkpoint.path if checkpoint else "")]), workers)
+        broadcast_text(json.dumps([str(run.path), str(checkpoint.path if checkpoint else "")]), workers)
     )
-    if not workers.leads:
+    if not workers.is_main:
         run = RunFolder(Path(folder))
         if start and not Path(start).exists():
             raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
@@ -173,7 +174,7 @@ def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint 
     else:
         run = RunFolder(Path(name or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
         _make(run)
-        set_right(run.checkpoints)
+        recover_interrupted_replace(run.checkpoints)
         there = bool(run.updates())
         if there and options.resume == "never":
             raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")

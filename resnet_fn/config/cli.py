@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 
 class UsageError(ValueError):

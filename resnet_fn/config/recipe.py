@@ -4,36 +4,13 @@ Every field's metadata carries its meaning, unit and choices: `--help` and the f
 """
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.data import DataFields
 from resnet_fn.config.fields import field as _field
 from resnet_fn.config.fields import require as _require
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the nearest valid ones, or all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if near and len(names) > 4:
-        return f"did you mean {' or '.join(near)}?"
-    return f"use one of {', '.join(names)}"
-
-
-def near_path(path: str | Path, otherwise: str) -> str:
-    """A hint for a path that does not exist: the nearest ones beside where it goes wrong, or `otherwise`."""
-    there = wrong = Path(path)
-    while not there.exists() and there != there.parent:
-        there, wrong = there.parent, there
-    names = sorted(entry.name for entry in there.iterdir()) if there.is_dir() else []
-    near = [there / name for name in difflib.get_close_matches(wrong.name, names, n=3, cutoff=0.6)]
-    rest = Path(path).relative_to(wrong)
-    whole = [place / rest for place in near if (place / rest).exists()]
-    return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
+from resnet_fn.config.hints import closest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

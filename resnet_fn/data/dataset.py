@@ -109,7 +109,7 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
         index = int(wrong[0])
         raise ValueError(
             f"{what}: sample {index} has label {int(split.labels[index])}, outside 0..{classes - 1} "
-            f"({len(wrong)} such samples); mend the labels or the number of classes"
+            f"({len(wrong)} such samples); fix the labels or the number of classes"
         )
 
 
@@ -160,4 +160,4 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
         )
     if not soft and (labels.min() < 0 or labels.max() >= classes):
         wrong = labels[(labels < 0) | (labels >= classes)][0]
-        raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; mend the labels")
+        raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")

@@ -32,7 +32,7 @@ class Feed(Protocol):
         Labels are int32 [n], or with mixup or CutMix float32 [n, classes], throughout the run.
         """
 
-    def repeats_with(self) -> dict[str, Any]:
+    def reproducibility_key(self) -> dict[str, Any]:
         """What a resumed run must have in common with this one to see the same bits, as JSON types."""
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class TrainData:
             )
         return self._plan.finish(images, self._split.labels[indices], update, draws.get("erasing"))
 
-    def repeats_with(self) -> dict[str, Any]:
+    def reproducibility_key(self) -> dict[str, Any]:
         """Nothing but the set: NumPy's draws know neither threads nor workers."""
         return {"samples": len(self._split)}
 

@@ -15,7 +15,7 @@ def check_same_data(state: Mapping[str, Any], feed: Feed) -> list[str]:
     Raises:
         ValueError: the training set has another size: every later update would hold other samples.
     """
-    then, now = state.get("feed", {}), feed.repeats_with()
+    then, now = state.get("feed", {}), feed.reproducibility_key()
     if then.get("samples", now["samples"]) != now["samples"]:
         raise ValueError(
             f"resume: the training set has {now['samples']} samples and had {then['samples']}; "

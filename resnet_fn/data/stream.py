@@ -3,8 +3,9 @@
 An epoch is cut into stretches of about a thousand images. Each has a pipeline of its own, built from an explicit list
 of samples and a seed that both follow from (seed, epoch, stretch) alone: the order never depends on threads or
 interruption. The C++ operations draw from random generators of their own threads, which know only how many samples
-they have seen: so the *augmentation* repeats bit for bit for equal numbers of threads and workers (`repeats_with` says
-so to a checkpoint), and a resume decodes again what its stretch has seen already, and nothing before.
+they have seen: so the *augmentation* repeats bit for bit for equal numbers of threads and workers
+(`reproducibility_key` says so to a checkpoint), and a resume decodes again what its stretch has seen already, and
+nothing before.
 Normalisation, erasing, mixup and CutMix happen on the host, as functions of the sample.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
 from resnet_fn.data.buffers import Buffers, limit_arenas
@@ -22,7 +24,6 @@ from resnet_fn.data.order import Batch, Plan, Shard
 from resnet_fn.data.pipeline import Feed, TrainData
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
-from resnet_fn.runtime.process import first_line
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> Feed:
@@ -88,7 +89,7 @@ class StreamData:
         erasing = self._draws["erasing"][self._repeats, indices] if self._recipe.erasing else None
         return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
-    def repeats_with(self) -> dict[str, Any]:
+    def reproducibility_key(self) -> dict[str, Any]:
         """The set's size, and what the C++ random generators depend on."""
         return {
             "samples": len(self._dataset.train),

@@ -6,13 +6,14 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.config.recipe import Recipe, closest
+from resnet_fn.config.hints import closest
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, check_labels
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.evaluation.loaded_net import FlipAverage, Trained, load_trained
+from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net
 from resnet_fn.evaluation.scoring import Scores, score, summarise
-from resnet_fn.run.build import build_net
+from resnet_fn.models.build import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
@@ -33,7 +34,7 @@ class Evaluation:
         workers: this process's place; all hold the same scores.
     """
 
-    trained: Trained
+    trained: LoadedNet
     dataset: DataSet
     scores: Scores
     options: dict[str, Any]
@@ -88,7 +89,7 @@ def evaluate_in_detail(
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     process.start(device, threads)
     workers = join(device)
-    trained = load_trained(checkpoint, which, ema=ema, image_size=image_size)
+    trained = load_net(checkpoint, which, ema=ema, image_size=image_size)
     dataset = load_test_set(trained, data_dir, workers)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     size = trained.recipe.evaluation_size
@@ -97,11 +98,11 @@ def evaluate_in_detail(
     return Evaluation(trained, dataset, scores, options, workers)
 
 
-def load_test_set(trained: Trained, data_dir: str = "", workers: Workers = Workers()) -> DataSet:
+def load_test_set(trained: LoadedNet, data_dir: str = "", workers: Workers = Workers()) -> DataSet:
     """The data set that a checkpoint was trained on, if it still is the same one.
 
     Args:
-        trained: see `load_trained`.
+        trained: see `load_net`.
         data_dir: where the set lies; "": where it lay in training.
         workers: they share the check of image files.
 

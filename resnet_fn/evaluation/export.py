@@ -17,11 +17,10 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.checkpoint.folder import assign_all
-from resnet_fn.config.recipe import closest
-from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.config.hints import closest, first_line
+from resnet_fn.evaluation.loaded_net import LoadedNet
+from resnet_fn.models.build import build_net
 from resnet_fn.models.winograd import standard_convolutions
-from resnet_fn.run.build import build_net
-from resnet_fn.runtime import process
 
 FORMATS = ("mindir", "onnx", "safetensors")
 DYNAMIC = 0
@@ -35,11 +34,11 @@ class ExportError(ValueError):
     """The exported file does not answer as the net does, or cannot be made; nothing was left behind."""
 
 
-def export(trained: Trained, out: Path, kind: str, batch: int, images: np.ndarray) -> dict[str, Any]:
+def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndarray) -> dict[str, Any]:
     """Export a net and verify the file on images.
 
     Args:
-        trained: see `load_trained`.
+        trained: see `load_net`.
         out: the file to write; replaced if it exists. FILE.json is written beside it.
         kind: "mindir", "onnx" or "safetensors" (weights only).
         batch: images at a time that the file takes; `DYNAMIC` for any number.
@@ -71,7 +70,7 @@ def export(trained: Trained, out: Path, kind: str, batch: int, images: np.ndarra
     return card
 
 
-def describe_export(trained: Trained, kind: str, batch: int) -> dict[str, Any]:
+def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """What a user of the file must know, as JSON types."""
     size = int(trained.input["image_size"])
     return {
@@ -86,7 +85,7 @@ def describe_export(trained: Trained, kind: str, batch: int) -> dict[str, Any]:
     }
 
 
-def compare(trained: Trained, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
+def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
     """Compare the file's logits with the net's.
 
     Returns:
@@ -109,7 +108,7 @@ def compare(trained: Trained, answers: Forward, images: np.ndarray, batch: int) 
     try:
         found = np.concatenate([answers(part) for part in parts])
     except Exception as error:
-        text = process.first_line(error)
+        text = first_line(error)
         raise ExportError(f"the exported file cannot be run ({text}); no file was kept; give --batch N") from None
     if found.shape != expected.shape:
         raise ExportError(f"the exported file gives logits of shape {found.shape} instead of {expected.shape}")
@@ -136,7 +135,7 @@ class _Float32Logits(nn.Cell):
         return self.net(x).astype(mindspore.float32)
 
 
-def _graph(trained: Trained) -> nn.Cell:
+def _graph(trained: LoadedNet) -> nn.Cell:
     return (trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)).set_train(False)
 
 
@@ -147,7 +146,7 @@ def _let_read(file: Path) -> None:
     file.chmod(0o666 & ~umask)
 
 
-def _write_mindir(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
+def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
     shape = [batch or None, *card["input"]["shape"][1:]]
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
     with standard_convolutions(trained.net):
@@ -155,12 +154,12 @@ def _write_mindir(trained: Trained, file: Path, batch: int, card: dict[str, Any]
     _let_read(file)
 
 
-def _read_mindir(file: Path, _: Trained) -> Forward:
+def _read_mindir(file: Path, _: LoadedNet) -> Forward:
     loaded = nn.GraphCell(mindspore.load(str(file)))
     return lambda images: loaded(Tensor(images)).asnumpy().astype(np.float32)
 
 
-def _write_onnx(trained: Trained, file: Path, batch: int, card: dict[str, Any]) -> None:
+def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
     try:
         import onnx
         import onnxruntime  # noqa: F401  (say it before the work, not after)
@@ -183,7 +182,7 @@ def _write_onnx(trained: Trained, file: Path, batch: int, card: dict[str, Any]) 
     onnx.save(model, str(file))
 
 
-def _read_onnx(file: Path, _: Trained) -> Forward:
+def _read_onnx(file: Path, _: LoadedNet) -> Forward:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -191,7 +190,7 @@ def _read_onnx(file: Path, _: Trained) -> Forward:
     return lambda images: session.run(None, {name: images})[0].astype(np.float32)
 
 
-def _write_safetensors(trained: Trained, file: Path, _: int, card: dict[str, Any]) -> None:
+def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, Any]) -> None:
     # By hand: MindSpore's writer cannot put anything into the header. Format: 8 bytes length, JSON header, data.
     arrays = {p.name: np.ascontiguousarray(p.asnumpy().astype(np.float32)) for p in trained.net.get_parameters()}
     card_texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
@@ -208,7 +207,7 @@ def _write_safetensors(trained: Trained, file: Path, _: int, card: dict[str, Any
             out.write(array.tobytes())
 
 
-def _read_safetensors(file: Path, trained: Trained) -> Forward:
+def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
     # Another net than the one that was exported, so that an answer can only come from the file.
     net = build_net(trained.recipe, trained)
@@ -218,7 +217,7 @@ def _read_safetensors(file: Path, trained: Trained) -> Forward:
 
 
 _WRITERS = {"mindir": _write_mindir, "onnx": _write_onnx, "safetensors": _write_safetensors}
-_READERS: dict[str, Callable[[Path, Trained], Forward]] = {
+_READERS: dict[str, Callable[[Path, LoadedNet], Forward]] = {
     "mindir": _read_mindir,
     "onnx": _read_onnx,
     "safetensors": _read_safetensors,

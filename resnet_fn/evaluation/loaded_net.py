@@ -9,12 +9,12 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, assign_all
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.run.build import build_net
+from resnet_fn.models.build import build_net
 from resnet_fn.update.ema import averages_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class LoadedNet:
     """A net with a checkpoint's weights, in evaluation mode, and what it must be fed.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Input:
     channels: int
 
 
-def load_trained(path: str | Path, which: str = "last", *, ema: bool | None = None, image_size: int = 0) -> Trained:
+def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, image_size: int = 0) -> LoadedNet:
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
 
     Args:
@@ -79,7 +79,7 @@ def load_trained(path: str | Path, which: str = "last", *, ema: bool | None = No
     # What is not averaged is the net's own.
     assign_all(tuple(net.get_parameters()), {**found.weights, **averages} if use else found.weights, found.path)
     net.set_train(False)
-    return Trained(net, recipe, described, found, use)
+    return LoadedNet(net, recipe, described, found, use)
 
 
 class FlipAverage(nn.Cell):

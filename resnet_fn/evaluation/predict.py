@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.config.recipe import near_path
+from resnet_fn.config.hints import near_path
 from resnet_fn.data.augment import prepare
 from resnet_fn.data.preprocess import eval_pixels
-from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import BLOCK, top_classes
 from resnet_fn.update.eval_step import make_eval_step
 
@@ -77,7 +77,7 @@ def _name_bad_file(path: Path) -> Iterator[None]:
 
 
 def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
-    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `Trained.input`.
+    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `LoadedNet.input`.
 
     An image file's full scale is 255, whatever the training set's was.
     """
@@ -89,11 +89,11 @@ def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
     return prepare(pixels, int(described["image_size"]), 255.0, mean, std)
 
 
-def predict(trained: Trained, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:
+def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:
     """Classify image files.
 
     Args:
-        trained: see `load_trained`.
+        trained: see `load_net`.
         files: see `find_images`.
         top: likeliest classes to name.
 

@@ -9,8 +9,8 @@ from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.pipeline import Shard, eval_batches
-from resnet_fn.runtime import process
-from resnet_fn.runtime.signals import leave
+from resnet_fn.runtime.signals import raise_if_stopped
+from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
@@ -66,12 +66,12 @@ def score(
     batch_size = -(-most // batches)  # equal batches: as few filled places as can be
     batch_size = -(-batch_size // BLOCK) * BLOCK
     rows = np.zeros((len(split), 4), np.float32)
-    waiter = process.ResultWaiter()
+    waiter = ResultWaiter()
     top = np.zeros((len(split), 0), np.float32)
     for images, labels, indices in eval_batches(
         split, dataset, image_size, batch_size, Shard(workers.rank, workers.size), BLOCK
     ):
-        leave(asked())
+        raise_if_stopped(asked())
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
@@ -83,7 +83,7 @@ def score(
                 found = top_classes(values[3])
                 top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
                 top[places[real]] = found[real]
-    leave(asked())
+    raise_if_stopped(asked())
     rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")

@@ -17,7 +17,7 @@ from resnet_fn.config.recipe import Recipe, vars_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from resnet_fn.inspect.inspection import Subject
+    from resnet_fn.inspect.inspection import InspectedNet
     from resnet_fn.weights.load import Source
 
 _EXAMPLES = """examples:
@@ -149,9 +149,9 @@ def _compare(here: str, there: str) -> dict[str, Any]:
 
 
 def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.inspection import open_subject
+    from resnet_fn.inspect.inspection import open_net
 
-    subject = open_subject(
+    subject = open_net(
         parsed.checkpoint, recipe, device=parsed.device, threads=parsed.threads, data_dir=parsed.data_dir or ""
     )
     most = parsed.batch_size or 32
@@ -163,30 +163,30 @@ def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> 
     return result
 
 
-def _show_activations(subject: "Subject", most: int, write: Write) -> list[dict[str, Any]]:
+def _show_activations(subject: "InspectedNet", most: int, write: Write) -> list[dict[str, Any]]:
     from resnet_fn.inspect.inspection import activations
     from resnet_fn.inspect.statistics import figures_table
 
-    def see(name: str, values: "np.ndarray") -> None:
+    def visit(name: str, values: "np.ndarray") -> None:
         write(f"activations/{name}", values, subject.update)
 
-    count, rows = activations(subject, most, see)
+    count, rows = activations(subject, most, visit)
     print(f"activations after update {subject.update}, evaluation mode, {count} test images")
     print("\n".join(figures_table(rows, "output of", zeros=True)))
     return [dataclasses.asdict(row) for row in rows]
 
 
-def _show_gradients(subject: "Subject", most: int, write: Write) -> dict[str, Any]:
+def _show_gradients(subject: "InspectedNet", most: int, write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.inspection import gradients
     from resnet_fn.inspect.statistics import figures_table
 
-    def see_layer(name: str, values: "np.ndarray") -> None:
+    def visit_layer(name: str, values: "np.ndarray") -> None:
         write(f"output_gradients/{name}", values, subject.update)
 
-    def see_parameter(name: str, values: "np.ndarray") -> None:
+    def visit_parameter(name: str, values: "np.ndarray") -> None:
         write(f"gradients/{name}", values, subject.update)
 
-    found = gradients(subject, most, see_layer, see_parameter)
+    found = gradients(subject, most, visit_layer, visit_parameter)
     print(
         f"gradients after update {subject.update}, training mode, {found.samples} samples of the next batch, "
         f"loss {found.loss:.4f}"

@@ -18,23 +18,23 @@ from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.stream import make_feed
 from resnet_fn.inspect.statistics import Figures, figures
+from resnet_fn.models.build import build_net
 from resnet_fn.parity.record import Layer, record_cell, single_layers, unchanged
-from resnet_fn.run.build import build_net
 from resnet_fn.runtime import process
 from resnet_fn.update.ema import averages_of
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.weights.load import load_weights, newest_checkpoint
 
 # What is given each array as it is computed: its name and values. All of them together can be gigabytes.
-See = Callable[[str, np.ndarray], None]
+Visitor = Callable[[str, np.ndarray], None]
 
 
-def _blind(name: str, values: np.ndarray) -> None:
-    """See nothing."""
+def ignore(name: str, values: np.ndarray) -> None:
+    """Do nothing with it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class InspectedNet:
     """A net to look into, and its data.
 
     Attributes:
@@ -51,14 +51,14 @@ class Subject:
     checkpoint: Checkpoint | None
 
 
-def open_subject(
+def open_net(
     source: str | Path,
     recipe: Recipe | None = None,
     *,
     device: str = "CPU",
     threads: int = 0,
     data_dir: str = "",
-) -> Subject:
+) -> InspectedNet:
     """Build the net of a checkpoint or weight file and find its data.
 
     Args:
@@ -88,16 +88,16 @@ def open_subject(
     if checkpoint is None:
         load_weights(net, source)
     update = checkpoint.state["update"] if checkpoint else 0
-    return Subject(net, recipe, dataset, update, checkpoint)
+    return InspectedNet(net, recipe, dataset, update, checkpoint)
 
 
-def activations(subject: Subject, most: int = 32, see: See = _blind) -> tuple[int, list[Figures]]:
+def activations(subject: InspectedNet, most: int = 32, visit: Visitor = ignore) -> tuple[int, list[Figures]]:
     """Every layer's output, in evaluation mode on the first samples of the test set, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
 
     Args:
-        subject: see `open_subject`.
+        subject: see `open_net`.
         most: samples; a smaller test set gives fewer.
         see: is given each layer's name and output, float64.
 
@@ -116,7 +116,7 @@ def activations(subject: Subject, most: int = 32, see: See = _blind) -> tuple[in
     def note(layer: Layer) -> None:
         if layer.output is not None:
             rows.append(dataclasses.replace(figures(layer.title, layer.output), dtype="float32"))
-            see(layer.title, layer.output)
+            visit(layer.title, layer.output)
 
     record_cell(subject.net, images, train=False, see=note)
     return count, rows
@@ -142,16 +142,16 @@ class GradientFigures:
 
 
 def gradients(
-    subject: Subject, most: int = 32, see_layer: See = _blind, see_parameter: See = _blind
+    subject: InspectedNet, most: int = 32, visit_layer: Visitor = ignore, visit_parameter: Visitor = ignore
 ) -> GradientFigures:
     """The gradients that the net's next update would see, in training mode, on the first samples of its batch.
 
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
 
     Args:
-        subject: see `open_subject`.
+        subject: see `open_net`.
         most: samples; a smaller batch gives fewer.
-        see_layer, see_parameter: are given each layer's or parameter's name and gradient, float32.
+        visit_layer, visit_parameter: are given each layer's or parameter's name and gradient, float32.
     """
     net = subject.net
     if subject.checkpoint:
@@ -164,7 +164,7 @@ def gradients(
 
     def note(name: str, values: np.ndarray) -> None:
         layers.append(figures(name, values))
-        see_layer(name, values)
+        visit_layer(name, values)
 
     value, found, order = record_gradients(net, images, labels, loss, note)
     layers.sort(key=lambda row: order.index(row.name))
@@ -172,14 +172,14 @@ def gradients(
     for parameter in net.trainable_params():
         gradient = found[parameter.name]
         rows.append(figures(parameter.name, gradient))
-        see_parameter(parameter.name, gradient)
+        visit_parameter(parameter.name, gradient)
         size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
         relative[parameter.name] = rows[-1].norm / size if size else math.inf
     return GradientFigures(len(images), value, layers, rows, relative)
 
 
 def record_gradients(
-    net: nn.Cell, images: np.ndarray, labels: np.ndarray, loss: Loss, see: See = _blind
+    net: nn.Cell, images: np.ndarray, labels: np.ndarray, loss: Loss, visit: Visitor = ignore
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
@@ -212,7 +212,7 @@ def record_gradients(
         def note(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
             calls[name] -= 1  # backward, the last call comes first
             if isinstance(gradient[0], Tensor):
-                see(title(name), gradient[0].asnumpy())
+                visit(title(name), gradient[0].asnumpy())
 
         return note
 

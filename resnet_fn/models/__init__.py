@@ -5,7 +5,7 @@ import dataclasses
 import mindspore
 from mindspore import nn
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import initialise
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm

@@ -10,7 +10,8 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import Recipe, near_path
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5

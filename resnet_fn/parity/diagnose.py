@@ -7,7 +7,7 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.compare import Stage, relative_error
-from resnet_fn.parity.trace import Observed
+from resnet_fn.parity.trace import Trace
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 
@@ -61,7 +61,7 @@ def kink_hints(stage: Stage, flips: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def clip_hints(stage: Stage, ours: Observed, parts: Sequence[Mapping[str, np.ndarray]], recipe: Recipe) -> None:
+def clip_hints(stage: Stage, ours: Trace, parts: Sequence[Mapping[str, np.ndarray]], recipe: Recipe) -> None:
     """Does clipping every micro-batch, every tensor or every value, instead of the mean's norm, explain it?
 
     Args:
@@ -109,7 +109,7 @@ def rate_hints(stage: Stage, ours: Sequence[float], theirs: Sequence[float]) -> 
         stage.hints.append(f"the learning rate is {factor:.6g} times the reference's")
 
 
-def momentum_hints(stage: Stage, ours: Observed, theirs: Observed) -> None:
+def momentum_hints(stage: Stage, ours: Trace, theirs: Trace) -> None:
     """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
     groups: dict[str, list[str]] = {}
     for item in stage.differences:
@@ -128,7 +128,7 @@ def momentum_hints(stage: Stage, ours: Observed, theirs: Observed) -> None:
         stage.hints.append(f"{words} ({len(names)} parameters, first {names[0]})")
 
 
-def update_hints(stage: Stage, ours: Observed, theirs: Observed, rates: Sequence[float]) -> None:
+def update_hints(stage: Stage, ours: Trace, theirs: Trace, rates: Sequence[float]) -> None:
     """Did the first update take a step of the right direction and the wrong length?"""
     names = [name for name in theirs.gradients if name in ours.first]
     a = np.concatenate([np.ravel(ours.first[name] - ours.start[name]) for name in names]).astype(np.float64)
@@ -141,7 +141,7 @@ def update_hints(stage: Stage, ours: Observed, theirs: Observed, rates: Sequence
         stage.hints.append(words)
 
 
-def statistics_hints(stage: Stage, ours: Observed, theirs: Observed, momenta: Mapping[str, float]) -> None:
+def statistics_hints(stage: Stage, ours: Trace, theirs: Trace, momenta: Mapping[str, float]) -> None:
     """What share of the old statistics does each BatchNorm keep?
 
     Args:

@@ -20,8 +20,8 @@ from resnet_fn.parity.init_stats import initialisation_stage
 from resnet_fn.parity.layers import LayerDifference, compare_layers, settings_notes
 from resnet_fn.parity.match import NameMap, match
 from resnet_fn.parity.record import Layer, record_cell, record_torch
-from resnet_fn.parity.stages import Sides, inputs_stage, stages_after_weights
-from resnet_fn.parity.trace import Batch, Named, Observed, check_batches
+from resnet_fn.parity.stages import TracePair, inputs_stage, stages_after_weights
+from resnet_fn.parity.trace import Batch, Named, Trace, check_batches
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.optimizer import Optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.update.schedule import make_schedule
@@ -162,14 +162,14 @@ def compare_step(
     )
     mindspore_run.assign(net, ours.start)
     order = _execution_order(recorded[0], names)
-    stages = [inputs_stage(images), drew, *stages_after_weights(Sides(ours, theirs, exact), order)]
+    stages = [inputs_stage(images), drew, *stages_after_weights(TracePair(ours, theirs, exact), order)]
     layers = compare_layers(net, reference, images[: len(images) // accumulate], names)
     ladder = Ladder(stages, layers, names, settings_notes(*recorded, names))
     if ladder.first_layer is None and ladder.first_gradient is not None:
         # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
         with relu_ties.other_sides(relu_ties.nearness(layers)) as count:
             undecided = torch_run.run_reference(reference, batches, recipe, rates, accumulate, names.parameters, True)
-        stages[2:] = stages_after_weights(Sides(ours, theirs, exact, undecided), order)
+        stages[2:] = stages_after_weights(TracePair(ours, theirs, exact, undecided), order)
         ladder.undecided = count()
     _explain(ladder, ours, theirs, reference, batches[0], recipe, accumulate)
     return ladder
@@ -187,7 +187,7 @@ def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
 
 
 def _explain(
-    ladder: Ladder, ours: Observed, theirs: Observed, reference: Any, batch: Batch, recipe: Recipe, accumulate: int
+    ladder: Ladder, ours: Trace, theirs: Trace, reference: Any, batch: Batch, recipe: Recipe, accumulate: int
 ) -> None:
     """Look for the cause of the first divergence; what follows from it needs none."""
     stage = ladder.first_computed

@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import LATER, Batch, Named, Observed
+from resnet_fn.parity.trace import LATER, Batch, Named, Trace
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import Loss
 from resnet_fn.update.optimizer import Optimizer
@@ -95,7 +95,7 @@ def run_ours(
     optimizer: Optimizer,
     make_step: MakeStep,
     classes: int,
-) -> Observed:
+) -> Trace:
     """Train a net for a few updates through its compiled step and note everything that the ladder compares.
 
     The net's parameters are left as the last update leaves them.
@@ -127,7 +127,7 @@ def run_ours(
         assign(net, start)
     recording = _keeping_optimizer(optimizer, kept)
     step = make_step(net, keeping, recording, clip_norm=recipe.clip_norm, accumulate=accumulate)
-    seen = Observed(logits, [], [], [], unclipped, {}, {}, start, {}, {}, list(rates))
+    seen = Trace(logits, [], [], [], unclipped, {}, {}, start, {}, {}, list(rates))
     for update, batch in enumerate(batches):
         result = _call(step, batch, rates[update])
         seen.losses.append(float(result.means.asnumpy()[0]))

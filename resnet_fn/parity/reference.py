@@ -8,7 +8,7 @@ unchanged. Importing this module imports torch: the extra `[torch]`.
 import dataclasses
 from typing import Any
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 try:
     import torch

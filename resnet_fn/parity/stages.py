@@ -8,7 +8,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.parity.compare import Stage, difference, relative_error
-from resnet_fn.parity.trace import LATER, Named, Observed
+from resnet_fn.parity.trace import LATER, Named, Trace
 from resnet_fn.runtime.extras import import_extra
 
 # Relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding; docs/migrating.md has what was measured.
@@ -38,7 +38,7 @@ def inputs_stage(images: np.ndarray) -> Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sides:
+class TracePair:
     """Whose figures are compared.
 
     Attributes:
@@ -48,22 +48,22 @@ class Sides:
             None without.
     """
 
-    ours: Observed
-    theirs: Observed
-    exact: Observed
-    undecided: Observed | None = None
+    ours: Trace
+    theirs: Trace
+    exact: Trace
+    undecided: Trace | None = None
 
     @property
-    def faultless(self) -> list[Observed]:
+    def faultless(self) -> list[Trace]:
         """Those whose distance from `exact` is no fault."""
         return [self.theirs] if self.undecided is None else [self.theirs, self.undecided]
 
-    def rounding(self, pick: Callable[[Observed], Any]) -> float:
+    def rounding(self, pick: Callable[[Trace], Any]) -> float:
         """How far from the float64 values is no fault."""
         exact = pick(self.exact)
         return max(relative_error(pick(side), exact) for side in self.faultless)
 
-    def named(self, stage: str, pick: Callable[[Observed], Named], names: Sequence[str]) -> Stage:
+    def named(self, stage: str, pick: Callable[[Trace], Named], names: Sequence[str]) -> Stage:
         """Compare parameter by parameter."""
         if not names:
             return Stage(stage, note="there are none")
@@ -82,13 +82,13 @@ class Sides:
         ]
         return Stage(stage, found)
 
-    def single(self, stage: str, name: str, pick: Callable[[Observed], Any], rounding: float = 0.0) -> Stage:
+    def single(self, stage: str, name: str, pick: Callable[[Trace], Any], rounding: float = 0.0) -> Stage:
         """Compare one array or figure."""
         rounding = max(rounding, self.rounding(pick))
         ours, theirs = pick(self.ours), pick(self.theirs)
         return Stage(stage, [difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding)])
 
-    def by_update(self, stage: str, *picks: Callable[[Observed], Sequence[Any]]) -> Stage:
+    def by_update(self, stage: str, *picks: Callable[[Trace], Sequence[Any]]) -> Stage:
         """Compare one figure of each update, the first pick; its rounding is the largest of all picks'."""
         found, rounding = [], 0.0
         for index, (ours, theirs) in enumerate(zip(picks[0](self.ours), picks[0](self.theirs), strict=True)):
@@ -99,7 +99,7 @@ class Sides:
         return Stage(stage, found)
 
 
-def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
+def stages_after_weights(sides: TracePair, order: Sequence[str]) -> list[Stage]:
     """Build every stage from the copied weights on.
 
     Args:
@@ -111,7 +111,7 @@ def stages_after_weights(sides: Sides, order: Sequence[str]) -> list[Stage]:
     logits = sides.rounding(lambda side: side.train_logits[0])
     every = sides.rounding(lambda side: np.concatenate([np.ravel(side.gradients[name]) for name in weights]))
 
-    def change(side: Observed) -> Named:
+    def change(side: Trace) -> Named:
         return {name: np.subtract(side.first[name], side.start[name], dtype=np.float64) for name in weights}
 
     return [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import LATER, Batch, Named, Observed
+from resnet_fn.parity.trace import LATER, Batch, Named, Trace
 from resnet_fn.runtime.extras import import_extra
 
 
@@ -79,7 +79,7 @@ def run_reference(
     accumulate: int,
     names: dict[str, str],
     double: bool = False,
-) -> Observed:
+) -> Trace:
     """Train a copy of a torch module for a few updates and note everything that the ladder compares.
 
     Args:
@@ -102,7 +102,7 @@ def run_reference(
     optimizer = torch.optim.SGD(
         decay_groups(module, recipe.weight_decay), lr=rates[0], momentum=recipe.momentum, nesterov=recipe.nesterov
     )
-    seen = Observed(eval_logits, [], [], [], {}, {}, {}, _ours(state(module), names), {}, {}, list(rates))
+    seen = Trace(eval_logits, [], [], [], {}, {}, {}, _ours(state(module), names), {}, {}, list(rates))
     parameters = dict(module.named_parameters())
     ours = {theirs: name for name, theirs in names.items()}
     for update, (images, labels) in enumerate(batches):

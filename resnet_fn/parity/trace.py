@@ -14,7 +14,7 @@ LATER = 5
 
 
 @dataclasses.dataclass
-class Observed:
+class Trace:
     """One side's figures over a few updates. Parameters go by our names.
 
     Attributes:

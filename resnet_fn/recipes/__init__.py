@@ -6,7 +6,8 @@ settings gave in the source that is named, on the hardware that is named.
 
 from collections.abc import Callable
 
-from resnet_fn.config.recipe import Recipe, closest
+from resnet_fn.config.hints import closest
+from resnet_fn.config.recipe import Recipe
 
 
 def digits() -> Recipe:

@@ -37,7 +37,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
         ValueError: the folder cannot be written.
     """
     report = build_report(evaluation)
-    if evaluation.workers.leads:
+    if evaluation.workers.is_main:
         files = {
             "report.json": json.dumps(report, indent=1, allow_nan=False) + "\n",
             "predictions.csv": predictions_csv(evaluation),

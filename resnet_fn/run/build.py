@@ -2,9 +2,8 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import mindspore
 from mindspore import Parameter
 
 from resnet_fn.config.recipe import Recipe, RunOptions, split_batch
@@ -15,7 +14,7 @@ from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import Scan, check_files
 from resnet_fn.data.stream import make_feed
-from resnet_fn.models import create_model
+from resnet_fn.models.build import build_net
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import Ema, moving_average
@@ -32,7 +31,7 @@ from resnet_fn.weights.load import load_weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Components:
     """All that the loop works with.
 
     Attributes:
@@ -58,40 +57,7 @@ class Job:
     gradients: GradientPass
 
 
-class InputKind(Protocol):
-    """What a net must know about its data: a `DataSet`, or what a checkpoint says about one that is not here."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names."""
-
-    @property
-    def channels(self) -> int:
-        """Channels of an image."""
-
-
-def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
-    """The recipe's net for a data set, initialised from the recipe's seed."""
-    if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
-        raise ValueError(
-            f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
-            f"{recipe.image_size}; give --eval-size {recipe.image_size}"
-        )
-    mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
-    return create_model(
-        recipe.model,
-        num_classes=len(dataset.classes),
-        in_channels=dataset.channels,
-        stem=recipe.stem,
-        norm=recipe.norm,
-        initialisation=recipe.initialisation,
-        zero_init_residual=recipe.zero_init_residual,
-        precision=recipe.precision,
-        image_size=recipe.image_size,
-    )
-
-
-def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Job:
+def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Components:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update.
 
     A run that goes on (not `fresh`) takes its weights from a checkpoint, and does not read `recipe.weights`.
@@ -128,7 +94,7 @@ def build_job(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool
         ema=ema,
     )
     total = recipe.epochs * data.updates_per_epoch
-    return Job(
+    return Components(
         recipe=recipe,
         dataset=dataset,
         data=data,

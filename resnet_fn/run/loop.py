@@ -11,20 +11,21 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.checkpoint.run_folder import goes_on, open_run
+from resnet_fn.checkpoint.run_folder import open_run, resumes
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.recipe import Recipe, RunOptions
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
-from resnet_fn.run.build import build_job
+from resnet_fn.run.build import build_components
 from resnet_fn.run.not_finite import NotFiniteError, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
-from resnet_fn.run.prefetch import Ahead
-from resnet_fn.run.session import Progress, Session, restore, save, save_at_epoch_end
+from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.run.session import Progress, Session, restore, save, should_save_at_epoch_end
 from resnet_fn.runtime import process
-from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, decide
+from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed_signal
+from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Telemetry
@@ -65,30 +66,41 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     process.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as request:
-        job = build_job(recipe, options, workers, fresh=not goes_on(options))
+        job = build_components(recipe, options, workers, fresh=not resumes(options))
         run, checkpoint = open_run(recipe, options, workers)
         progress = restore(job, checkpoint) if checkpoint else Progress()
-        if workers.leads:
+        if workers.is_main:
             run.write_config(recipe, options, workers)
             write_scan(run.path, job.scans)
-        folder = run.path if workers.leads else None
+        folder = run.path if workers.is_main else None
         with (
             contextlib.closing(job.data),
             Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
-            CheckpointWriter(*((job.weights, job.training) if workers.leads else ((), ()))) as writer,
+            CheckpointWriter(*((job.weights, job.training) if workers.is_main else ((), ()))) as writer,
         ):
             for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
                 telemetry.say(note)
             telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
-            ahead, waiter = Ahead(job.data, job.total), process.ResultWaiter(alone=workers.size == 1)
-            stopped = go(Session(job, progress, options, workers, run, telemetry, writer, request, ahead, waiter))
+            session = Session(
+                job=job,
+                progress=progress,
+                options=options,
+                workers=workers,
+                run=run,
+                telemetry=telemetry,
+                writer=writer,
+                request=request,
+                prefetcher=Prefetcher(job.data, job.total),
+                waiter=ResultWaiter(alone=workers.size == 1),
+            )
+            stopped = run_epochs(session)
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
 
-def go(session: Session) -> int:
+def run_epochs(session: Session) -> int:
     """All that is left of the run; returns the signal that ended it early, or 0."""
     job, progress = session.job, session.progress
     stopped = 0
@@ -101,7 +113,7 @@ def go(session: Session) -> int:
             except StoppedError as signalled:
                 stopped = signalled.number
                 break
-            if save_at_epoch_end(session):
+            if should_save_at_epoch_end(session):
                 save(session)
         if progress.update >= job.total:
             break
@@ -125,18 +137,18 @@ def train_epoch(session: Session) -> int:
     for update in range(progress.update, end):
         measure = norms.before(update + 1)
         learning_rate = job.schedule(update)
-        batch, data_seconds = session.ahead.take(update)
+        batch, data_seconds = session.prefetcher.get(update)
         check_batch(*batch, len(job.dataset.classes), update + 1)
         if update + 1 == end:
             show_gradients(session, *batch)
         images, labels = map(Tensor, batch)
-        stop = Tensor(session.request.votes())
+        stop = Tensor(session.request.stop_flags())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
         dispatched = time.perf_counter()
-        session.request.take_over()  # it is compiled, and under way
+        session.request.install_handlers()  # it is compiled, and under way
         if update == 0:
             session.telemetry.first_batch(*batch, job.dataset.classes)
-        session.ahead.prepare(update + 1)
+        session.prefetcher.prepare(update + 1)
         (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
@@ -162,7 +174,7 @@ def train_epoch(session: Session) -> int:
         session.telemetry.checkpointed(session.writer.poll())
         if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
             stop_not_finite(session, batch, votes[len(SIGNALS) :], int(in_row))
-        stopped = decide(votes[: len(SIGNALS)])
+        stopped = agreed_signal(votes[: len(SIGNALS)])
         if stopped:
             return stopped
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
@@ -196,10 +208,10 @@ def evaluate_epoch(session: Session) -> None:
     """
     job, progress, workers, request = session.job, session.progress, session.workers, session.request
     size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
-    request.take_over()
+    request.install_handlers()
 
     def asked() -> int:
-        return decide(sum_over_ranks(request.votes(), workers))
+        return agreed_signal(sum_over_ranks(request.stop_flags(), workers))
 
     with averaged(job.weights, job.ema):
         scores = score(job.eval_step, job.dataset, size, batch_size, workers, asked)
@@ -215,13 +227,13 @@ def evaluate_epoch(session: Session) -> None:
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
     session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
-    if session.options.histograms and session.workers.leads:
+    if session.options.histograms and session.workers.is_main:
         weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
         session.telemetry.histograms("weights", weights, progress.update)
 
 
 def show_gradients(session: Session, images: np.ndarray, labels: np.ndarray) -> None:
     """On demand, histograms of the gradients that the update at hand is made of (rank 0's share of them)."""
-    if session.options.histograms and session.workers.leads:
+    if session.options.histograms and session.workers.is_main:
         gradients = session.job.gradients(images, labels)
         session.telemetry.histograms("gradients", gradients, session.progress.update + 1)

@@ -6,7 +6,7 @@ from resnet_fn.data.order import Batch
 from resnet_fn.data.pipeline import Feed
 
 
-class Ahead:
+class Prefetcher:
     """Hands out a feed's batches, the next of which is prepared while the device computes.
 
     The one that is prepared outlives an epoch's end: after it the first batch used to be waited for, with the
@@ -21,7 +21,7 @@ class Ahead:
         self._feed, self._total = feed, total
         self._ready: tuple[int, Batch | Exception, float] | None = None
 
-    def take(self, update: int) -> tuple[Batch, float]:
+    def get(self, update: int) -> tuple[Batch, float]:
         """This worker's share of an update, and the seconds that it took; prepared now if it is not there yet.
 
         Raises:

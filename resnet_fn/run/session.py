@@ -7,10 +7,10 @@ from resnet_fn.checkpoint.folder import Checkpoint, assign_all
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.recipe import RunOptions, to_dict
-from resnet_fn.run.build import Job, describe
-from resnet_fn.run.prefetch import Ahead
-from resnet_fn.runtime.process import ResultWaiter
+from resnet_fn.run.build import Components, describe
+from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.telemetry import Telemetry
 
@@ -30,11 +30,11 @@ class Progress:
     last: dict[str, Any] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
     """A run while it runs: what each part of the loop needs."""
 
-    job: Job
+    job: Components
     progress: Progress
     options: RunOptions
     workers: Workers
@@ -42,11 +42,11 @@ class Session:
     telemetry: Telemetry
     writer: CheckpointWriter
     request: StopRequest
-    ahead: Ahead
+    prefetcher: Prefetcher
     waiter: ResultWaiter
 
 
-def save_at_epoch_end(session: Session) -> bool:
+def should_save_at_epoch_end(session: Session) -> bool:
     """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
     progress, every = session.progress, session.options.checkpoint_every
     best = progress.best is not None and progress.best["update"] == progress.update
@@ -55,7 +55,7 @@ def save_at_epoch_end(session: Session) -> bool:
 
 def save(session: Session) -> None:
     """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
-    if not session.workers.leads:
+    if not session.workers.is_main:
         return
     job, progress, options, run = session.job, session.progress, session.options, session.run
     state = {
@@ -63,7 +63,7 @@ def save(session: Session) -> None:
         "epoch": progress.update // job.data.updates_per_epoch,
         "recipe": to_dict(job.recipe),
         "dataset": describe(job.recipe, job.dataset, options.data_dir),
-        "feed": job.data.repeats_with(),
+        "feed": job.data.reproducibility_key(),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 
@@ -74,7 +74,7 @@ def save(session: Session) -> None:
     session.writer.save(run.step(newest), state, prune)
 
 
-def restore(job: Job, checkpoint: Checkpoint) -> Progress:
+def restore(job: Components, checkpoint: Checkpoint) -> Progress:
     """Put a checkpoint's state into the job, exactly."""
     assign_all(job.weights, checkpoint.weights, checkpoint.path)
     assign_all(job.training, checkpoint.training, checkpoint.path)

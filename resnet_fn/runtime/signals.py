@@ -20,7 +20,7 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """From `take_over` to the end of this context, SIGTERM and SIGINT only leave a note; further ones change nothing.
+    """From `install_handlers` to the end of this context, SIGTERM and SIGINT are noted; further ones change nothing.
 
     Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once, however long
     a scan, a start-up of several workers or a compilation would still take. Outside the main thread Python allows no
@@ -53,7 +53,7 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def take_over(self) -> None:
+    def install_handlers(self) -> None:
         """From now on there is something to lose. Further calls do nothing."""
         if not self._taken:
             self._taken = True
@@ -74,7 +74,7 @@ class StopRequest:
         if not self._asked.any():
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
-    def votes(self) -> np.ndarray:
+    def stop_flags(self) -> np.ndarray:
         """float32 [2]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
         return self._asked.copy()
 
@@ -83,15 +83,15 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def decide(votes: np.ndarray) -> int:
-    """The signal number that all ranks stop for, from the summed `StopRequest.votes`; 0: go on.
+def agreed_signal(votes: np.ndarray) -> int:
+    """The signal number that all ranks stop for, from the summed `StopRequest.stop_flags`; 0: go on.
 
     Ranks may have got different signals; SIGTERM goes before SIGINT, so that all leave with one exit code.
     """
     return next((int(number) for number, count in zip(SIGNALS, votes, strict=True) if count > 0), 0)
 
 
-def leave(number: int) -> None:
+def raise_if_stopped(number: int) -> None:
     """Raise `StoppedError` for a signal; do nothing for 0."""
     if number:
         raise StoppedError(number)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 
 
 class Workers(NamedTuple):
@@ -18,7 +18,7 @@ class Workers(NamedTuple):
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Rank 0 alone writes files, logs and shows the progress bar."""
         return self.rank == 0
 
@@ -96,7 +96,7 @@ def barrier(workers: Workers) -> None:
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
-def from_lead(text: str, workers: Workers) -> str:
+def broadcast_text(text: str, workers: Workers) -> str:
     """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
     if workers.size == 1:
         return text
@@ -105,6 +105,6 @@ def from_lead(text: str, workers: Workers) -> str:
     if len(data) > size:
         raise ValueError(f"text of {len(data)} bytes is too long to send; at most {size}")
     buffer = np.zeros(size, np.float32)
-    if workers.leads:
+    if workers.is_main:
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
     return bytes(sum_over_ranks(buffer, workers).astype(np.uint8)).rstrip(b"\0").decode()

@@ -9,7 +9,7 @@ from resnet_fn.update.gradients import Reduce, each
 _assign = ops.Assign()
 
 
-def statistics_average(
+def average_batchnorm(
     statistics: Sequence[Parameter], workers: int, all_reduce: Reduce | None
 ) -> Callable[[], None] | None:
     """The mean of BatchNorm's moving statistics over the workers, in place; None where there is nothing to do."""

@@ -11,7 +11,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.update.batchnorm import statistics_average
+from resnet_fn.update.batchnorm import average_batchnorm
 from resnet_fn.update.ema import Ema
 from resnet_fn.update.gradients import Gradients, Reduce, clip_by_global_norm, each, exchange, is_finite, unscale
 from resnet_fn.update.loss import Loss
@@ -91,7 +91,7 @@ def make_train_step(
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     share = 1.0 / (accumulate * workers)
     update = optimizer.update  # jit cannot look into a NamedTuple
-    average_statistics = statistics_average(statistics, workers, all_reduce)
+    average_statistics = average_batchnorm(statistics, workers, all_reduce)
     follow = None if ema is None else ema.update
     own_place = Tensor(np.eye(workers, dtype=np.float32)[rank])
     nobody = Tensor(np.zeros(2, np.float32))

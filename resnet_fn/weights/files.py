@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.recipe import near_path
+from resnet_fn.config.hints import near_path
 from resnet_fn.runtime.extras import import_extra
 
 Arrays = dict[str, np.ndarray]

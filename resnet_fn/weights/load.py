@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 from resnet_fn.models import create_model
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.ema import averages_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 from resnet_fn.models import MODELS
 from resnet_fn.models.resnet import BasicBlock, Design
 from resnet_fn.weights.names import is_basic

@@ -11,8 +11,8 @@ from resnet_fn.checkpoint.folder import (
     CheckpointError,
     assign_all,
     load_checkpoint,
+    recover_interrupted_replace,
     save_checkpoint,
-    set_right,
     write_checkpoint,
 )
 from resnet_fn.checkpoint.run_folder import RunFolder
@@ -126,12 +126,12 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path):
 def test_a_crash_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path):
     folder = write(tmp_path, 1)
     folder.rename(tmp_path / "step-00000001.old")
-    set_right(tmp_path)
+    recover_interrupted_replace(tmp_path)
     assert load_checkpoint(folder).state["update"] == 1
     # and where the new one came through, it stays
     shutil.copytree(folder, tmp_path / "step-00000001.old")
     write(tmp_path, 1, seed=5)
-    set_right(tmp_path)
+    recover_interrupted_replace(tmp_path)
     assert np.array_equal(load_checkpoint(folder).weights["half"], arrays(5)["half"])
 
 

@@ -111,7 +111,7 @@ def test_the_process_does_not_end_before_the_write(tmp_path):
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from resnet_fn import tensor_file\n"
-        "from resnet_fn.checkpoint_writer import CheckpointWriter\n"
+        "from resnet_fn.checkpoint.writer import CheckpointWriter\n"
         "from mindspore import Parameter, Tensor\n"
         "fsync = os.fsync\n"
         "tensor_file.os.fsync = lambda d: (time.sleep(0.5), fsync(d))\n"

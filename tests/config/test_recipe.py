@@ -6,7 +6,8 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import depends
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.recipe import Recipe, RunOptions, near_path, recipe_from_dict, split_batch, to_dict
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.recipe import Recipe, RunOptions, recipe_from_dict, split_batch, to_dict
 from resnet_fn.train import parse
 
 

@@ -183,11 +183,11 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
 
 def test_a_resume_with_other_threads_or_workers_says_so(photographs):
     feed = make_feed(dataclasses.replace(photographs, threads=2), RECIPE, Shard(0, 2))
-    same = {"feed": feed.repeats_with()}
+    same = {"feed": feed.reproducibility_key()}
     assert check_same_data(same, feed) == []
-    [line] = check_same_data({"feed": {**feed.repeats_with(), "data_threads": 1}}, feed)
+    [line] = check_same_data({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, feed)
     assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
-    [line] = check_same_data({"feed": {**feed.repeats_with(), "workers": 1}}, feed)
+    [line] = check_same_data({"feed": {**feed.reproducibility_key(), "workers": 1}}, feed)
     assert line.startswith("resuming with 2 workers instead of 1")
     with pytest.raises(ValueError, match="the training set has 21 samples and had 20; give the same data"):
         check_same_data({"feed": {"samples": 20}}, feed)

@@ -15,9 +15,9 @@ from resnet_fn.config.recipe import Recipe, to_dict
 from resnet_fn.data.dataset import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
-from resnet_fn.evaluation.loaded_net import load_trained
+from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict
-from resnet_fn.run.build import build_net, describe
+from resnet_fn.models.build import build_net, describe
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -80,7 +80,7 @@ def test_predict_is_what_evaluation_says(run, digits_png, capsys):
 
 
 def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, capsys):
-    trained = load_trained(run)
+    trained = load_net(run)
     files = find_images([digits_png])
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
     assert main("predict", "--checkpoint", run, "--top", "2", digits_png / "03.png") == 0
@@ -92,7 +92,7 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
 def test_colour_files_are_read_as_the_net_needs_them(run):
     image = pytest.importorskip("PIL.Image", reason="comes with MindSpore")
     image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
-    (result,) = predict(load_trained(run), [Path("white.png")])
+    (result,) = predict(load_net(run), [Path("white.png")])
     assert sum(row["probability"] for row in result["top"]) <= 1
 
 
@@ -111,11 +111,11 @@ def test_colour_files_are_read_as_the_net_needs_them(run):
 def test_predict_names_a_file_it_cannot_read(run, digits_png, make, message):
     make()
     with pytest.raises(ValueError, match=message):
-        predict(load_trained(run), find_images(["images/99.png"]))
+        predict(load_net(run), find_images(["images/99.png"]))
 
 
 def test_ema_weights_are_the_checkpoints_own(run):
-    plain, averaged = load_trained(run, ema=False), load_trained(run, ema=True)
+    plain, averaged = load_net(run, ema=False), load_net(run, ema=True)
     for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
         factor = 0.5 if parameter.requires_grad else 1.0  # moving statistics are the net's own
         assert (half.asnumpy() == parameter.asnumpy() * factor).all(), parameter.name
@@ -124,12 +124,12 @@ def test_ema_weights_are_the_checkpoints_own(run):
 
 
 def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
-    trained = load_trained(run)
+    trained = load_net(run)
     save_checkpoint(
         Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
     )
     with pytest.raises(CheckpointError, match=r"step-00000005: holds no EMA weights; leave out --ema, or"):
-        load_trained("bare", ema=True)
+        load_net("bare", ema=True)
 
 
 def test_evaluation_options_change_what_they_say(run):
@@ -149,7 +149,7 @@ def test_exported_files_answer_as_the_net(run, kind, batch):
     if kind == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'resnet_fn[export]'")
     out = Path("out", f"net.{kind}")
-    card = export(load_trained(run), out, kind, batch, images(12))
+    card = export(load_net(run), out, kind, batch, images(12))
     assert sorted(os.listdir("out")) == [f"net.{kind}", f"net.{kind}.json"]
     assert json.loads(Path("out", f"net.{kind}.json").read_text()) == card
     assert card["classes"] == list("0123456789")
@@ -163,7 +163,7 @@ def test_exported_files_answer_as_the_net(run, kind, batch):
 def test_the_description_is_inside_the_file_too(run):
     onnx = pytest.importorskip("onnx", reason="pip install 'resnet_fn[export]'")
     pytest.importorskip("onnxruntime", reason="pip install 'resnet_fn[export]'")
-    trained = load_trained(run)
+    trained = load_net(run)
     card = export(trained, Path("net.onnx"), "onnx", 0, images(4))
     model = onnx.load("net.onnx")
     # Standard convolutions, not the matrix products that compute them here.
@@ -186,7 +186,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
     """The net changes between writing and comparing, as a broken exporter would make it."""
     import resnet_fn.evaluation.export as exporting
 
-    trained = load_trained(run)
+    trained = load_net(run)
 
     def write(trained, file, batch, card):
         exporting._write_safetensors(trained, file, batch, card)
@@ -199,7 +199,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
 
 
 def test_comparison_refuses_what_is_not_finite_or_fails(run):
-    trained = load_trained(run)
+    trained = load_net(run)
     with pytest.raises(ExportError, match="differ from the net's by up to nan"):
         compare(trained, lambda part: np.full((len(part), 10), np.nan, np.float32), images(4), 0)
 

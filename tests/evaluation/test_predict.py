@@ -16,7 +16,7 @@ from PIL import Image
 from resnet_fn.checkpoint.run_folder import read_metrics
 from resnet_fn.config.recipe import Recipe, RunOptions
 from resnet_fn.evaluation.evaluate import evaluate, evaluate_in_detail
-from resnet_fn.evaluation.loaded_net import load_trained
+from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict
 from resnet_fn.report import plots
 from resnet_fn.report.writer import build_report, write_report
@@ -145,7 +145,7 @@ def test_predict_is_the_report(run, detail, photographs, capsys):
     """An image alone, and a folder, with class names: what evaluation says of the same files."""
     write_report(detail, Path("report"))
     rows = rows_of("report")
-    results = predict(load_trained(run), find_images([photographs / "val"]), top=3)
+    results = predict(load_net(run), find_images([photographs / "val"]), top=3)
     for result, row in zip(results, rows, strict=True):
         assert result["file"].endswith(row["name"])
         assert [likely["class"] for likely in result["top"]] == [row[f"class{place}"] for place in (1, 2, 3)]
@@ -188,7 +188,7 @@ def test_exported_files_answer_from_their_card_alone(run, photographs, kind, mor
     size = 24 if more else 16
     assert card["classes"] == CLASSES
     assert card["input"]["shape"] == [1 if batch else None, 3, size, size]
-    trained = load_trained(run, image_size=size if more else 0)
+    trained = load_net(run, image_size=size if more else 0)
     tolerance = card["verified"]["tolerance"]
     assert tolerance <= (2e-2 if trained.recipe.precision == "fp16" else 2e-4)
     assert card["verified"]["largest_difference"] <= tolerance

@@ -110,12 +110,12 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     from resnet_fn.checkpoint import folder as checkpoint
     from resnet_fn.data.pipeline import TrainData
     from resnet_fn.evaluation import scoring
-    from resnet_fn.run.prefetch import Ahead
+    from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
     recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
-    batch, take, fsync, eval_batches = TrainData.batch, Ahead.take, os.fsync, scoring.eval_batches
+    batch, get, fsync, eval_batches = TrainData.batch, Prefetcher.get, os.fsync, scoring.eval_batches
     sent = False
 
     def signal_in(where):
@@ -130,9 +130,9 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
         signal_in(f"batch {update}")  # it is made while the device computes the update before
         return batch(self, update)
 
-    def take_then_signal(self, update):
+    def get_then_signal(self, update):
         signal_in(f"take {update}")
-        return take(self, update)
+        return get(self, update)
 
     def eval_batches_then_signal(*arguments):
         signal_in("evaluation")
@@ -145,7 +145,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
         fsync(descriptor)
 
     monkeypatch.setattr(TrainData, "batch", batch_then_signal)
-    monkeypatch.setattr(Ahead, "take", take_then_signal)
+    monkeypatch.setattr(Prefetcher, "get", get_then_signal)
     monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
     monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)
     # Batches are counted from 0. A signal before a process's first update would end it at once, this one too: so each

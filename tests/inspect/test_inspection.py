@@ -34,9 +34,9 @@ def written(file: str, style: str = "ours", **changes) -> dict[str, np.ndarray]:
     return arrays
 
 
-def subject(file: str = "a.safetensors") -> inspection.Subject:
+def subject(file: str = "a.safetensors") -> inspection.InspectedNet:
     fields = {**vars(recipe("digits")), "model": "resnet8", "label_smoothing": 0.0}
-    return inspection.open_subject(file, type(recipe("digits"))(**fields))
+    return inspection.open_net(file, type(recipe("digits"))(**fields))
 
 
 def test_figures_are_those_of_the_array():

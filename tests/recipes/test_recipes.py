@@ -9,14 +9,14 @@ from mindspore import Tensor
 
 from resnet_fn.config.recipe import RunOptions
 from resnet_fn.recipes import RECIPES
-from resnet_fn.run.build import build_job
+from resnet_fn.run.build import build_components
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
 def two_updates(recipe, data_dir):
-    job = build_job(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
+    job = build_components(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
     before = [parameter.asnumpy().copy() for parameter in job.weights]
     losses = []
     for update in range(2):

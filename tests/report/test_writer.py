@@ -16,12 +16,12 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import load_digits
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
-from resnet_fn.evaluation.loaded_net import Trained
+from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score, summarise
+from resnet_fn.models.build import build_net, describe
 from resnet_fn.report import plots
 from resnet_fn.report.page import page
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
-from resnet_fn.run.build import build_net, describe
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 
@@ -95,7 +95,7 @@ def evaluation():
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
     net = build_net(recipe, dataset)
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})
-    trained = Trained(net, recipe, describe(recipe, dataset), checkpoint)
+    trained = LoadedNet(net, recipe, describe(recipe, dataset), checkpoint)
     scores = score(make_eval_step(net, with_logits=True), dataset, 8, 128)
     options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}
     return Evaluation(trained, dataset, scores, options, Workers())

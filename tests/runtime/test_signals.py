@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from resnet_fn.runtime.signals import StoppedError, StopRequest, decide, leave
+from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal, raise_if_stopped
 
 
 @pytest.mark.parametrize(("number", "votes"), [(signal.SIGTERM, [1, 0]), (signal.SIGINT, [0, 1])])
@@ -16,11 +16,11 @@ def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
     before = signal.getsignal(signal.SIGINT)  # of a shell's background job: SIG_IGN
     with StopRequest() as request:
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # nothing to lose yet
-        request.take_over()
-        assert request.votes().tolist() == [0, 0]
+        request.install_handlers()
+        assert request.stop_flags().tolist() == [0, 0]
         for sent in (number, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), sent)
-        assert request.votes().tolist() == votes
+        assert request.stop_flags().tolist() == votes
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -29,12 +29,12 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread():
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with StopRequest() as request:
-            request.take_over()
+            request.install_handlers()
             os.kill(os.getpid(), signal.SIGINT)
             deadline = threading.Event()
-            while not request.votes().any():
+            while not request.stop_flags().any():
                 assert not deadline.wait(0.01)
-            assert request.votes().tolist() == [0, 1]
+            assert request.stop_flags().tolist() == [0, 1]
         assert threading.active_count() == before
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -44,7 +44,7 @@ def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process():
     code = (
         "import os, signal, time\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # as train does: before NumPy's threads start
-        "from resnet_fn.stop import StopRequest\n"
+        "from resnet_fn.runtime.signals import StopRequest\n"
         "with StopRequest() as request:\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(20)\n"
@@ -55,14 +55,14 @@ def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process():
 
 
 def test_an_evaluation_is_left_for_a_signal_only():
-    leave(0)
+    raise_if_stopped(0)
     with pytest.raises(StoppedError, match="SIGINT") as stopped:
-        leave(signal.SIGINT)
+        raise_if_stopped(signal.SIGINT)
     assert stopped.value.number == signal.SIGINT
 
 
 def test_all_ranks_stop_for_one_signal():
     """From the sums of the votes: whoever got what, the answer is the same on every rank."""
-    assert decide([0, 0]) == 0
-    assert decide([0, 3]) == signal.SIGINT
-    assert decide([1, 3]) == decide([2, 0]) == signal.SIGTERM
+    assert agreed_signal([0, 0]) == 0
+    assert agreed_signal([0, 3]) == signal.SIGINT
+    assert agreed_signal([1, 3]) == agreed_signal([2, 0]) == signal.SIGTERM

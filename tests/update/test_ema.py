@@ -5,7 +5,7 @@ from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.config.recipe import Recipe, RunOptions
 from resnet_fn.evaluation.evaluate import evaluate
-from resnet_fn.run.build import build_job
+from resnet_fn.run.build import build_components
 from resnet_fn.run.loop import train
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import averaged, averages_of, moving_average
@@ -41,7 +41,7 @@ RECIPE = Recipe(model="resnet8", batch_size=64, image_size=8, epochs=1, ema=0.5)
 
 
 def test_a_skipped_update_moves_nothing_and_a_good_one_moves_once():
-    job = build_job(RECIPE, RunOptions(accumulate=2), Workers())
+    job = build_components(RECIPE, RunOptions(accumulate=2), Workers())
     images, labels = job.data.batch(0)
     rate = Tensor(0.1, mindspore.float32)
     before = [p.asnumpy().copy() for p in job.ema.state]
@@ -54,7 +54,7 @@ def test_a_skipped_update_moves_nothing_and_a_good_one_moves_once():
 
 
 def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
-    job = build_job(RECIPE, RunOptions(), Workers())
+    job = build_components(RECIPE, RunOptions(), Workers())
     images, labels = map(Tensor, job.data.batch(0))
     job.train_step(images, labels, Tensor(0.1, mindspore.float32))
     own = job.eval_step(images, labels).loss.asnumpy()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.recipe import closest
+from resnet_fn.config.hints import closest
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, is_image
 from resnet_fn.data.sources.ground_truth import list_flat_val

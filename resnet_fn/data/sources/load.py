@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from resnet_fn.config.recipe import Recipe, near_path
+from resnet_fn.config.hints import near_path
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, load_digits
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.folders import load_folder

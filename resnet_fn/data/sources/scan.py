@@ -103,7 +103,7 @@ def scan_files(
                 return status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index])
         return examine(split.path(index))
 
-    show = progress and workers.leads
+    show = progress and workers.is_main
     with ThreadPoolExecutor(threads) as pool:
         results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=not show)
         for index, result in zip(own, results, strict=True):

@@ -17,7 +17,7 @@ import numpy as np
 
 from resnet_fn.checkpoint import folder as checkpoint
 from resnet_fn.checkpoint import run_folder, tensor_file
-from resnet_fn.checkpoint.folder import set_right, write_checkpoint
+from resnet_fn.checkpoint.folder import recover_interrupted_replace, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 
 FILES = {module.__file__ for module in (checkpoint, run_folder, tensor_file)}
@@ -89,7 +89,7 @@ def main(folder):
             run = prepare(folder, replacing)
             code = in_child(lambda run=run, line=line: traced(save, killer(line), run, 3, 30))
             assert code in (0, -signal.SIGKILL), code
-            set_right(run.checkpoints)
+            recover_interrupted_replace(run.checkpoints)
             loaded = run.newest()
             value, update = loaded.state["value"], loaded.state["update"]
             new = (update, value) == (3, 30)

@@ -9,20 +9,20 @@ import mindspore
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe, RunOptions
-from resnet_fn.run.build import build_job
+from resnet_fn.run.build import build_components
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import from_lead, join
+from resnet_fn.runtime.workers import broadcast_text, join
 
 process.start()
 workers = join()
-job = build_job(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
+job = build_components(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
 indices = []
 for update in range(3):
     images, labels = map(Tensor, job.data.batch(update))
     job.train_step(images, labels, Tensor(job.schedule(update), mindspore.float32)).means.asnumpy()
     indices.append(job.data.indices(update).tolist())
 state = hashlib.sha256(b"".join(p.asnumpy().tobytes() for p in (*job.weights, *job.training))).hexdigest()
-heard = from_lead("from rank 0: grüße" if workers.leads else "", workers)
+heard = broadcast_text("from rank 0: grüße" if workers.is_main else "", workers)
 Path(sys.argv[1], f"rank{workers.rank}.json").write_text(
     json.dumps({"workers": workers.size, "state": state, "indices": indices, "heard": heard})
 )

@@ -1,0 +1,32 @@
+"""What an error message says beside the fault: the nearest name or path, and one line of a long text."""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the nearest valid ones, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if near and len(names) > 4:
+        return f"did you mean {' or '.join(near)}?"
+    return f"use one of {', '.join(names)}"
+
+
+def near_path(path: str | Path, otherwise: str) -> str:
+    """A hint for a path that does not exist: the nearest ones beside where it goes wrong, or `otherwise`."""
+    there = wrong = Path(path)
+    while not there.exists() and there != there.parent:
+        there, wrong = there.parent, there
+    names = sorted(entry.name for entry in there.iterdir()) if there.is_dir() else []
+    near = [there / name for name in difflib.get_close_matches(wrong.name, names, n=3, cutoff=0.6)]
+    rest = Path(path).relative_to(wrong)
+    whole = [place / rest for place in near if (place / rest).exists()]
+    return f"did you mean {' or '.join(map(str, whole or near))}?" if near else otherwise
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something (MindSpore's own are framed with dashes)."""
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)
