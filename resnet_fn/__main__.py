@@ -29,7 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         hint = f"type python -m resnet_fn.{name}" if name in COMMANDS else closest(name, COMMANDS)
         raise cli.UsageError(f"unknown argument {name!r}; {hint}")
     print(
-        "Train residual networks on MindSpore with a functional loop that you can read.\n\ncommands (--help shows the flags):"
+        "Train residual networks on MindSpore with a functional loop that you can read.\n\n"
+        "commands (--help shows the flags):"
     )
     for name, does in COMMANDS.items():
         print(f"  python -m resnet_fn.{name:12} {does}")

@@ -62,7 +62,7 @@ class Plan:
         return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share]
 
     def repeat_numbers(self) -> np.ndarray:
-        """For each place in this worker's share, the how-manieth of its sample's repeats it is: int64 [share]."""
+        """For each place in this worker's share, the which repeat of its sample it is: int64 [share]."""
         places = self.shard.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)
 

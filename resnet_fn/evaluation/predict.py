@@ -73,7 +73,7 @@ def _name_bad_file(path: Path) -> Iterator[None]:
             yield
     except (OSError, SyntaxError, ValueError) as error:
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise ValueError(f"{path}: cannot be read ({reason}); mend or remove it") from None
+        raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
 
 
 def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:

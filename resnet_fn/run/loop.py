@@ -197,7 +197,7 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
     times = f"{in_row} overflows in a row at update {update}, the loss scale does not help; " if in_row > 1 else ""
     good = run.updates()
     last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
-    raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; mend the data or lower the learning rate")
+    raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; fix the data or lower the learning rate")
 
 
 def evaluate_epoch(session: Session) -> None:

@@ -103,7 +103,7 @@ def test_colour_files_are_read_as_the_net_needs_them(run):
         (lambda: Path("images/99.png").write_bytes(b"not a png"), r"^images/99.png: cannot be read \(not an image\)"),
         (
             lambda: Path("images/99.png").write_bytes(Path("images/01.png").read_bytes()[:60]),
-            r"^images/99.png: cannot be read \(.*\); mend or remove it$",
+            r"^images/99.png: cannot be read \(.*\); fix or remove it$",
         ),
         (lambda: Path("images/99.png").mkdir(), r"^images/99.png: holds no images"),
     ],

@@ -78,7 +78,7 @@ def nan_on_one_rank(launcher, run):
     assert (
         f"train: error: update 8: loss or gradients are not finite on rank 1, samples {indices[5]}; the batch is kept "
         f"in {run}: not-finite-00000008-rank-1.npz; the update was not applied; "
-        f"last good checkpoint: {run}/checkpoints/step-00000007; mend the data or lower the learning rate"
+        f"last good checkpoint: {run}/checkpoints/step-00000007; fix the data or lower the learning rate"
     ) in output
     kept = np.load(run / "not-finite-00000008-rank-1.npz")
     assert kept["indices"].tolist() == indices.tolist()

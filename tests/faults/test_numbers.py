@@ -48,7 +48,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
     assert str(caught.value) == (
         f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
         "not-finite-00000003-rank-0.npz; the update was not applied; last good checkpoint: "
-        "run/checkpoints/step-00000002; mend the data or lower the learning rate"
+        "run/checkpoints/step-00000002; fix the data or lower the learning rate"
     )
     kept = np.load("run/not-finite-00000003-rank-0.npz")
     assert kept["indices"].tolist() == indices.tolist()
@@ -147,10 +147,10 @@ def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
         train(TINY, EVERY)
     assert str(caught.value) == (
         f"training set: sample 17 has label {label}, outside 0..9 (1 such samples); "
-        "mend the labels or the number of classes"
+        "fix the labels or the number of classes"
     )
     assert not Path("run").exists()
-    with pytest.raises(ValueError, match=f"update 4: it has label {label}, outside 0..9; mend the labels"):
+    with pytest.raises(ValueError, match=f"update 4: it has label {label}, outside 0..9; fix the labels"):
         check_batch(np.zeros((2, 1, 8, 8), np.float32), np.array([3, label], np.int32), 10, 4)
 
 

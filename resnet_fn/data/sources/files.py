@@ -56,7 +56,7 @@ class FileSplit:
             with open(self.path(index), "rb") as file:
                 data = file.read()
         except OSError as error:
-            raise ValueError(f"{self.path(index)}: cannot be read ({error.strerror}); mend it and resume") from None
+            raise ValueError(f"{self.path(index)}: cannot be read ({error.strerror}); fix it and resume") from None
         if len(self.sizes) and len(data) != self.sizes[index]:
             raise ValueError(f"{self.path(index)}: has changed since it was checked; start the command again")
         return data

@@ -158,10 +158,10 @@ def check_files(
             if on_bad == "error":
                 raise ValueError(
                     f"on_bad_sample: {len(bad)} of {len(split)} {what} files are bad: {named}; "
-                    "mend them, or give --on-bad-sample skip"
+                    "fix them, or give --on-bad-sample skip"
                 )
             if not good.any():
-                raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; mend them")
+                raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; fix them")
             note = f"skipping {len(bad)} of {len(split)} {what} files: {named}"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
         checked = checked.keep(good)

@@ -75,7 +75,7 @@ def test_error_names_the_files_before_anything_is_computed(zoo):
     dataset = load_dataset(RECIPE, str(zoo[0]))
     message = (
         r"on_bad_sample: 5 of 36 training files are bad: '.*cut header.jpg' is cut or damaged; '.*cut late.jpg' is cut "
-        r"or damaged; '.*empty.jpg' is empty; and 2 more; mend them, or give --on-bad-sample skip"
+        r"or damaged; '.*empty.jpg' is empty; and 2 more; fix them, or give --on-bad-sample skip"
     )
     with pytest.raises(ValueError, match=message):
         check_files(dataset, "error", progress=False)
@@ -121,13 +121,13 @@ def test_a_known_good_file_is_not_read_again_and_a_changed_one_is(folder, tmp_pa
     assert (scan_files(split, 2, first, progress=False).codes == 0).all()
     check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path], progress=False)
     os.utime(path)
-    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*05 ü.JPEG' is not an image; mend"):
+    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*05 ü.JPEG' is not an image; fix"):
         check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path], progress=False)
 
 
 @pytest.mark.slow
 def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_path):
-    """If this fails, MindSpore has been mended, and the prescan may become optional."""
+    """If this fails, MindSpore has been fixed, and the prescan may become optional."""
     whole = encode(make_photograph(1, 500, 375), quality=90)
     script = tmp_path / "decode.py"
     script.write_text(
