@@ -17,7 +17,8 @@ from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
 from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict
-from resnet_fn.models.build import build_net, describe
+from resnet_fn.models.build import build_net
+from resnet_fn.run.build import describe
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -18,10 +18,11 @@ from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score, summarise
-from resnet_fn.models.build import build_net, describe
+from resnet_fn.models.build import build_net
 from resnet_fn.report import plots
 from resnet_fn.report.page import page
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
+from resnet_fn.run.build import describe
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 
