@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Recipe": "resnet_fn.config.recipe",
-    "RunOptions": "resnet_fn.config.recipe",
+    "RunOptions": "resnet_fn.config.options",
     "recipes": "resnet_fn.recipes",
     "create_model": "resnet_fn.models",
     "train": "resnet_fn.run.loop",

@@ -1,13 +1,14 @@
 """python -m resnet_fn.evaluate: score a checkpoint on its test set."""
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import Recipe, vars_of
+from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate --checkpoint runs/first --which best
@@ -90,7 +91,7 @@ def _weights_recipe(parsed: argparse.Namespace) -> Recipe | None:
     if parsed.report or parsed.tta != "none" or parsed.image_size or parsed.ema is not None:
         raise cli.UsageError("--report, --tta, --image-size and --ema go with --checkpoint; leave them out")
     try:
-        return Recipe(**{**vars_of(recipes.recipe(parsed.recipe)), **changes})
+        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes)
     except ValueError as error:
         raise cli.UsageError(str(error)) from None
 

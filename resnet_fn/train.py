@@ -1,12 +1,14 @@
 """python -m resnet_fn.train: train a recipe."""
 
+import dataclasses
 import signal
 from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.depends import check_given
-from resnet_fn.config.recipe import Recipe, RunOptions, vars_of
+from resnet_fn.config.fields import check_given
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
@@ -28,13 +30,13 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
         "",
     )
     parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
-    cli.add_fields(parser, "further settings of the recipe", Recipe, skip=("name",))
-    cli.add_fields(parser, "the run: none of these changes what an update is", RunOptions)
+    cli.add_fields(parser, Recipe, skip=("name",))
+    cli.add_fields(parser, RunOptions)
     parsed = parser.parse(arguments)
     try:
         recipe = recipes.recipe(parsed.recipe)
         given = cli.given(parsed, Recipe)
-        recipe = Recipe(**{**vars_of(recipe), **given})
+        recipe = dataclasses.replace(recipe, **given)
         check_given(recipe, given)
         return recipe, RunOptions(**cli.given(parsed, RunOptions))
     except ValueError as error:

@@ -11,7 +11,8 @@ import pytest
 from resnet_fn import __main__ as listing
 from resnet_fn import plot, recipes
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import __main__ as recipe_list
 
 SCREEN = 24  # lines of 80 columns
@@ -38,8 +39,8 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
 
 def test_every_field_is_a_flag_in_a_group(capsys):
     parser = cli.Parser("train", "", "", "")
-    cli.add_fields(parser, "further", Recipe, skip=("name",))
-    cli.add_fields(parser, "run", RunOptions)
+    cli.add_fields(parser, Recipe, skip=("name",))
+    cli.add_fields(parser, RunOptions)
     text = parser.format_help()
     for field in (*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__):
         flag = field.replace("_", "-")

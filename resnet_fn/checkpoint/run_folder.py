@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint, recover_interrupted_replace
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_path
-from resnet_fn.config.recipe import Recipe, RunOptions, recipe_from_dict, to_dict
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")

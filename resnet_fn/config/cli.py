@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.fields import GROUPS
+from resnet_fn.config.hints import closest, first_line
 
 
 class UsageError(ValueError):
@@ -77,41 +78,21 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
 
-# The help's groups, so that each fits a screen; a field that is in none comes under the title that `add_fields` is
-# given.
-_GROUPS = {
-    "data": "dataset image_size eval_size eval_resize repeats on_bad_sample synthetic_samples synthetic_classes",
-    "augmentation": "max_shift max_rotation max_zoom crop_padding crop_scale flip policy policy_ops policy_magnitude "
-    "policy_noise color_jitter erasing",
-    "mixing of images": "mixup cutmix mix_switch mix_off_epochs label_threshold",
-    "net": "model stem norm initialisation zero_init_residual precision loss_scale loss_scale_interval",
-    "batch and learning rate": "batch_size epochs seed schedule learning_rate min_learning_rate warmup_epochs "
-    "milestones milestone_factor",
-    "loss and optimizer": "loss label_smoothing optimizer momentum nesterov weight_decay decay_all trust_coefficient "
-    "clip_norm ema ema_every ema_start",
-    "what the run records": "log_every norms_every histograms checkpoint_every keep_last keep_every progress",
-}
-_GROUP_OF = {field: title for title, fields in _GROUPS.items() for field in fields.split()}
-
-
-def add_fields(parser: argparse.ArgumentParser, title: str, dataclass: type, skip: Iterable[str] = ()) -> None:
-    """Add one flag for each field of a dataclass, its help from the field's metadata.
+def add_fields(parser: argparse.ArgumentParser, config: type, skip: Iterable[str] = ()) -> None:
+    """Add one flag for each setting of a dataclass, in the groups that they name.
 
     Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
     """
-    there = {_GROUP_OF.get(field.name, title) for field in dataclasses.fields(dataclass) if field.name not in skip}
-    groups = {name: parser.add_argument_group(name) for name in (*_GROUPS, title) if name in there}
-    for field in dataclasses.fields(dataclass):
-        if field.name in skip:
-            continue
-        group = groups[_GROUP_OF.get(field.name, title)]
-        meaning, unit, choices = (field.metadata[key] for key in ("meaning", "unit", "choices"))
-        if choices:
-            meaning += f" ({', '.join(choice for choice in choices if choice)})"
-        unit = f" [{unit}]" if unit else ""
-        default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+    fields = [field for field in dataclasses.fields(config) if field.name not in skip]
+    there = {field.metadata["group"] for field in fields}
+    groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
+    for field in fields:
+        told = field.metadata
+        choices = f" ({', '.join(choice for choice in told['choices'] if choice)})" if told["choices"] else ""
+        unit = f" [{told['unit']}]" if told["unit"] else ""
+        default = show_value(field.default)
         options: dict[str, Any] = {
-            "help": f"{meaning}{unit}; default {default}" if default != "" else f"{meaning}{unit}",
+            "help": f"{told['meaning']}{choices}{unit}" + (f"; default {default}" if default else ""),
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
@@ -120,7 +101,12 @@ def add_fields(parser: argparse.ArgumentParser, title: str, dataclass: type, ski
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        group.add_argument("--" + field.name.replace("_", "-"), **options)
+        groups[told["group"]].add_argument("--" + field.name.replace("_", "-"), **options)
+
+
+def show_value(value: object) -> str:
+    """A setting's value as it is typed."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _converter(wanted: type) -> Callable[[str], Any]:
@@ -194,9 +180,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
 
 
 def _one_line(error: Exception) -> str:
-    lines = [line.strip(" -") for line in str(error).splitlines()]
-    text = next((line for line in lines if line), "")
-    if isinstance(error, ValueError | OSError) and text:
-        return text
+    if isinstance(error, ValueError | OSError) and str(error).strip():
+        return first_line(error)
     # Not one of our own messages: say what it was, and how to see more.
-    return f"{type(error).__name__}: {text} (--debug shows the traceback)"
+    return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

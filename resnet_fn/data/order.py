@@ -16,6 +16,23 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch, _ORDER]).permutation(samples)
 
 
+def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
+    """Samples of one micro-batch: batch_size / (workers · accumulate).
+
+    Raises:
+        ValueError: the batch does not divide; the message names the nearest batch sizes that would.
+    """
+    parts = workers * accumulate
+    if batch_size % parts == 0:
+        return batch_size // parts
+    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
+    values = " or ".join(str(value) for value in (below, above) if value)
+    raise ValueError(
+        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
+        f"use {values}, or another --accumulate"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Shard:
     """This worker's place: rank 0..workers−1."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import Recipe, vars_of
+from resnet_fn.config.recipe import Recipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,7 +88,7 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
     if not parsed.recipe:
         raise cli.UsageError("a weight file knows neither its data nor its net; give --recipe NAME")
     try:
-        return Recipe(**{**vars_of(recipes.recipe(parsed.recipe)), **changes})
+        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes)
     except ValueError as error:
         raise cli.UsageError(str(error)) from None
 

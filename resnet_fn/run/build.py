@@ -6,9 +6,10 @@ from typing import Any
 
 from mindspore import Parameter
 
-from resnet_fn.config.recipe import Recipe, RunOptions, split_batch
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, Split, check_images, check_labels
-from resnet_fn.data.order import Shard
+from resnet_fn.data.order import Shard, split_batch
 from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset

@@ -13,7 +13,8 @@ from mindspore import Tensor
 
 from resnet_fn.checkpoint.run_folder import open_run, resumes
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.resume import check_same_data
 from resnet_fn.data.sources.scan import write_scan

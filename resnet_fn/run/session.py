@@ -6,7 +6,8 @@ from typing import Any
 from resnet_fn.checkpoint.folder import Checkpoint, assign_all
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.recipe import RunOptions, to_dict
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
 from resnet_fn.run.build import Components, describe
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe, RunOptions, vars_of
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.metrics import confusion_matrix
 from resnet_fn.telemetry import drawing
 from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
@@ -63,10 +64,10 @@ class Board:
         """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""
         if self._start:
             return
-        for name, settings in (("recipe", vars_of(recipe)), ("options", vars_of(options))):
+        for name, settings in (("recipe", vars(recipe)), ("options", vars(options))):
             rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
             self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
-        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars_of(recipe).items()}
+        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
         # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
         # first, and every curve's last point is a metric, evaluation's first.
         _, begin, self._session_end = hparams(values, {})

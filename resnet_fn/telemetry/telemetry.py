@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry.board import SCALARS, Board
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from resnet_fn.checkpoint.folder import CheckpointError, write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, open_run
-from resnet_fn.config.recipe import Recipe, RunOptions, to_dict
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(batch_size=240)

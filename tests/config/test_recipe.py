@@ -1,13 +1,12 @@
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from resnet_fn import recipes
-from resnet_fn.config import depends
 from resnet_fn.config.cli import UsageError
-from resnet_fn.config.hints import near_path
-from resnet_fn.config.recipe import Recipe, RunOptions, recipe_from_dict, split_batch, to_dict
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.train import parse
 
 
@@ -38,19 +37,6 @@ def test_options_are_checked_too():
         RunOptions(device="GPU")
 
 
-@pytest.mark.parametrize("parts", [(1, 1), (2, 4), (8, 8)])
-def test_a_batch_that_divides(parts):
-    assert split_batch(64, *parts) * parts[0] * parts[1] == 64
-
-
-def test_a_batch_that_does_not_divide_names_those_that_would():
-    message = "batch_size: 64 does not divide into 3 workers x 2 micro-batches; use 60 or 66, or another --accumulate"
-    with pytest.raises(ValueError, match=message):
-        split_batch(64, 3, 2)
-    with pytest.raises(ValueError, match="use 12, or"):
-        split_batch(5, 3, 4)
-
-
 def test_every_recipe_survives_json():
     for recipe in (*recipes.RECIPES.values(), Recipe(schedule="step", milestones=(30.0, 60.0), epochs=90)):
         assert recipe_from_dict(to_dict(recipe)) == recipe
@@ -69,21 +55,10 @@ def test_unknown_recipe():
         recipes.recipe("digit")
 
 
-def test_a_path_that_is_not_there_names_the_nearest():
-    """Wherever on the way it goes wrong; and the whole of it where that is there."""
-    Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
-    Path("runs/frist/checkpoints").mkdir(parents=True)
-    assert near_path("runs/firts", "x") == "did you mean runs/first or runs/frist?"
-    whole = "runs/firs/checkpoints/step-00000066"
-    assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
-    assert near_path("runs/first/checkpoints/step-00000067", "x") == (
-        "did you mean runs/first/checkpoints/step-00000066?"
-    )
-    assert near_path("rums", "x") == "did you mean runs?"
-    assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
+NEEDY = [f for f in dataclasses.fields(Recipe) if any(not need.always for need in f.metadata["needs"])]
 
 
-@pytest.mark.parametrize("name", sorted(depends._NEEDS))
+@pytest.mark.parametrize("name", sorted(field.name for field in NEEDY))
 def test_a_setting_that_would_be_ignored_is_refused(name):
     field = Recipe.__dataclass_fields__[name]
     value = "others" if field.metadata["choices"] else field.default

@@ -11,7 +11,8 @@ import pytest
 
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config import cli
-from resnet_fn.config.recipe import Recipe, to_dict
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export

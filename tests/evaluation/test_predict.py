@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from resnet_fn.checkpoint.run_folder import read_metrics
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate, evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict

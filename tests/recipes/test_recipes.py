@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.config.recipe import RunOptions
+from resnet_fn.config.options import RunOptions
 from resnet_fn.recipes import RECIPES
 from resnet_fn.run.build import build_components
 from resnet_fn.runtime.workers import Workers

@@ -12,7 +12,8 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from resnet_fn.checkpoint.run_folder import read_metrics
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
 from resnet_fn.run.loop import train
 from resnet_fn.telemetry import drawing

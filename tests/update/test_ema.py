@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.config.recipe import Recipe, RunOptions
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.build import build_components
 from resnet_fn.run.loop import train

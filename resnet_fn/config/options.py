@@ -1,0 +1,41 @@
+"""What only decides how an update is computed and recorded: nothing here changes what it computes, but for rounding."""
+
+import dataclasses
+from functools import partial
+
+from resnet_fn.config.fields import check_fields, require, setting
+
+_run = partial(setting, "the run: none of these changes what an update is")
+_record = partial(setting, "what the run records")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is computed and recorded.
+
+    Raises:
+        ValueError: from the constructor, naming the field, the value and the fix.
+    """
+
+    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path")
+    resume: str = _run("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
+    data_dir: str = _run("", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path")
+    data_threads: int = _run(
+        0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
+    )
+    accumulate: int = _run(1, "micro-batches into which each worker splits its share", "micro-batches", at_least=1)
+    device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
+    threads: int = _run(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0)
+    eval_batch_size: int = _run(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
+    log_every: int = _record(1, "how often to log", "updates", at_least=1)
+    norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
+    histograms: bool = _record(False, "histograms of weights and gradients in TensorBoard at each epoch's end")
+    checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
+    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints")
+    keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
+    max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1)
+    progress: bool = _record(True, "show a progress bar")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")

@@ -1,0 +1,42 @@
+"""Hints: the nearest name, the nearest path, one line of a long text."""
+
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.hints import closest, first_line, near_path
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "hint"),
+    [
+        (
+            "resnet5",
+            ["resnet50", "resnet18", "se_resnet50", "genet50", "x"],
+            "did you mean resnet50 or resnet18 or se_resnet50?",
+        ),
+        ("zzz", ["a", "b"], "use one of a, b"),
+    ],
+)
+def test_the_nearest_names_or_all_of_a_few(word, known, hint):
+    assert closest(word, known) == hint
+
+
+def test_the_first_line_that_says_something():
+    framed = RuntimeError("\n----------\n- The shapes differ -\n----------\n(file.cc:12)")
+    assert first_line(framed) == "The shapes differ"
+    assert first_line(KeyError()) == "KeyError"
+
+
+def test_a_path_that_is_not_there_names_the_nearest():
+    """Wherever on the way it goes wrong; and the whole of it where that is there."""
+    Path("runs/first/checkpoints/step-00000066").mkdir(parents=True)
+    Path("runs/frist/checkpoints").mkdir(parents=True)
+    assert near_path("runs/firts", "x") == "did you mean runs/first or runs/frist?"
+    whole = "runs/firs/checkpoints/step-00000066"
+    assert near_path(whole, "x") == "did you mean runs/first/checkpoints/step-00000066?"
+    assert near_path("runs/first/checkpoints/step-00000067", "x") == (
+        "did you mean runs/first/checkpoints/step-00000066?"
+    )
+    assert near_path("rums", "x") == "did you mean runs?"
+    assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
