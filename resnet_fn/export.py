@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         raise cli.UsageError("--batch: a safetensors file holds weights only and takes any batch; leave it out")
     if parsed.image_size < 0:
         raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
-    from resnet_fn.data.pipeline import eval_batches
+    from resnet_fn.data.eval_batches import eval_batches
     from resnet_fn.evaluation.evaluate import load_test_set
     from resnet_fn.evaluation.export import DYNAMIC, export
     from resnet_fn.evaluation.loaded_net import load_net
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
     dataset = load_test_set(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))
-    images, _, _ = next(eval_batches(dataset.test, dataset, trained.recipe.evaluation_size, size))
+    images, _, _ = next(eval_batches(dataset.test, dataset.input, size))
     batch = DYNAMIC if parsed.batch == "dynamic" else int(parsed.batch)
     card = export(trained, Path(parsed.out), parsed.format, batch, images)
     verified = card["verified"]

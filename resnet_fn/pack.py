@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     suggest_folder(parsed.source)
-    dataset = load_folder(parsed.source, 0, threads)
-    dataset, scans = check_files(dataset, parsed.on_bad_sample, [out], progress=not parsed.no_progress)
+    dataset = load_folder(parsed.source, threads)
+    dataset = check_files(dataset, parsed.on_bad_sample, [out], progress=not parsed.no_progress)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
-    write_scan(out, scans)
+    write_scan(out, dataset.scans)
     for note in dataset.notes:
         print(note)
     with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress) as bar:

@@ -15,7 +15,7 @@ import launch_worker
 from launch_worker import SIGNALS, die_with_parent, read_notes
 
 
-class Components:
+class Job:
     """A running job: its workers, their signals and their ends."""
 
     def __init__(self, given: argparse.Namespace, status: Path, logs: Path, port: int) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.fake_photos import write_folder
+from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.mix import Mixing, draw_mixing, mix
-from resnet_fn.data.pipeline import Feed
 from resnet_fn.data.sources.load import data_threads, load_dataset
 from resnet_fn.data.sources.packing import Packer
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.sources.synthetic import make_synthetic
-from resnet_fn.data.stream import make_feed
 
 DESCRIPTION = "Images per second of each data pipeline, against PyTorch's DataLoader where torch is installed."
 GOALS = {"imagefolder": 1.7, "mindrecord": 2.5, "cifar": 5.0}  # times the DataLoader's images/s, on 2 cores
@@ -121,7 +120,7 @@ def _feeds(root: Path, batch_size: int, threads: int) -> dict[str, Feed]:
     for name, folder in (("imagefolder", "images"), ("mindrecord", "records")):
         recipe = _recipe(name, batch_size)
         dataset = load_dataset(recipe, str(root / folder), threads)
-        dataset, _ = check_files(dataset, "error", progress=False)
+        dataset = check_files(dataset, "error")
         if name == "imagefolder":
             Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
         feeds[name] = make_feed(dataset, recipe)

@@ -61,7 +61,9 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.data.dataset import DataSet, Split, prepare
+    from resnet_fn.data.augment import prepare
+    from resnet_fn.data.dataset import DataSet, Split
+    from resnet_fn.data.input_spec import InputSpec
     from resnet_fn.evaluation.scoring import BLOCK, score
     from resnet_fn.models import create_model
     from resnet_fn.update.eval_step import make_eval_step
@@ -70,7 +72,19 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
     pixels = rng.integers(0, 256, (samples, size, size, 3), dtype=np.uint8)
     split = Split(pixels, rng.integers(0, classes, samples).astype(np.int32))
     names = tuple(str(number) for number in range(classes))
-    dataset = DataSet(split, split, names, 255.0, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    dataset = DataSet(
+        split,
+        split,
+        InputSpec(
+            name="random",
+            classes=names,
+            channels=3,
+            image_size=size,
+            full_scale=255.0,
+            mean=(0.5, 0.5, 0.5),
+            std=(0.25, 0.25, 0.25),
+        ),
+    )
     net = create_model(spec["model"], num_classes=classes, stem=spec["stem"])
     eval_step = make_eval_step(net)
 
@@ -79,7 +93,7 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
         return net(images)
 
     waiter = ResultWaiter()
-    images = prepare(pixels, size, dataset.full_scale, *dataset.moments)
+    images = prepare(pixels, size, dataset.input)
     blocks = [images[start : start + BLOCK] for start in range(0, samples, BLOCK)]
     blocks[-1] = np.concatenate([blocks[-1], images[: BLOCK - len(blocks[-1])]])
 
@@ -88,7 +102,7 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
         for block in blocks:
             waiter.fetch([compiled(Tensor(block))], time.perf_counter())
 
-    return lambda: score(eval_step, dataset, size, 256), forward
+    return lambda: score(eval_step, dataset, 256), forward
 
 
 def table(result: dict[str, Any]) -> str:

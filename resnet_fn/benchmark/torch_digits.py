@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 
-from resnet_fn.data.dataset import load_digits
-from resnet_fn.data.pipeline import TrainData, eval_batches
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.parity.reference import reference_net
 from resnet_fn.recipes import recipe as named_recipe
 from resnet_fn.run.build import recipe_schedule
@@ -22,8 +24,8 @@ except ImportError:
 def main(seed: int, log: str) -> None:
     """Train for the recipe's epochs and append each evaluation to `log` as JSON."""
     recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
-    digits = load_digits()
-    data = TrainData(digits, recipe)
+    digits = load_dataset(recipe)
+    data = MemoryFeed(digits, recipe)
     schedule = recipe_schedule(recipe, data.updates_per_epoch)
     torch.manual_seed(seed)
     net = reference_net(recipe.model, num_classes=10, in_channels=1)
@@ -45,15 +47,15 @@ def main(seed: int, log: str) -> None:
         optimizer.step()
         if (update + 1) % data.updates_per_epoch == 0:
             with open(log, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"event": "eval", "update": update + 1, "top1": evaluate(net)}) + "\n")
+                file.write(json.dumps({"event": "eval", "update": update + 1, "top1": evaluate(net, digits)}) + "\n")
 
 
-def evaluate(net: torch.nn.Module) -> float:
+def evaluate(net: torch.nn.Module, digits: DataSet) -> float:
     """Top-1 on the test digits."""
-    digits, right = load_digits(), 0
+    right = 0
     net.eval()
     with torch.no_grad():
-        for images, labels, indices in eval_batches(digits.test, digits, 16, 180):
+        for images, labels, indices in eval_batches(digits.test, digits.input, 180):
             found = net(torch.from_numpy(images)).argmax(1).numpy()
             right += int((found == labels)[indices >= 0].sum())
     return right / len(digits.test)

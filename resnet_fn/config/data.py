@@ -43,7 +43,7 @@ class DataSettings:
     )
     max_shift: int = _augment(0, "random shift of a training image, each way", "pixels", at_least=0, needs=_IN_MEMORY)
     max_rotation: float = _augment(
-        0.0, "random rotation of a training image, each way", "degrees", within="[0, 180]", needs=_IN_MEMORY
+        0.0, "random rotation of a training image, each way", "degrees", within="0..180 degrees", needs=_IN_MEMORY
     )
     max_zoom: float = _augment(
         0.0, "random zoom of a training image, each way", "fraction of 1", within="[0, 1)", needs=_IN_MEMORY
@@ -62,12 +62,12 @@ class DataSettings:
     policy: str = _augment("", "automatic augmentation; empty: none", choices=POLICIES, needs=_IN_COLOUR)
     policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1, needs=_RANDAUGMENT)
     policy_magnitude: int = _augment(
-        9, "strength of each operation (randaugment), 0..30", within="[0, 30]", needs=_RANDAUGMENT
+        9, "strength of each operation (randaugment), 0..30", within="0..30", needs=_RANDAUGMENT
     )
     policy_noise: float = _augment(
         0.0,
         "standard deviation of the strength from image to image (randaugment), of 0..30",
-        within="[0, 30]",
+        within="0..30",
         needs=_RANDAUGMENT._replace(always=True),
     )
     color_jitter: float = _augment(

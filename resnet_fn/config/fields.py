@@ -61,7 +61,7 @@ def setting(
         meaning, unit: what the help says.
         choices: all values that there are.
         at_least, above: bounds of a number.
-        within: both, in interval notation: "[0, 1)".
+        within: both, as "[0, 1)" or "0..30".
         example: a value to recommend to whoever is out of bounds.
         needs: what it depends on.
     """
@@ -131,11 +131,11 @@ def _check_field(field: Any, value: Any) -> None:
     choices = field.metadata["choices"]
     if choices and value not in choices:
         raise ValueError(f"{name}: {value!r} is unknown; {closest(value, [choice for choice in choices if choice])}")
-    _check_bounds(name, value, field.metadata["unit"], **field.metadata["bounds"])
+    _check_bounds(name, value, **field.metadata["bounds"])
 
 
 def _check_bounds(
-    name: str, value: Any, unit: str, at_least: float | None, above: float | None, within: str, example: float | None
+    name: str, value: Any, at_least: float | None, above: float | None, within: str, example: float | None
 ) -> None:
     if at_least is not None:
         short = "is negative" if at_least == 0 else "is too small"
@@ -143,11 +143,6 @@ def _check_bounds(
     if above is not None:
         require(value > above, name, value, f"must be above {above}")
     if within:
-        match = re.fullmatch(r"([\[(])(.+), (.+)([\])])", within)
-        assert match, within
-        low, high = float(match[2]), float(match[3])
-        inside = (low < value or (match[1] == "[" and value == low)) and (
-            value < high or (match[4] == "]" and value == high)
-        )
-        advice = "" if example is None else f"; give {example}"
-        require(inside, name, value, f"is not in {within}{' ' + unit if unit == 'degrees' else ''}{advice}")
+        low, high = (float(number) for number in re.findall(r"[\d.]*\d", within.replace("..", " ")))
+        inside = low < value < high or (value == low and within[0] != "(") or (value == high and within[-1] != ")")
+        require(inside, name, value, f"is not in {within}" + ("" if example is None else f"; give {example}"))

@@ -82,7 +82,7 @@ class Recipe(DataSettings):
         needs=Needs(lambda r: r.label_smoothing > 0, "needs --label-smoothing"),
     )
     precision: str = _net("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
-    loss_scale: float = _net(65536.0, "first loss scale (fp16)", within="[1, 16777216]", needs=_FP16)
+    loss_scale: float = _net(65536.0, "first loss scale (fp16)", within="1..16777216", needs=_FP16)
     loss_scale_interval: int = _net(
         2000, "finite updates before the loss scale doubles (fp16)", "updates", at_least=1, needs=_FP16
     )

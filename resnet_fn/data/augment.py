@@ -2,41 +2,42 @@
 
 import numpy as np
 
+from resnet_fn.data.input_spec import InputSpec
 
-def prepare(images: np.ndarray, image_size: int, full_scale: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+
+def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
     """Scale to 0..1, resize bilinearly (half-pixel centres, no antialiasing), normalise.
 
     Args:
         images: uint8 [N, H, W, C].
         image_size: output height and width.
-        full_scale: the pixel value that stands for 1.
-        mean, std: per channel, of pixels / full_scale.
+        spec: full scale, mean and std.
 
     Returns:
         float32 [N, C, image_size, image_size].
     """
     if images.dtype == np.uint8 and images.shape[1:3] == (image_size, image_size):
         planes = images.transpose(0, 3, 1, 2)
-        return normalise(planes, full_scale, mean, std, np.empty(planes.shape, np.float32))
-    scaled = images.astype(np.float32) / full_scale
+        return normalise(planes, spec, np.empty(planes.shape, np.float32))
+    mean, std = spec.moments
+    scaled = images.astype(np.float32) / spec.full_scale
     rows, columns = _resize_matrix(images.shape[1], image_size), _resize_matrix(images.shape[2], image_size)
     resized = np.einsum("ph,nhwc,qw->ncpq", rows, scaled, columns, optimize=True)
     return ((resized - mean[:, None, None]) / std[:, None, None]).astype(np.float32)
 
 
-def normalise(
-    planes: np.ndarray, full_scale: float, mean: np.ndarray, std: np.ndarray, result: np.ndarray
-) -> np.ndarray:
+def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.ndarray:
     """(pixels / full_scale − mean) / std, in float32 and in this order: the bits of torchvision's ToTensor, Normalize.
 
     Args:
         planes: uint8 [N, C, H, W].
-        full_scale, mean, std: see `prepare`.
+        spec: full scale, mean and std.
         result: float32 [N, C, H, W], is written and returned.
     """
     # In place, on rows of one channel: the same bits four times as fast as a table of the 256 values.
+    mean, std = spec.moments
     np.copyto(result, planes)
-    result /= np.float32(full_scale)
+    result /= np.float32(spec.full_scale)
     result -= mean[:, None, None]
     result /= std[:, None, None]
     return result

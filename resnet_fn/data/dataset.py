@@ -1,13 +1,13 @@
 """What a data set is: two halves of samples, and what a net needs to know about them."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from importlib import resources
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from resnet_fn.data.augment import prepare
+from resnet_fn.data.input_spec import InputSpec
 
 
 class Samples(Protocol):
@@ -17,13 +17,9 @@ class Samples(Protocol):
     def labels(self) -> np.ndarray:
         """Classes, int32 [N]."""
 
-    @property
-    def channels(self) -> int:
-        """Channels of an image."""
-
     def __len__(self) -> int: ...
 
-    def eval_images(self, batches: Iterable[np.ndarray], dataset: "DataSet", image_size: int) -> Iterator[np.ndarray]:
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """For each array of sample numbers those images as evaluation sees them, float32 [n, C, H, W]."""
 
 
@@ -37,63 +33,33 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def channels(self) -> int:
-        """Channels of an image."""
-        return self.images.shape[-1]
-
-    def eval_images(self, batches: Iterable[np.ndarray], dataset: "DataSet", image_size: int) -> Iterator[np.ndarray]:
-        """See `Samples`; images are resized to the whole of `image_size`, without a crop."""
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
+        """See `Samples`; images are resized as a whole, without a crop."""
         for rows in batches:
-            yield prepare(self.images[rows], image_size, dataset.full_scale, *dataset.moments)
+            yield prepare(self.images[rows], spec.image_size, spec)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Two splits, and the constants that turn pixels into a net's input.
+    """Two splits, and what a net that is trained on them must be fed.
 
     Attributes:
         train, test: the splits.
-        classes: class names; a label is an index into them.
-        full_scale: the pixel value that stands for 1.
-        mean, std: per channel, of the training pixels divided by full_scale.
-        eval_resize: shorter side of an image file before evaluation's centre crop, pixels.
-        threads: threads that decode image files.
+        input: classes and images.
         notes: what a user should know about the set, a line each.
+        scans: what was found of image files by split ("train", "test"), see `check_files`.
     """
 
     train: Samples
     test: Samples
-    classes: tuple[str, ...]
-    full_scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    eval_resize: int = 256
-    threads: int = 1
+    input: InputSpec
     notes: tuple[str, ...] = ()
+    scans: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def channels(self) -> int:
-        """Channels of an image."""
-        return self.train.channels
-
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and std as float32 arrays [C]."""
-        return np.array(self.mean, np.float32), np.array(self.std, np.float32)
-
-
-_DIGITS_TRAIN = 1437  # the first 1,437 train; the last 360, by other writers, test
-
-
-def load_digits() -> DataSet:
-    """The handwritten digits that the package carries (data/DIGITS.md): 8x8, one channel, values 0..16."""
-    with resources.files("resnet_fn.data").joinpath("digits.npz").open("rb") as file, np.load(file) as arrays:
-        images, labels = arrays["images"][..., np.newaxis], arrays["labels"].astype(np.int32)
-    train = Split(images[:_DIGITS_TRAIN], labels[:_DIGITS_TRAIN])
-    test = Split(images[_DIGITS_TRAIN:], labels[_DIGITS_TRAIN:])
-    # Mean and standard deviation of train.images / 16; a test recomputes them.
-    return DataSet(train, test, tuple("0123456789"), 16.0, (0.305386,), (0.375507,))
+    def classes(self) -> tuple[str, ...]:
+        """Class names; a label is an index into them."""
+        return self.input.classes
 
 
 def check_labels(split: Samples, classes: int, what: str) -> None:
@@ -131,8 +97,10 @@ def check_images(dataset: DataSet) -> None:
             raise ValueError(
                 f"{what}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}], one an image"
             )
-        if images.shape[-1] != len(dataset.mean):
-            raise ValueError(f"{what}: its images have {images.shape[-1]} channels, mean and std {len(dataset.mean)}")
+        if images.shape[-1] != dataset.input.channels:
+            raise ValueError(
+                f"{what}: its images have {images.shape[-1]} channels, mean and std {dataset.input.channels}"
+            )
 
 
 def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int) -> None:

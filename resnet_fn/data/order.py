@@ -1,11 +1,14 @@
 """Which samples an update sees, and the random numbers that vary them: pure functions of (seed, epoch or update)."""
 
-import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
+from resnet_fn.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from resnet_fn.config.recipe import Recipe
 
 # Names for the streams of random numbers that hang on one seed; never renumber them.
 _ORDER, _AFFINE, _CROP, _ERASE, _MIX, _COLOUR, _ENGINE = 1, 2, 3, 4, 5, 6, 7
@@ -33,14 +36,6 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """This worker's place: rank 0..workers−1."""
-
-    rank: int = 0
-    workers: int = 1
-
-
 class Plan:
     """The updates of a run over `samples` training samples.
 
@@ -52,10 +47,10 @@ class Plan:
         ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
     """
 
-    def __init__(self, recipe: Recipe, samples: int, classes: int, shard: Shard) -> None:
-        self.recipe, self.samples, self.classes, self.shard = recipe, samples, classes, shard
+    def __init__(self, recipe: "Recipe", samples: int, classes: int, workers: Workers) -> None:
+        self.recipe, self.samples, self.classes, self.workers = recipe, samples, classes, workers
         self.updates_per_epoch = samples // recipe.batch_size
-        self.share = recipe.batch_size // shard.workers
+        self.share = recipe.batch_size // workers.size
         if not self.updates_per_epoch:
             raise ValueError(
                 f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
@@ -63,7 +58,7 @@ class Plan:
         if recipe.mixes and self.share % 2:
             raise ValueError(
                 f"batch_size: mixup and cutmix pair neighbours, and a worker's share of {self.share} is odd; "
-                f"give {2 * shard.workers * -(-recipe.batch_size // (2 * shard.workers))}"
+                f"give {2 * workers.size * -(-recipe.batch_size // (2 * workers.size))}"
             )
 
     def order(self, epoch: int) -> np.ndarray:
@@ -75,12 +70,12 @@ class Plan:
 
     def own(self, order: np.ndarray) -> np.ndarray:
         """This worker's part of an epoch's order: int64 [updates_per_epoch, batch_size / workers]."""
-        start = self.shard.rank * self.share
+        start = self.workers.rank * self.share
         return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share]
 
     def repeat_numbers(self) -> np.ndarray:
         """For each place in this worker's share, the which repeat of its sample it is: int64 [share]."""
-        places = self.shard.rank * self.share + np.arange(self.share)
+        places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)
 
     def finish(self, images: np.ndarray, labels: np.ndarray, update: int, erasing: np.ndarray | None) -> "Batch":
@@ -128,7 +123,7 @@ class Plan:
 
     def engine_seed(self, epoch: int, stretch: int) -> int:
         """The seed of MindSpore's C++ pipeline on this worker in a stretch of an epoch: 0..2^32−1."""
-        entropy = [self.recipe.seed, epoch, stretch, self.shard.rank, _ENGINE]
+        entropy = [self.recipe.seed, epoch, stretch, self.workers.rank, _ENGINE]
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 

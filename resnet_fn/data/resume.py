@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from resnet_fn.data.pipeline import Feed
+from resnet_fn.data.feed import Feed
 
 
 def check_same_data(state: Mapping[str, Any], feed: Feed) -> list[str]:

@@ -8,9 +8,8 @@ from mindspore import nn
 
 from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import DataSet, check_labels
-from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.data.sources.scan import check_files
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net
 from resnet_fn.evaluation.scoring import Scores, score, summarise
 from resnet_fn.models.build import build_net
@@ -92,9 +91,8 @@ def evaluate_in_detail(
     trained = load_net(checkpoint, which, ema=ema, image_size=image_size)
     dataset = load_test_set(trained, data_dir, workers)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    size = trained.recipe.evaluation_size
-    scores = score(make_eval_step(net, with_logits=True), dataset, size, batch_size, workers)
-    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": size}
+    scores = score(make_eval_step(net, with_logits=True), dataset, batch_size, workers)
+    options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
 
 
@@ -109,16 +107,15 @@ def load_test_set(trained: LoadedNet, data_dir: str = "", workers: Workers = Wor
     Raises:
         ValueError: its classes have changed, a label is outside them, or a file is bad.
     """
-    recipe, run = trained.recipe, trained.checkpoint.path.parent.parent
-    dataset = load_dataset(recipe, data_dir or trained.input.get("data_dir", ""), workers=workers.size)
-    dataset, _ = check_files(dataset, recipe.on_bad_sample, [run], workers, progress=False, halves=("test",))
-    if tuple(dataset.classes) != trained.classes:
-        raise ValueError(
-            f"{trained.checkpoint.path}: was trained on other classes than the data set {trained.recipe.dataset} "
-            "has now; give the checkpoint's own data set"
-        )
-    check_labels(dataset.test, len(dataset.classes), "test set")
-    return dataset
+    return open_dataset(
+        trained.recipe,
+        data_dir,
+        workers=workers,
+        splits=("test",),
+        caches=[trained.checkpoint.path.parent.parent],
+        trained_on=trained.input,
+        source=trained.checkpoint.path,
+    )
 
 
 def evaluate_weights(
@@ -145,9 +142,7 @@ def evaluate_weights(
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     process.start(device, threads)
     workers = join(device)
-    dataset = load_dataset(recipe, data_dir, workers=workers.size)
-    dataset, _ = check_files(dataset, recipe.on_bad_sample, [], workers, progress=False, halves=("test",))
-    check_labels(dataset.test, len(dataset.classes), "test set")
-    net = build_net(recipe, dataset)
+    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",))
+    net = build_net(recipe, dataset.input)
     load_weights(net, file)
-    return summarise(score(make_eval_step(net), dataset, recipe.evaluation_size, batch_size, workers))
+    return summarise(score(make_eval_step(net), dataset, batch_size, workers))

@@ -72,16 +72,18 @@ def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndar
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """What a user of the file must know, as JSON types."""
-    size = int(trained.input["image_size"])
+    size = trained.input.image_size
     return {
         "format": kind,
         "model": trained.recipe.model,
         "recipe": trained.recipe.name,
         "update": trained.checkpoint.state["update"],
-        "input": {"shape": [batch or None, trained.channels, size, size], "dtype": "float32", "layout": "NCHW"},
-        "preprocessing": {key: value for key, value in trained.input.items() if key not in ("classes", "data_dir")},
-        "output": {"shape": [batch or None, len(trained.classes)], "dtype": "float32", "meaning": "logits"},
-        "classes": list(trained.classes),
+        "input": {"shape": [batch or None, trained.input.channels, size, size], "dtype": "float32", "layout": "NCHW"},
+        "preprocessing": {
+            key: value for key, value in trained.input.to_dict().items() if key not in ("classes", "data_dir")
+        },
+        "output": {"shape": [batch or None, len(trained.input.classes)], "dtype": "float32", "meaning": "logits"},
+        "classes": list(trained.input.classes),
     }
 
 
@@ -210,7 +212,7 @@ def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, A
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
     # Another net than the one that was exported, so that an answer can only come from the file.
-    net = build_net(trained.recipe, trained)
+    net = build_net(trained.recipe, trained.input)
     assign_all(tuple(net.get_parameters()), {name: value.asnumpy() for name, value in read.items()}, file)
     net.set_train(False)
     return lambda images: net(Tensor(images)).asnumpy().astype(np.float32)

@@ -2,13 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, assign_all
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.build import build_net
 from resnet_fn.update.ema import averages_of
 
@@ -20,33 +20,16 @@ class LoadedNet:
     Attributes:
         net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
         recipe: the checkpoint's, but for another image size where one was asked for.
-        input: the checkpoint's "dataset": "classes", "channels", "image_size", "full_scale", "mean", "std";
-            "eval_resize", where it is above 0, is the shorter side of an image before its centre is cut.
+        input: what it must be fed.
         checkpoint: where it came from.
         averaged: whether these are averaged weights (EMA).
     """
 
     net: nn.Cell
     recipe: Recipe
-    input: dict[str, Any]
+    input: InputSpec
     checkpoint: Checkpoint
     averaged: bool = False
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names; a logit's place is an index into them."""
-        return tuple(self.input["classes"])
-
-    @property
-    def channels(self) -> int:
-        """Channels of an image."""
-        return int(self.input["channels"])
-
-
-@dataclasses.dataclass(frozen=True)
-class _Input:
-    classes: tuple[str, ...]
-    channels: int
 
 
 def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, image_size: int = 0) -> LoadedNet:
@@ -64,14 +47,13 @@ def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, 
     """
     found = find_checkpoint(Path(path), which)
     recipe = recipe_from_dict(found.state["recipe"])
-    described = dict(found.state["dataset"])
+    spec = InputSpec.from_dict(found.state["dataset"])
     if image_size:
         # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
         recipe = dataclasses.replace(recipe, eval_size=image_size, eval_resize=0)
-        described["image_size"] = image_size
-        if described.get("eval_resize"):
-            described["eval_resize"] = recipe.evaluation_resize
-    net = build_net(recipe, _Input(tuple(described["classes"]), described["channels"]))
+        resize = recipe.evaluation_resize if spec.eval_resize else 0
+        spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
+    net = build_net(recipe, spec)
     averages = averages_of(found.training)
     if ema and not averages:
         raise CheckpointError(f"{found.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
@@ -79,7 +61,7 @@ def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, 
     # What is not averaged is the net's own.
     assign_all(tuple(net.get_parameters()), {**found.weights, **averages} if use else found.weights, found.path)
     net.set_train(False)
-    return LoadedNet(net, recipe, described, found, use)
+    return LoadedNet(net, recipe, spec, found, use)
 
 
 class FlipAverage(nn.Cell):

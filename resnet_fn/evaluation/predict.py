@@ -1,6 +1,7 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.data.augment import prepare
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import BLOCK, top_classes
@@ -76,17 +78,16 @@ def _name_bad_file(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
 
 
-def read_input(path: Path, described: dict[str, Any]) -> np.ndarray:
-    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `LoadedNet.input`.
+def read_input(path: Path, spec: InputSpec) -> np.ndarray:
+    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `InputSpec`.
 
     An image file's full scale is 255, whatever the training set's was.
     """
-    if described.get("eval_resize"):
-        pixels = _read_crop(path, int(described["eval_resize"]), int(described["image_size"]))
+    if spec.eval_resize:
+        pixels = _read_crop(path, spec.eval_resize, spec.image_size)
     else:
-        pixels = read_pixels(path, int(described["channels"]))
-    mean, std = np.array(described["mean"], np.float32), np.array(described["std"], np.float32)
-    return prepare(pixels, int(described["image_size"]), 255.0, mean, std)
+        pixels = read_pixels(path, spec.channels)
+    return prepare(pixels, spec.image_size, dataclasses.replace(spec, full_scale=255.0))
 
 
 def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:
@@ -117,7 +118,7 @@ def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dic
         count = rows.shape[1] // 2
         for path, row in zip(part, rows, strict=True):
             likely = [
-                {"class": trained.classes[int(index)], "index": int(index), "probability": float(probability)}
+                {"class": trained.input.classes[int(index)], "index": int(index), "probability": float(probability)}
                 for index, probability in zip(row[:count], row[count:], strict=True)
             ]
             results.append({"file": str(path), "top": likely})

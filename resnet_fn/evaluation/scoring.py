@@ -8,7 +8,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.pipeline import Shard, eval_batches
+from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.runtime.signals import raise_if_stopped
 from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
@@ -42,7 +42,6 @@ class Scores(NamedTuple):
 def score(
     eval_step: EvalStep,
     dataset: DataSet,
-    image_size: int,
     batch_size: int,
     workers: Workers = Workers(),
     asked: Callable[[], int] = lambda: 0,
@@ -68,9 +67,7 @@ def score(
     rows = np.zeros((len(split), 4), np.float32)
     waiter = ResultWaiter()
     top = np.zeros((len(split), 0), np.float32)
-    for images, labels, indices in eval_batches(
-        split, dataset, image_size, batch_size, Shard(workers.rank, workers.size), BLOCK
-    ):
+    for images, labels, indices in eval_batches(split, dataset.input, batch_size, workers, BLOCK):
         raise_if_stopped(asked())
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]

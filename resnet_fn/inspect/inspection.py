@@ -12,11 +12,11 @@ from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, assign_all
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.data.dataset import DataSet, check_labels
-from resnet_fn.data.pipeline import eval_batches
-from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.stream import make_feed
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.inspect.statistics import Figures, figures
 from resnet_fn.models.build import build_net
 from resnet_fn.parity.record import Layer, record_cell, single_layers, unchanged
@@ -75,16 +75,15 @@ def open_net(
     if recipe is None:
         checkpoint = newest_checkpoint(Path(source))
         recipe = recipe_from_dict(checkpoint.state["recipe"])
-        data_dir = data_dir or checkpoint.state["dataset"].get("data_dir", "")
     recipe = dataclasses.replace(recipe, precision="fp32")
-    dataset = load_dataset(recipe, data_dir)
-    caches = [checkpoint.path.parent.parent] if checkpoint else []
-    dataset, _ = check_files(dataset, recipe.on_bad_sample, caches, progress=False)
-    check_labels(dataset.train, len(dataset.classes), "training set")
-    check_labels(dataset.test, len(dataset.classes), "test set")
-    if checkpoint and list(dataset.classes) != checkpoint.state["dataset"]["classes"]:
-        raise ValueError(f"{checkpoint.path}: was trained on other classes than the data set {recipe.dataset} has now")
-    net = build_net(recipe, dataset)
+    dataset = open_dataset(
+        recipe,
+        data_dir,
+        caches=[checkpoint.path.parent.parent] if checkpoint else [],
+        trained_on=InputSpec.from_dict(checkpoint.state["dataset"]) if checkpoint else None,
+        source=checkpoint.path if checkpoint else "",
+    )
+    net = build_net(recipe, dataset.input)
     if checkpoint is None:
         load_weights(net, source)
     update = checkpoint.state["update"] if checkpoint else 0
@@ -108,9 +107,8 @@ def activations(subject: InspectedNet, most: int = 32, visit: Visitor = ignore) 
         found = subject.checkpoint
         averages = {**found.weights, **averages_of(found.training)}
         assign_all(tuple(subject.net.get_parameters()), averages, found.path)
-    size = subject.recipe.evaluation_size
     count = min(most, len(subject.dataset.test))
-    images, _, _ = next(eval_batches(subject.dataset.test, subject.dataset, size, count))
+    images, _, _ = next(eval_batches(subject.dataset.test, subject.dataset.input, count))
     rows: list[Figures] = []
 
     def note(layer: Layer) -> None:

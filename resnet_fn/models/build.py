@@ -1,28 +1,15 @@
 """The net that a recipe describes."""
 
-from typing import Protocol
-
 import mindspore
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import create_model
 from resnet_fn.models.resnet import ResNet
 
 
-class InputKind(Protocol):
-    """What a net must know about its data: a `DataSet`, or what a checkpoint says about one that is not here."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names."""
-
-    @property
-    def channels(self) -> int:
-        """Channels of an image."""
-
-
-def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
-    """The recipe's net for a data set, initialised from the recipe's seed."""
+def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
+    """The recipe's net for what it is fed, initialised from the recipe's seed."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
@@ -31,8 +18,8 @@ def build_net(recipe: Recipe, dataset: InputKind) -> ResNet:
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
     return create_model(
         recipe.model,
-        num_classes=len(dataset.classes),
-        in_channels=dataset.channels,
+        num_classes=len(spec.classes),
+        in_channels=spec.channels,
         stem=recipe.stem,
         norm=recipe.norm,
         initialisation=recipe.initialisation,

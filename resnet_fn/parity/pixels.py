@@ -15,6 +15,7 @@ import numpy as np
 from resnet_fn.data.augment import prepare
 from resnet_fn.data.fake_photos import photograph
 from resnet_fn.data.preprocess import eval_pixels, open_rgb
+from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -95,8 +96,7 @@ def data_stage(files: Sequence[bytes] = (), resize: int = 256, crop: int = 224) 
     transform, name = _reference_transform(resize, crop)
     ours = [eval_pixels(data, resize, crop) for data in files]
     theirs = [transform(data) for data in files]
-    mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
-    normalised = prepare(np.stack(ours), crop, 255.0, mean, std)
+    normalised = prepare(np.stack(ours), crop, color_spec("", (), IMAGENET_MEAN, IMAGENET_STD))
     expected = (np.stack(theirs).astype(np.float64) / 255 - IMAGENET_MEAN) / IMAGENET_STD
     return [
         _difference("decode, C++", "PIL", decoded, pictures, 0.0),

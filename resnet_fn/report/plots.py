@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.report.samples import sample_pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from resnet_fn.evaluation.evaluate import Evaluation
 
 _NUMBERS_UP_TO = 20  # classes; above it the numbers in a confusion matrix could not be read
 _NAMES_UP_TO = 60
@@ -25,7 +26,7 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw_all(report: dict[str, Any], evaluation: Evaluation) -> dict[str, str]:
+def draw_all(report: dict[str, Any], evaluation: "Evaluation") -> dict[str, str]:
     """Draw every picture of the report.
 
     Returns:
@@ -85,7 +86,7 @@ def reliability_figure(calibration: dict[str, Any]) -> "Figure":
     return figure
 
 
-def mistakes_figure(mistakes: list[dict[str, Any]], evaluation: Evaluation) -> "Figure":
+def mistakes_figure(mistakes: list[dict[str, Any]], evaluation: "Evaluation") -> "Figure":
     """A contact sheet: each wrongly classified image with its name, label, prediction and confidence."""
     from matplotlib.figure import Figure
 
@@ -96,7 +97,7 @@ def mistakes_figure(mistakes: list[dict[str, Any]], evaluation: Evaluation) -> "
     for axes in grid.flat:
         axes.set_axis_off()
     indices = [mistake["index"] for mistake in mistakes]
-    shown = sample_pictures(evaluation.dataset, indices, evaluation.options["image_size"])
+    shown = sample_pictures(evaluation.dataset, indices)
     for axes, mistake, picture in zip(grid.flat, mistakes, shown, strict=False):
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         text = f"{_short(mistake['name'])}\n{_short(mistake['label'])} → {_short(mistake['prediction'])}"

@@ -16,11 +16,11 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def sample_pictures(dataset: DataSet, indices: list[int], image_size: int) -> list[np.ndarray]:
+def sample_pictures(dataset: DataSet, indices: list[int]) -> list[np.ndarray]:
     """Test images as evaluation sees them, before normalisation: float32 [H, W] or [H, W, 3] in 0..1."""
-    mean, std = (values[:, None, None] for values in dataset.moments)
+    mean, std = (values[:, None, None] for values in dataset.input.moments)
     pictures = []
-    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset, image_size):
+    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset.input):
         picture = np.clip(images[0] * std + mean, 0, 1).transpose(1, 2, 0)
         pictures.append(picture[..., 0] if picture.shape[-1] == 1 else picture)
     return pictures

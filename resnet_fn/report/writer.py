@@ -55,7 +55,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """All figures as JSON types; a figure that is not finite is None."""
     scores, trained = evaluation.scores, evaluation.trained
-    labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.classes]
+    labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.input.classes]
     confidence, right = confidence_of(evaluation), scores.rank < 1
     confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
     by_class = metrics.class_scores(confusion)
@@ -103,7 +103,7 @@ def confidence_of(evaluation: Evaluation) -> np.ndarray:
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """One row for each test sample, in the data set's order."""
-    scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.classes]
+    scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top = scores.top
     assert top is not None
     split = evaluation.dataset.test

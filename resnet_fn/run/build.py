@@ -2,19 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from mindspore import Parameter
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import DataSet, Split, check_images, check_labels
-from resnet_fn.data.order import Shard, split_batch
-from resnet_fn.data.pipeline import Feed
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.data.sources.scan import Scan, check_files
-from resnet_fn.data.stream import make_feed
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.order import split_batch
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.build import build_net
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
@@ -39,7 +35,6 @@ class Components:
         weights: the net's Parameters, BatchNorm statistics included.
         training: the Parameters of optimizer and scaler; with `weights` the whole state on the device.
         total: updates in the run.
-        scans: what is known of the image files, for `write_scan`.
         ema: the weights' moving average, which is then what is evaluated.
         gradients: of one batch, for looking at.
     """
@@ -53,7 +48,6 @@ class Components:
     eval_step: EvalStep
     schedule: Schedule
     total: int
-    scans: dict[str, tuple[FileSplit, Scan]]
     ema: Ema | None
     gradients: GradientPass
 
@@ -64,14 +58,16 @@ def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fres
     A run that goes on (not `fresh`) takes its weights from a checkpoint, and does not read `recipe.weights`.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
-    dataset = load_dataset(recipe, options.data_dir, options.data_threads, workers.size)
-    check_images(dataset)
-    check_labels(dataset.train, len(dataset.classes), "training set")
-    check_labels(dataset.test, len(dataset.classes), "test set")
-    caches = [Path(folder) for folder in (options.out_dir, options.resume) if folder]
-    dataset, scans = check_files(dataset, recipe.on_bad_sample, caches, workers, options.progress)
-    data = make_feed(dataset, recipe, Shard(workers.rank, workers.size))
-    net = build_net(recipe, dataset)
+    dataset = open_dataset(
+        recipe,
+        options.data_dir,
+        threads=options.data_threads,
+        workers=workers,
+        caches=[Path(folder) for folder in (options.out_dir, options.resume) if folder],
+        progress=options.progress,
+    )
+    data = make_feed(dataset, recipe, workers)
+    net = build_net(recipe, dataset.input)
     if fresh and recipe.weights:
         load_weights(net, recipe.weights, recipe.reset_head)
     optimizer = make_optimizer(recipe, net)
@@ -105,7 +101,6 @@ def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fres
         eval_step=make_eval_step(net),
         schedule=recipe_schedule(recipe, data.updates_per_epoch),
         total=total,
-        scans=scans,
         ema=ema,
         gradients=make_gradient_pass(net, loss, scaler, options.accumulate),
     )
@@ -140,18 +135,3 @@ def recipe_schedule(recipe: Recipe, updates_per_epoch: int) -> Schedule:
         milestones=[round(epoch * updates_per_epoch) for epoch in recipe.milestones],
         factor=recipe.milestone_factor,
     )
-
-
-def describe(recipe: Recipe, dataset: DataSet, data_dir: str = "") -> dict[str, Any]:
-    """What a checkpoint must know to evaluate its net without the recipe's flags, as JSON types."""
-    return {
-        "name": recipe.dataset,
-        "classes": list(dataset.classes),
-        "channels": dataset.channels,
-        "image_size": recipe.evaluation_size,
-        "eval_resize": 0 if isinstance(dataset.test, Split) else recipe.evaluation_resize,
-        "data_dir": str(Path(data_dir).resolve()) if data_dir else "",
-        "full_scale": dataset.full_scale,
-        "mean": list(dataset.mean),
-        "std": list(dataset.std),
-    }

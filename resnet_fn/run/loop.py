@@ -72,7 +72,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         progress = restore(job, checkpoint) if checkpoint else Progress()
         if workers.is_main:
             run.write_config(recipe, options, workers)
-            write_scan(run.path, job.scans)
+            write_scan(run.path, job.dataset.scans)
         folder = run.path if workers.is_main else None
         with (
             contextlib.closing(job.data),
@@ -208,14 +208,13 @@ def evaluate_epoch(session: Session) -> None:
         StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
     """
     job, progress, workers, request = session.job, session.progress, session.workers, session.request
-    size, batch_size = job.recipe.evaluation_size, session.options.eval_batch_size
     request.install_handlers()
 
     def asked() -> int:
         return agreed_signal(sum_over_ranks(request.stop_flags(), workers))
 
     with averaged(job.weights, job.ema):
-        scores = score(job.eval_step, job.dataset, size, batch_size, workers, asked)
+        scores = score(job.eval_step, job.dataset, session.options.eval_batch_size, workers, asked)
     figures = summarise(scores)
     epoch = (progress.update - 1) // job.data.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}

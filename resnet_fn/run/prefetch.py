@@ -2,8 +2,8 @@
 
 import time
 
+from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
-from resnet_fn.data.pipeline import Feed
 
 
 class Prefetcher:

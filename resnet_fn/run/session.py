@@ -8,7 +8,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
-from resnet_fn.run.build import Components, describe
+from resnet_fn.run.build import Components
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.waiter import ResultWaiter
@@ -63,7 +63,7 @@ def save(session: Session) -> None:
         **dataclasses.asdict(progress),
         "epoch": progress.update // job.data.updates_per_epoch,
         "recipe": to_dict(job.recipe),
-        "dataset": describe(job.recipe, job.dataset, options.data_dir),
+        "dataset": job.dataset.input.to_dict(),
         "feed": job.data.reproducibility_key(),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None

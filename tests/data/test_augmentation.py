@@ -5,9 +5,10 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.crop import colour_each, crop_and_flip, policy_levels
+from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
-from resnet_fn.data.pipeline import Shard, TrainData
 from resnet_fn.data.sources.synthetic import make_synthetic
+from resnet_fn.runtime.workers import Workers
 
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 RECIPE = Recipe(
@@ -97,8 +98,8 @@ def test_erasing_covers_its_share_of_some_images():
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_workers_share_an_augmented_and_mixed_update_without_changing_it(workers, fields):
     recipe = dataclasses.replace(RECIPE, **fields)
-    whole = TrainData(PICTURES, recipe)
-    shares = [TrainData(PICTURES, recipe, Shard(rank, workers)) for rank in range(workers)]
+    whole = MemoryFeed(PICTURES, recipe)
+    shares = [MemoryFeed(PICTURES, recipe, Workers(rank, workers)) for rank in range(workers)]
     for update in (0, 1, 5):
         images, labels = whole.batch(update)
         parts = [share.batch(update) for share in shares]
@@ -111,7 +112,7 @@ def test_a_samples_augmentation_hangs_on_seed_epoch_and_sample_alone():
     small = dataclasses.replace(recipe, batch_size=8)
 
     def by_sample(recipe, epoch):
-        data = TrainData(PICTURES, recipe)
+        data = MemoryFeed(PICTURES, recipe)
         first = epoch * data.updates_per_epoch
         updates = range(first, first + data.updates_per_epoch)
         return {
@@ -135,7 +136,7 @@ def test_colours_leave_the_global_data_seed_alone():
 
 def test_labels_stay_probabilities_when_mixing_ends():
     recipe = dataclasses.replace(RECIPE, mix_off_epochs=1)
-    data = TrainData(PICTURES, recipe)
+    data = MemoryFeed(PICTURES, recipe)
     last = 3 * data.updates_per_epoch
     assert (data.batch(last - 1)[1].max(1) < 1).any()
     labels = data.batch(last)[1]
@@ -165,7 +166,7 @@ def test_wrong_fields_name_value_and_fix(fields, message):
 def test_an_odd_share_cannot_be_mixed():
     recipe = dataclasses.replace(RECIPE, batch_size=6)
     with pytest.raises(ValueError, match="a worker's share of 3 is odd; give 8"):
-        TrainData(PICTURES, recipe, Shard(0, 2))
+        MemoryFeed(PICTURES, recipe, Workers(0, 2))
 
 
 def test_randaugments_noise_is_normal_around_its_strength():

@@ -13,13 +13,12 @@ from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config import cli
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import load_digits
+from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
 from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict
 from resnet_fn.models.build import build_net
-from resnet_fn.run.build import describe
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("device")
 def run():
     """A run folder with one checkpoint of an untrained net; its averaged weights are half the net's."""
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
-    net = build_net(recipe, dataset)
+    net = build_net(recipe, dataset.input)
     averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
     state = {
         "update": 5,
@@ -36,7 +35,7 @@ def run():
         "best": {"top1": 0.1, "update": 5},
         "last": None,
         "recipe": to_dict(recipe),
-        "dataset": describe(recipe, dataset),
+        "dataset": dataset.input.to_dict(),
     }
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
     return Path("run")
@@ -54,10 +53,10 @@ def digits_png(run):
 
 
 def images(count=70):
-    from resnet_fn.data.pipeline import eval_batches
+    from resnet_fn.data.eval_batches import eval_batches
 
     digits = load_digits()
-    return next(eval_batches(digits.test, digits, 8, count))[0]
+    return next(eval_batches(digits.test, digits.input, count))[0]
 
 
 def main(command, *arguments):

@@ -105,10 +105,10 @@ def test_contact_sheet_shows_the_file_itself(detail, photographs):
 
 def test_figures_are_scikit_learns(detail):
     metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
-    from resnet_fn.data.pipeline import eval_batches
+    from resnet_fn.data.eval_batches import eval_batches
 
     report = build_report(detail)
-    parts = eval_batches(detail.dataset.test, detail.dataset, 16, 64)
+    parts = eval_batches(detail.dataset.test, detail.dataset.input, 64)
     net = detail.trained.net
     logits = np.concatenate([net(mindspore.Tensor(images)).asnumpy().astype(float) for images, _, _ in parts])[:90]
     labels, guesses = detail.dataset.test.labels, logits.argmax(1)

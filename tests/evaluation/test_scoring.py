@@ -4,7 +4,7 @@ import mindspore
 import numpy as np
 import pytest
 
-from resnet_fn.data.dataset import load_digits
+from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.evaluation.loaded_net import FlipAverage
 from resnet_fn.evaluation.scoring import Scores, score, summarise, top_classes
 from resnet_fn.models import create_model
@@ -25,7 +25,7 @@ def net():
 
 def test_any_batch_size_gives_the_same_bits(net):
     step, digits = make_eval_step(net), load_digits()
-    scores = [score(step, digits, 8, batch_size) for batch_size in (256, 1, 7, 100, 10_000)]
+    scores = [score(step, digits, batch_size) for batch_size in (256, 1, 7, 100, 10_000)]
     for other in scores[1:]:
         assert all((a == b).all() for a, b in zip(scores[0][:3], other[:3], strict=True))
     figures = summarise(scores[0])
@@ -43,8 +43,9 @@ def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkey
     step = make_eval_step(create_model("resnet8", num_classes=classes, in_channels=1), with_logits=True)
     digits = load_digits()
     test = dataclasses.replace(digits.test, labels=digits.test.labels % classes)
-    digits = dataclasses.replace(digits, test=test, classes=digits.classes[:classes])
-    alone = score(step, digits, 8, 64)
+    spec = dataclasses.replace(digits.input, classes=digits.classes[:classes])
+    digits = dataclasses.replace(digits, test=test, input=spec)
+    alone = score(step, digits, 64)
     parts = []
 
     def catch(rows, workers):
@@ -53,7 +54,7 @@ def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkey
 
     monkeypatch.setattr(scoring, "sum_over_ranks", catch)
     for rank in range(size):
-        score(step, digits, 8, 50, Workers(rank, size))
+        score(step, digits, 50, Workers(rank, size))
     rows = sum(parts)
     assert (rows[:, 3] == 1).all()
     assert (rows[:, 0] == alone.loss).all()

@@ -108,14 +108,14 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     is written; resumed."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
-    from resnet_fn.data.pipeline import TrainData
+    from resnet_fn.data.memory_feed import MemoryFeed
     from resnet_fn.evaluation import scoring
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
     recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
-    batch, get, fsync, eval_batches = TrainData.batch, Prefetcher.get, os.fsync, scoring.eval_batches
+    batch, get, fsync, eval_batches = MemoryFeed.batch, Prefetcher.get, os.fsync, scoring.eval_batches
     sent = False
 
     def signal_in(where):
@@ -144,7 +144,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
             os.kill(os.getpid(), signal.SIGTERM)
         fsync(descriptor)
 
-    monkeypatch.setattr(TrainData, "batch", batch_then_signal)
+    monkeypatch.setattr(MemoryFeed, "batch", batch_then_signal)
     monkeypatch.setattr(Prefetcher, "get", get_then_signal)
     monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
     monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)

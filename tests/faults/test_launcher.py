@@ -13,8 +13,9 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import load_digits
-from resnet_fn.data.pipeline import Shard, TrainData
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.runtime.workers import Workers
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
 
@@ -74,7 +75,7 @@ def nan_on_one_rank(launcher, run):
     process = launcher.start(run, FAULTY, "nan-batch", "1")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 1, output
-    indices = TrainData(load_digits(), Recipe(image_size=8, batch_size=120), Shard(1, 2)).indices(7)
+    indices = MemoryFeed(load_digits(), Recipe(image_size=8, batch_size=120), Workers(1, 2)).indices(7)
     assert (
         f"train: error: update 8: loss or gradients are not finite on rank 1, samples {indices[5]}; the batch is kept "
         f"in {run}: not-finite-00000008-rank-1.npz; the update was not applied; "

@@ -14,8 +14,9 @@ import pytest
 from resnet_fn import Recipe, RunOptions
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.data.dataset import check_batch, check_images, check_labels, load_digits
-from resnet_fn.data.pipeline import TrainData
+from resnet_fn.data.dataset import check_batch, check_images, check_labels
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.sources.digits import load_digits
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)
@@ -23,7 +24,7 @@ EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)
 
 def poison(monkeypatch, updates):
     """Put infinity into one pixel of the third sample of some updates."""
-    batch = TrainData.batch
+    batch = MemoryFeed.batch
 
     def poisoned(self, update):
         images, labels = batch(self, update)
@@ -32,7 +33,7 @@ def poison(monkeypatch, updates):
             images[2, 0, 1, 1] = np.inf
         return images, labels
 
-    monkeypatch.setattr(TrainData, "batch", poisoned)
+    monkeypatch.setattr(MemoryFeed, "batch", poisoned)
 
 
 def test_fp32_stops_before_the_optimizer(monkeypatch):
@@ -44,7 +45,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
         poison(fault, {3})
         with pytest.raises(NotFiniteError) as caught:
             train(TINY, EVERY)
-    indices = TrainData(load_digits(), TINY).indices(2)
+    indices = MemoryFeed(load_digits(), TINY).indices(2)
     assert str(caught.value) == (
         f"update 3: loss or gradients are not finite on rank 0, samples {indices[2]}; the batch is kept in run: "
         "not-finite-00000003-rank-0.npz; the update was not applied; last good checkpoint: "
@@ -136,13 +137,13 @@ def test_signals_mean_again_what_they_meant():
 @pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
     from resnet_fn import train
-    from resnet_fn.run import build
+    from resnet_fn.data.sources import load
 
     digits = load_digits()
     labels = digits.train.labels.copy()
     labels[17] = label
     wrong = dataclasses.replace(digits, train=dataclasses.replace(digits.train, labels=labels))
-    monkeypatch.setattr(build, "load_dataset", lambda *_: wrong)
+    monkeypatch.setattr(load, "load_dataset", lambda *_: wrong)
     with pytest.raises(ValueError) as caught:
         train(TINY, EVERY)
     assert str(caught.value) == (

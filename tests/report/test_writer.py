@@ -13,7 +13,7 @@ import pytest
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import load_digits
+from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
@@ -22,7 +22,6 @@ from resnet_fn.models.build import build_net
 from resnet_fn.report import plots
 from resnet_fn.report.page import page
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
-from resnet_fn.run.build import describe
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 
@@ -44,16 +43,16 @@ def softmax(logits):
 
 
 def test_class_scores_are_scikit_learns(guesses):
-    metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    sklearn = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
-    assert (confusion == metrics.confusion_matrix(labels, predictions, labels=range(7))).all()
+    assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
     ours = metrics.class_scores(confusion)
-    theirs = metrics.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
+    theirs = sklearn.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
     for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
         np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
     for kind, values in metrics.averages(ours).items():
-        expected = metrics.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
+        expected = sklearn.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
         assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
 
 
@@ -94,20 +93,20 @@ def evaluation():
 
     process.start("CPU")
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
-    net = build_net(recipe, dataset)
+    net = build_net(recipe, dataset.input)
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})
-    trained = LoadedNet(net, recipe, describe(recipe, dataset), checkpoint)
-    scores = score(make_eval_step(net, with_logits=True), dataset, 8, 128)
+    trained = LoadedNet(net, recipe, dataset.input, checkpoint)
+    scores = score(make_eval_step(net, with_logits=True), dataset, 128)
     options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}
     return Evaluation(trained, dataset, scores, options, Workers())
 
 
 def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
-    from resnet_fn.data.pipeline import eval_batches
+    from resnet_fn.data.eval_batches import eval_batches
 
     dataset = evaluation.dataset
-    ((images, labels, _),) = eval_batches(dataset.test, dataset, 8, 360)
+    ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
     report = build_report(evaluation)
     assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits)), rel=1e-5)

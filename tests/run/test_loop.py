@@ -11,8 +11,8 @@ import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import load_digits
-from resnet_fn.data.pipeline import TrainData
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.sources.digits import load_digits
 
 FREE = ["--model", "resnet8", "--norm", "none", "--batch-size", "240", "--epochs", "2", "--image-size", "8"]
 
@@ -63,6 +63,6 @@ def test_ranks_stay_alike_to_the_bit(msrun):
     assert ranks[0]["workers"] == 2
     assert ranks[0]["state"] == ranks[1]["state"]
     assert ranks[0]["heard"] == ranks[1]["heard"] == "from rank 0: grüße"
-    alone = TrainData(load_digits(), Recipe(batch_size=60, image_size=8))
+    alone = MemoryFeed(load_digits(), Recipe(batch_size=60, image_size=8))
     for update in range(3):
         assert ranks[0]["indices"][update] + ranks[1]["indices"][update] == alone.indices(update).tolist()

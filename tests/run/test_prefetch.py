@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.stream import make_feed
 from resnet_fn.run.prefetch import Prefetcher
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, epochs=3)  # 5 updates an epoch
@@ -13,7 +13,7 @@ RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, e
 
 @pytest.fixture
 def photographs(folder):
-    dataset, _ = check_files(load_dataset(RECIPE, str(folder)), "error", progress=False)
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
     return dataset
 
 

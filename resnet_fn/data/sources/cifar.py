@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.input_spec import InputSpec
 
 _PIXELS = 3 * 32 * 32
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -79,7 +80,9 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
     parts = [read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
     classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
-    return DataSet(train, read(folder / layout.test, layout), classes, 255.0, *_MOMENTS[name])
+    mean, std = _MOMENTS[name]
+    spec = InputSpec(name=name, classes=classes, channels=3, image_size=32, full_scale=255.0, mean=mean, std=std)
+    return DataSet(train, read(folder / layout.test, layout), spec)
 
 
 def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:

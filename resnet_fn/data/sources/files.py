@@ -2,14 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 
 import numpy as np
 
 from resnet_fn.data.augment import prepare
-from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import as_decodable, eval_pixels
 
 _ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
@@ -30,6 +30,7 @@ class FileSplit:
         labels: int32 [N].
         sizes: int64 [N], bytes when they were checked; empty: not checked yet.
         converted: bool [N], files that MindSpore's decoder does not read as PIL does; empty: not checked yet.
+        threads: that decode.
     """
 
     root: str
@@ -37,7 +38,7 @@ class FileSplit:
     labels: np.ndarray
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     converted: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
-    channels: int = 3
+    threads: int = 1
 
     def __len__(self) -> int:
         return len(self.names)
@@ -68,31 +69,45 @@ class FileSplit:
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Only the samples where `wanted` (bool [N]) is true."""
-        return FileSplit(
-            self.root,
-            tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
-            self.labels[wanted],
-            self.sizes[wanted] if len(self.sizes) else self.sizes,
-            self.converted[wanted] if len(self.converted) else self.converted,
+        return dataclasses.replace(
+            self,
+            names=tuple(name for name, want in zip(self.names, wanted, strict=True) if want),
+            labels=self.labels[wanted],
+            sizes=self.sizes[wanted] if len(self.sizes) else self.sizes,
+            converted=self.converted[wanted] if len(self.converted) else self.converted,
         )
 
-    def eval_images(self, batches: Iterable[np.ndarray], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
         files = ([self.read(index) for index in rows] for rows in batches)
-        return decode_batches(files, dataset, image_size)
+        return decode_batches(files, spec, self.threads)
 
 
-def decode_batches(batches: Iterator[list[bytes]], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+def decode_batches(batches: Iterator[list[bytes]], spec: InputSpec, threads: int) -> Iterator[np.ndarray]:
     """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration."""
-    pool = ThreadPoolExecutor(dataset.threads)
+    pool = ThreadPoolExecutor(threads)
     waiting: list[list[Future[np.ndarray]]] = []
     try:
         for batch in chain(batches, (None,)):
             if batch is not None:
-                waiting.append([pool.submit(eval_pixels, data, dataset.eval_resize, image_size) for data in batch])
+                waiting.append([pool.submit(eval_pixels, data, spec.eval_resize, spec.image_size) for data in batch])
             if batch is None or len(waiting) > 1:
                 pixels = np.stack([future.result() for future in waiting.pop(0)])
-                yield prepare(pixels, image_size, dataset.full_scale, *dataset.moments)
+                yield prepare(pixels, spec.image_size, spec)
         assert not waiting
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def color_spec(name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> InputSpec:
+    """What a net must be fed that is trained on image files; `load_dataset` gives it the recipe's sizes."""
+    return InputSpec(
+        name=name,
+        classes=tuple(classes),
+        channels=3,
+        image_size=224,
+        eval_resize=256,
+        full_scale=255.0,
+        mean=tuple(mean),
+        std=tuple(std),
+    )

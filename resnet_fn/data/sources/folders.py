@@ -1,5 +1,6 @@
 """Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or ImageNet's flat val with its ground truth."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -7,13 +8,13 @@ import numpy as np
 
 from resnet_fn.config.hints import closest
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import FileSplit, is_image
+from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
 from resnet_fn.data.sources.ground_truth import list_flat_val
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def load_folder(data_dir: str, eval_resize: int, threads: int) -> DataSet:
+def load_folder(data_dir: str, threads: int) -> DataSet:
     """List an image folder. Classes are the sorted folder names of train; val gets the same numbers.
 
     Raises:
@@ -50,7 +51,8 @@ def load_folder(data_dir: str, eval_resize: int, threads: int) -> DataSet:
         test = list_flat_val(root, classes)
     if not len(test):
         raise ValueError(f"{root / 'val'}: holds no images; lay them out as val/CLASS/*.JPEG")
-    return DataSet(train, test, tuple(classes), 255.0, IMAGENET_MEAN, IMAGENET_STD, eval_resize, threads, tuple(notes))
+    train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
+    return DataSet(train, test, color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD), tuple(notes))
 
 
 def _class_folders(root: Path) -> list[str]:

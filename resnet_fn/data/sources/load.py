@@ -1,44 +1,94 @@
 """A data set by its recipe."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import DataSet, load_digits
+from resnet_fn.data.dataset import DataSet, check_images, check_labels
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.cifar import load_cifar
+from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.records import load_records
+from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.sources.synthetic import make_synthetic
 from resnet_fn.runtime.process import cpu_count
+from resnet_fn.runtime.workers import Workers
 
 _NEED_NO_FOLDER = ("digits", "synthetic")
 
 
-def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, workers: int = 1) -> DataSet:
-    """Load or list a recipe's data set.
+def open_dataset(
+    recipe: Recipe,
+    data_dir: str = "",
+    *,
+    threads: int = 0,
+    workers: Workers = Workers(),
+    splits: Sequence[str] = ("train", "test"),
+    caches: Sequence[Path] = (),
+    progress: bool = False,
+    trained_on: InputSpec | None = None,
+    source: object = "",
+) -> DataSet:
+    """A recipe's data set, every sample of it checked.
 
     Args:
-        recipe: names the set and evaluation's preprocessing.
-        data_dir: where the set lies; "" for those that need none.
-        threads, workers: see `data_threads`.
+        recipe: names the set, evaluation's preprocessing, and what to do about bad files.
+        data_dir: where the set lies; "": where it lay in training, if that is known, or it needs none.
+        threads: see `data_threads`.
+        workers: they share the check of image files.
+        splits: which to check; the others stay unchecked.
+        caches: folders that may hold what an earlier check found (`write_scan`).
+        progress: show a bar on rank 0.
+        trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
 
     Raises:
-        ValueError: no or a wrong folder, explained; more threads than this machine has CPUs.
+        ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
-    if recipe.dataset in _NEED_NO_FOLDER:
+    known = trained_on.data_dir if trained_on else ""
+    dataset = load_dataset(recipe, data_dir or known, threads, workers.size)
+    check_images(dataset)
+    dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
+    if trained_on and dataset.classes != trained_on.classes:
+        raise ValueError(
+            f"{source}: was trained on other classes than the data set {recipe.dataset} has now; "
+            "give the checkpoint's own data set"
+        )
+    for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
+        if name in splits:
+            check_labels(split, len(dataset.classes), what)
+    return dataset
+
+
+def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, workers: int = 1) -> DataSet:
+    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`."""
+    dataset = _load(recipe, data_dir, data_threads(threads, workers))
+    spec = dataclasses.replace(
+        dataset.input,
+        name=recipe.dataset,
+        image_size=recipe.evaluation_size,
+        eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
+        data_dir=str(Path(data_dir).resolve()) if data_dir else "",
+    )
+    return dataclasses.replace(dataset, input=spec)
+
+
+def _load(recipe: Recipe, data_dir: str, threads: int) -> DataSet:
+    name = recipe.dataset
+    if name in _NEED_NO_FOLDER:
         if data_dir:
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {recipe.dataset} needs none; leave it out")
-        if recipe.dataset == "digits":
+            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out")
+        if name == "digits":
             return load_digits()
         return make_synthetic(recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size)
     if not data_dir:
-        raise ValueError(f"data_dir: the set {recipe.dataset} needs one; give --data-dir FOLDER")
+        raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
     suggest_folder(data_dir)
-    if recipe.dataset in ("cifar10", "cifar100"):
-        return load_cifar(recipe.dataset, data_dir)
-    load = load_folder if recipe.dataset == "imagefolder" else load_records
-    dataset = load(data_dir, recipe.evaluation_resize, data_threads(threads, workers))
-    return dataset
+    if name in ("cifar10", "cifar100"):
+        return load_cifar(name, data_dir)
+    return (load_folder if name == "imagefolder" else load_records)(data_dir, threads)
 
 
 def suggest_folder(data_dir: str) -> None:

@@ -82,8 +82,8 @@ class Packer:
         index: dict[str, Any] = {
             "format": FORMAT,
             "classes": list(self._dataset.classes),
-            "mean": list(self._dataset.mean),
-            "std": list(self._dataset.std),
+            "mean": list(self._dataset.input.mean),
+            "std": list(self._dataset.input.std),
             "short_side": self._short_side,
             "splits": {},
         }

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import decode_batches
+from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.files import color_spec, decode_batches
 
 INDEX, FORMAT = "index.json", 1
 
@@ -34,7 +35,6 @@ class RecordSplit:
     files: tuple[str, ...]
     labels: np.ndarray
     threads: int = 1
-    channels: int = 3
     names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -51,9 +51,9 @@ class RecordSplit:
             num_parallel_workers=self.threads,
         )
 
-    def eval_images(self, batches: Iterable[np.ndarray], dataset: DataSet, image_size: int) -> Iterator[np.ndarray]:
+    def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        return decode_batches(self._read(list(batches)), dataset, image_size)
+        return decode_batches(self._read(list(batches)), spec, self.threads)
 
     def _read(self, batches: list[np.ndarray]) -> Iterator[list[bytes]]:
         # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
@@ -78,7 +78,7 @@ class RecordSplit:
             rows.stop()
 
 
-def load_records(data_dir: str, eval_resize: int, threads: int) -> DataSet:
+def load_records(data_dir: str, threads: int) -> DataSet:
     """Open what `pack` wrote.
 
     Raises:
@@ -98,8 +98,7 @@ def load_records(data_dir: str, eval_resize: int, threads: int) -> DataSet:
     if index.get("format") != FORMAT:
         raise ValueError(f"{root / INDEX}: has format {index.get('format')}, not {FORMAT}; pack the set again")
     train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-    moments = tuple(index["mean"]), tuple(index["std"])
-    return DataSet(train, test, tuple(index["classes"]), 255.0, *moments, eval_resize, threads)
+    return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:

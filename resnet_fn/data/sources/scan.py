@@ -9,9 +9,10 @@ import dataclasses
 import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -78,14 +79,11 @@ def _examine_bytes(data: bytes) -> tuple[int, bool]:
     return _GOOD, not native
 
 
-def scan_files(
-    split: FileSplit, threads: int, known: Scan | None = None, workers: Workers = Workers(), progress: bool = True
-) -> Scan:
+def scan_files(split: FileSplit, known: Scan | None, workers: Workers, progress: bool) -> Scan:
     """Examine a split's files, each on one rank; all ranks know all afterwards.
 
     Args:
-        split: the files.
-        threads: at a time, on each rank.
+        split: the files; each rank reads with its threads.
         known: of an earlier scan of the same names: files of the same size and time are not read again.
         workers: the ranks that share the work.
         progress: show a bar on rank 0.
@@ -104,7 +102,7 @@ def scan_files(
         return examine(split.path(index))
 
     show = progress and workers.is_main
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(split.threads) as pool:
         results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=not show)
         for index, result in zip(own, results, strict=True):
             table[:, index] = result
@@ -123,9 +121,9 @@ def check_files(
     on_bad: str,
     caches: Sequence[Path] = (),
     workers: Workers = Workers(),
-    progress: bool = True,
-    halves: Sequence[str] = ("train", "test"),
-) -> tuple[DataSet, dict[str, tuple[FileSplit, Scan]]]:
+    progress: bool = False,
+    splits: Sequence[str] = ("train", "test"),
+) -> DataSet:
     """Find the bad files of a data set of files; other sets come back as they are.
 
     Args:
@@ -133,20 +131,20 @@ def check_files(
         on_bad: "error", or "skip" to leave bad files out (on all ranks alike).
         caches: folders that may hold an earlier `write_scan`; the first that does counts.
         workers, progress: see `scan_files`.
-        halves: which splits to check; the others stay unchecked.
+        splits: which to check; the others stay unchecked.
 
     Returns:
-        The data set of good files, and what `write_scan` needs.
+        The data set of good files, with its `scans`.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones and their faults.
     """
     scans: dict[str, tuple[FileSplit, Scan]] = {}
-    for half in halves:
+    for half in splits:
         split = getattr(dataset, half)
         if not isinstance(split, FileSplit):
             continue
-        scan = scan_files(split, dataset.threads, _read_scan(caches, half, split), workers, progress)
+        scan = scan_files(split, _read_scan(caches, half, split), workers, progress)
         scans[half] = split, scan
         good = scan.codes == _GOOD
         checked = dataclasses.replace(split, sizes=scan.sizes, converted=scan.converted.astype(bool))
@@ -164,16 +162,12 @@ def check_files(
                 raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; fix them")
             note = f"skipping {len(bad)} of {len(split)} {what} files: {named}"
             dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
-        checked = checked.keep(good)
-        dataset = (
-            dataclasses.replace(dataset, train=checked)
-            if half == "train"
-            else dataclasses.replace(dataset, test=checked)
-        )
-    return dataset, scans
+        changed: dict[str, Any] = {half: checked.keep(good)}
+        dataset = dataclasses.replace(dataset, **changed)
+    return dataclasses.replace(dataset, scans=scans)
 
 
-def write_scan(folder: Path, scans: dict[str, tuple[FileSplit, Scan]]) -> None:
+def write_scan(folder: Path, scans: Mapping[str, tuple[FileSplit, Scan]]) -> None:
     """Keep what was found in `folder` (scan-train.npz, …), and the bad files' names in bad_files.txt."""
     bad = []
     for half, (split, scan) in scans.items():

@@ -3,6 +3,7 @@
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.input_spec import InputSpec
 
 
 def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -> DataSet:
@@ -25,4 +26,13 @@ def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -
         return Split(patterns[labels] + noise, labels)
 
     names = tuple(f"pattern {number}" for number in range(classes))
-    return DataSet(split(samples), split(max(samples // 8, classes)), names, 255.0, (0.6, 0.6, 0.6), (0.19, 0.19, 0.19))
+    spec = InputSpec(
+        name="synthetic",
+        classes=names,
+        channels=3,
+        image_size=image_size,
+        full_scale=255.0,
+        mean=(0.6, 0.6, 0.6),
+        std=(0.19, 0.19, 0.19),
+    )
+    return DataSet(split(samples), split(max(samples // 8, classes)), spec)

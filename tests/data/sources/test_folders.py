@@ -5,9 +5,10 @@ import pytest
 from scipy.io import savemat
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.pipeline import Shard, eval_batches
+from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.data.sources.load import data_threads, load_dataset
 from resnet_fn.runtime.process import cpu_count
+from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
@@ -81,10 +82,10 @@ def test_flat_val_explains_what_is_missing(flat):
 @pytest.mark.parametrize("batch_size", [1, 4, 20])
 def test_every_file_is_evaluated_once_with_the_same_pixels(folder, workers, batch_size):
     dataset = load_dataset(RECIPE, str(folder))
-    [(whole, _, _)] = eval_batches(dataset.test, dataset, 24, 9)
+    [(whole, _, _)] = eval_batches(dataset.test, dataset.input, 9)
     seen = []
     for rank in range(workers):
-        for images, labels, indices in eval_batches(dataset.test, dataset, 24, batch_size, Shard(rank, workers)):
+        for images, labels, indices in eval_batches(dataset.test, dataset.input, batch_size, Workers(rank, workers)):
             real = indices >= 0
             assert images[real].tobytes() == whole[indices[real]].tobytes()
             assert (labels[real] == dataset.test.labels[indices[real]]).all()

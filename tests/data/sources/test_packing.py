@@ -14,12 +14,13 @@ from PIL import Image
 
 from resnet_fn.config import cli
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.pipeline import Shard, eval_batches
+from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.packing import shrink
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.stream import make_feed
 from resnet_fn.pack import main
+from resnet_fn.runtime.workers import Workers
 
 FOLDER = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
 RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
@@ -32,7 +33,7 @@ def pack(folder, out="packed ü", *more):
 
 def test_records_give_the_very_bits_of_the_folder(folder):
     """Same order, same labels, and from the same seed even the same random crops and colours."""
-    files, _ = check_files(load_dataset(FOLDER, str(folder)), "error", progress=False)
+    files = check_files(load_dataset(FOLDER, str(folder)), "error")
     records = pack(folder)
     assert records.classes == files.classes
     assert records.train.labels.tolist() == files.train.labels.tolist()
@@ -50,10 +51,10 @@ def test_records_give_the_very_bits_of_the_folder(folder):
 def test_evaluation_is_the_folders_bit_for_bit(folder, workers):
     files, records = load_dataset(FOLDER, str(folder)), pack(folder, "out", "--short-side", "16")
     for rank in range(workers):
-        shard = Shard(rank, workers)
+        shard = Workers(rank, workers)
         pairs = zip(
-            eval_batches(files.test, files, 24, 4, shard),
-            eval_batches(records.test, records, 24, 4, shard),
+            eval_batches(files.test, files.input, 4, shard),
+            eval_batches(records.test, records.input, 4, shard),
             strict=True,
         )
         for ours, theirs in pairs:

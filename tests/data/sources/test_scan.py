@@ -7,10 +7,11 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.feed import make_feed
 from resnet_fn.data.preprocess import open_rgb
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_scan
-from resnet_fn.data.stream import make_feed
+from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 REASON = {"cut": 4, "empty": 2, "garbage": 3, "huge": 5}
@@ -78,12 +79,12 @@ def test_error_names_the_files_before_anything_is_computed(zoo):
         r"or damaged; '.*empty.jpg' is empty; and 2 more; fix them, or give --on-bad-sample skip"
     )
     with pytest.raises(ValueError, match=message):
-        check_files(dataset, "error", progress=False)
+        check_files(dataset, "error")
 
 
 def test_skip_trains_on_the_rest_and_says_how_many(zoo):
     folder, _, bad = zoo
-    dataset, scans = check_files(load_dataset(RECIPE, str(folder)), "skip", progress=False)
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "skip")
     assert len(dataset.train) == 31
     assert dataset.notes[0].startswith("skipping 5 of 36 training files: ")
     assert not {os.path.basename(name) for name in dataset.train.names} & set(bad)
@@ -91,7 +92,7 @@ def test_skip_trains_on_the_rest_and_says_how_many(zoo):
     images, _ = feed.batch(0)
     feed.close()
     assert np.isfinite(images).all()
-    write_scan(folder, scans)
+    write_scan(folder, dataset.scans)
     assert len((folder / "bad_files.txt").read_text().splitlines()) == 5
 
 
@@ -99,7 +100,7 @@ def test_mindspore_decodes_all_good_kinds_to_pils_pixels(zoo):
     from mindspore.dataset import vision
 
     folder, good, _ = zoo
-    dataset, _ = check_files(load_dataset(RECIPE, str(folder)), "skip", progress=False)
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "skip")
     for index in range(len(dataset.train)):
         name = os.path.basename(dataset.train.names[index])
         if name in good:
@@ -109,8 +110,8 @@ def test_mindspore_decodes_all_good_kinds_to_pils_pixels(zoo):
 
 def test_a_known_good_file_is_not_read_again_and_a_changed_one_is(folder, tmp_path):
     split = load_dataset(RECIPE, str(folder)).train
-    first = scan_files(split, 2, progress=False)
-    _, scans = check_files(load_dataset(RECIPE, str(folder)), "error", progress=False)
+    first = scan_files(split, None, Workers(), progress=False)
+    scans = check_files(load_dataset(RECIPE, str(folder)), "error").scans
     write_scan(tmp_path, scans)
     path = split.path(5)
     status = os.stat(path)
@@ -118,11 +119,11 @@ def test_a_known_good_file_is_not_read_again_and_a_changed_one_is(folder, tmp_pa
         file.write(b"garbage!" * 20)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     # Same size and time: the cache is believed, which shows that nothing was read.
-    assert (scan_files(split, 2, first, progress=False).codes == 0).all()
-    check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path], progress=False)
+    assert (scan_files(split, first, Workers(), progress=False).codes == 0).all()
+    check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path])
     os.utime(path)
     with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*05 ü.JPEG' is not an image; fix"):
-        check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path], progress=False)
+        check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path])
 
 
 @pytest.mark.slow

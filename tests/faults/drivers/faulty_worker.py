@@ -13,12 +13,12 @@ import numpy as np
 
 from resnet_fn.checkpoint import folder as checkpoint
 from resnet_fn.config import cli
-from resnet_fn.data.pipeline import TrainData
+from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.evaluation import scoring
 from resnet_fn.train import main
 
 FAULT, RANK, *FLAGS = sys.argv[1:]
-batch, rename, eval_batches = TrainData.batch, checkpoint.Path.rename, scoring.eval_batches
+batch, rename, eval_batches = MemoryFeed.batch, checkpoint.Path.rename, scoring.eval_batches
 
 
 def faulty_batch(self, update):
@@ -46,7 +46,7 @@ def signalled_eval_batches(*arguments):
 
 # The rank that msrun gives this process; its scheduler runs this file too, with rank 0, and never gets to training.
 if os.environ.get("RANK_ID") == RANK:
-    TrainData.batch = faulty_batch
+    MemoryFeed.batch = faulty_batch
     checkpoint.Path.rename = dying_rename
     scoring.eval_batches = signalled_eval_batches
 

@@ -19,21 +19,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
 from resnet_fn.data.buffers import Buffers, limit_arenas
 from resnet_fn.data.crop import colour_operations, policy_levels
-from resnet_fn.data.dataset import DataSet, Split
-from resnet_fn.data.order import Batch, Plan, Shard
-from resnet_fn.data.pipeline import Feed, TrainData
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
+from resnet_fn.runtime.workers import Workers
 
 
-def make_feed(dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> Feed:
-    """The training feed that fits a data set."""
-    if isinstance(dataset.train, Split):
-        return TrainData(dataset, recipe, shard)
-    return StreamData(dataset, recipe, shard)
-
-
-class StreamData:
+class FileFeed:
     """A `Feed` from files or records. Updates in sequence come at full speed; any other opens its stretch anew.
 
     Raises:
@@ -44,15 +37,16 @@ class StreamData:
     # files; from records 50 ms where there are 400,000, whose places in the shards are read each time.
     _LEAST, _PART = 1024, 64
 
-    def __init__(self, dataset: DataSet, recipe: Recipe, shard: Shard = Shard()) -> None:
-        self._recipe, self._dataset, self._shard = recipe, dataset, shard
-        self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), shard)
+    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
+        assert isinstance(dataset.train, FileSplit | RecordSplit)
+        self._recipe, self._dataset, self._split, self._workers = recipe, dataset, dataset.train, workers
+        self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), workers)
         self.updates_per_epoch = self._plan.updates_per_epoch
         self._repeats = self._plan.repeat_numbers()
         share = self._plan.share
         self._chunk = max(part for part in range(1, 17) if share % part == 0)  # small enough for the caches
         self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
-        limit_arenas(dataset.threads + 2)  # those that decode, the one that reads, ours
+        limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
         self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
         self._epoch = -1
         self._next = -1  # the update that the open pipeline gives next
@@ -72,11 +66,11 @@ class StreamData:
             while self._next < update:
                 for _ in self._chunks():
                     pass
-        images, found, moments = self._buffers.take(), np.empty(self._plan.share, np.int64), self._dataset.moments
+        images, found = self._buffers.take(), np.empty(self._plan.share, np.int64)
         start = 0
         for chunk in self._chunks():
             end = start + self._chunk
-            normalise(chunk["image"], self._dataset.full_scale, *moments, images[start:end])
+            normalise(chunk["image"], self._dataset.input, images[start:end])
             found[start:end] = chunk["index"].flat
             start = end
         if not np.array_equal(found, indices):
@@ -93,8 +87,8 @@ class StreamData:
         """The set's size, and what the C++ random generators depend on."""
         return {
             "samples": len(self._dataset.train),
-            "data_threads": self._dataset.threads,
-            "workers": self._shard.workers,
+            "data_threads": self._split.threads,
+            "workers": self._workers.size,
         }
 
     def close(self) -> None:
@@ -128,17 +122,16 @@ class StreamData:
         epoch, place = divmod(update, self.updates_per_epoch)
         stretch = place // self._stretch
         first = stretch * self._stretch
-        threads = self._dataset.threads
+        threads = self._split.threads
         engine.config.set_seed(self._plan.engine_seed(epoch, stretch))
         engine.config.set_num_parallel_workers(threads)
         engine.config.set_prefetch_size(max(16, 2 * self._plan.share // self._chunk))
         order = self._order[first : first + self._stretch].reshape(-1)
-        split = self._dataset.train
+        split = self._split
         self._source: _Source | None = None
         if isinstance(split, RecordSplit):
             rows = split.open(order)
         else:
-            assert isinstance(split, FileSplit)
             self._source = _Source(split, order)
             rows = engine.GeneratorDataset(self._source, ["image", "index"], shuffle=False, num_parallel_workers=1)
         rows = rows.map(train_operations(self._recipe), ["image"], num_parallel_workers=threads)

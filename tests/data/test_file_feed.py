@@ -10,18 +10,20 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
-from resnet_fn.data.pipeline import Shard
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.stream import StreamData, make_feed
+from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, erasing=0.5, epochs=3)
 
 
 @pytest.fixture
 def photographs(folder):
-    dataset, _ = check_files(load_dataset(RECIPE, str(folder)), "error", progress=False)
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
     return dataset
 
 
@@ -31,7 +33,7 @@ def bytes_of(feed, updates):
 
 def test_samples_come_in_the_order_of_seed_and_epoch_with_their_labels(photographs):
     feed = make_feed(photographs, RECIPE)
-    assert isinstance(feed, StreamData)
+    assert isinstance(feed, FileFeed)
     seen = []
     for update in range(feed.updates_per_epoch):
         images, labels = feed.batch(update)
@@ -45,7 +47,7 @@ def test_samples_come_in_the_order_of_seed_and_epoch_with_their_labels(photograp
 def test_shares_are_disjoint_complete_and_in_the_one_workers_order(photographs):
     whole = make_feed(photographs, RECIPE)
     for workers in (2, 4):
-        shares = [make_feed(photographs, RECIPE, Shard(rank, workers)) for rank in range(workers)]
+        shares = [make_feed(photographs, RECIPE, Workers(rank, workers)) for rank in range(workers)]
         for update in (0, 3, 7):
             parts = [share.indices(update) for share in shares]
             assert np.concatenate(parts).tolist() == whole.indices(update).tolist()
@@ -71,7 +73,7 @@ def test_a_resume_inside_an_epoch_reads_only_its_own_stretch(tmp_path, make_phot
         (tmp_path / "val" / name).mkdir(parents=True)
         (tmp_path / "val" / name / "0.JPEG").write_bytes(files[0])
     recipe = dataclasses.replace(RECIPE, batch_size=100)  # 24 updates of 100; stretches of 10
-    dataset, _ = check_files(load_dataset(recipe, str(tmp_path)), "error", progress=False)
+    dataset = check_files(load_dataset(recipe, str(tmp_path)), "error")
     walk = make_feed(dataset, recipe)
     whole = bytes_of(walk, range(24))
     for update in range(10):
@@ -96,7 +98,8 @@ def test_normalisation_is_torchvisions_bit_for_bit():
     torch = pytest.importorskip("torch")
     planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
     mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
-    ours = normalise(planes, 255.0, mean, std, np.empty(planes.shape, np.float32))
+    spec = color_spec("", (), mean.tolist(), std.tolist())
+    ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
     theirs = torch.from_numpy(planes).float().div(255)
     theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
     assert ours.tobytes() == theirs.numpy().tobytes()
@@ -182,7 +185,9 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
 
 
 def test_a_resume_with_other_threads_or_workers_says_so(photographs):
-    feed = make_feed(dataclasses.replace(photographs, threads=2), RECIPE, Shard(0, 2))
+    feed = make_feed(
+        dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
+    )
     same = {"feed": feed.reproducibility_key()}
     assert check_same_data(same, feed) == []
     [line] = check_same_data({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, feed)

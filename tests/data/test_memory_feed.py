@@ -1,10 +1,16 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import prepare, random_affine
-from resnet_fn.data.dataset import Split, check_labels, load_digits
-from resnet_fn.data.pipeline import Shard, TrainData, epoch_order, eval_batches
+from resnet_fn.data.dataset import Split, check_labels
+from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.order import epoch_order
+from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.runtime.workers import Workers
 
 DIGITS = load_digits()
 RECIPE = Recipe(batch_size=60, max_shift=2, max_rotation=20, max_zoom=0.2)
@@ -14,8 +20,8 @@ def test_digits_are_the_documented_ones():
     assert DIGITS.train.images.shape == (1437, 8, 8, 1)
     assert len(DIGITS.test) == 360
     pixels = DIGITS.train.images / 16
-    assert DIGITS.mean[0] == pytest.approx(pixels.mean(), abs=1e-6)
-    assert DIGITS.std[0] == pytest.approx(pixels.std(), abs=1e-6)
+    assert DIGITS.input.mean[0] == pytest.approx(pixels.mean(), abs=1e-6)
+    assert DIGITS.input.std[0] == pytest.approx(pixels.std(), abs=1e-6)
     assert set(DIGITS.train.labels) == set(DIGITS.test.labels) == set(range(10))
 
 
@@ -30,8 +36,8 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
 def test_workers_share_an_update_without_changing_it(workers):
     """The shares, laid end to end in order of rank, are the very bytes of the one-worker batch."""
-    whole = TrainData(DIGITS, RECIPE)
-    shares = [TrainData(DIGITS, RECIPE, Shard(rank, workers)) for rank in range(workers)]
+    whole = MemoryFeed(DIGITS, RECIPE)
+    shares = [MemoryFeed(DIGITS, RECIPE, Workers(rank, workers)) for rank in range(workers)]
     for update in (0, 22, 23, 57):
         images, labels = whole.batch(update)
         parts = [share.batch(update) for share in shares]
@@ -40,15 +46,15 @@ def test_workers_share_an_update_without_changing_it(workers):
 
 
 def test_any_update_is_found_without_those_before():
-    started_here = TrainData(DIGITS, RECIPE).batch(40)[0].tobytes()
-    walked = TrainData(DIGITS, RECIPE)
+    started_here = MemoryFeed(DIGITS, RECIPE).batch(40)[0].tobytes()
+    walked = MemoryFeed(DIGITS, RECIPE)
     for update in range(40):
         walked.batch(update)
     assert walked.batch(40)[0].tobytes() == started_here
 
 
 def test_an_epoch_visits_no_sample_twice():
-    data = TrainData(DIGITS, RECIPE)
+    data = MemoryFeed(DIGITS, RECIPE)
     assert data.updates_per_epoch == 1437 // 60
     seen = np.concatenate([data.indices(update) for update in range(data.updates_per_epoch)])
     assert len(set(seen)) == len(seen) == 23 * 60
@@ -56,7 +62,7 @@ def test_an_epoch_visits_no_sample_twice():
 
 def test_a_batch_larger_than_the_set_is_refused():
     with pytest.raises(ValueError, match="batch_size: 2000 is larger than the training set of 1437; give at most 1437"):
-        TrainData(DIGITS, Recipe(batch_size=2000))
+        MemoryFeed(DIGITS, Recipe(batch_size=2000))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
@@ -64,7 +70,7 @@ def test_a_batch_larger_than_the_set_is_refused():
 def test_evaluation_meets_every_sample_once_in_equal_batches(workers, batch_size):
     seen, lengths = [], set()
     for rank in range(workers):
-        batches = list(eval_batches(DIGITS.test, DIGITS, 8, batch_size, Shard(rank, workers)))
+        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers)))
         lengths.add(len(batches))
         for images, labels, indices in batches:
             assert images.shape == (batch_size, 1, 8, 8)
@@ -79,7 +85,7 @@ def test_evaluation_meets_every_sample_once_in_equal_batches(workers, batch_size
 def test_a_sample_has_its_own_place_among_64_however_it_is_evaluated(workers, batch_size):
     seen, lengths = [], set()
     for rank in range(workers):
-        batches = list(eval_batches(DIGITS.test, DIGITS, 8, batch_size, Shard(rank, workers), 64))
+        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers), 64))
         lengths.add(len(batches))
         for _, _, indices in batches:
             places = np.flatnonzero(indices >= 0)
@@ -90,11 +96,11 @@ def test_a_sample_has_its_own_place_among_64_however_it_is_evaluated(workers, ba
 
 
 def test_prepare_normalises_and_resizes():
-    mean, std = np.float32([0.5]), np.float32([0.25])
-    flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, 16.0, mean, std)
+    spec = dataclasses.replace(DIGITS.input, mean=(0.5,), std=(0.25,))
+    flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, spec)
     np.testing.assert_allclose(flat, 2.0, rtol=1e-6)
     ramp = np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1).repeat(4, axis=1)
-    doubled = prepare(ramp, 8, 1.0, np.float32([0]), np.float32([1]))[0, 0, 3]
+    doubled = prepare(ramp, 8, dataclasses.replace(spec, full_scale=1.0, mean=(0.0,), std=(1.0,)))[0, 0, 3]
     # half-pixel centres: target i lies at (i + 1/2) / 2 − 1/2, clamped at the border
     np.testing.assert_allclose(doubled, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3], atol=1e-6)
 

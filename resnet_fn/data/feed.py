@@ -1,0 +1,55 @@
+"""What feeds the updates: a pure function of (seed, update), whatever the workers and micro-batches.
+
+A worker's share of an update, in order:
+
+    order       which samples: a permutation drawn from (seed, epoch)                    order.py
+    pixels      from memory, or decoded from files                                       memory_feed.py, file_feed.py
+    crop, flip, colour, shift, rotation, zoom: drawn from (seed, epoch, sample)          crop.py, augment.py
+    normalise   (pixels / full scale - mean) / std                                       augment.py
+    erase, mix  erased rectangles; mixup or CutMix, and its soft labels                  mix.py
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.file_feed import FileFeed
+from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.order import Batch
+from resnet_fn.runtime.workers import Workers
+
+
+class Feed(Protocol):
+    """The training samples of every update.
+
+    Attributes:
+        updates_per_epoch: updates in a pass over the training set.
+    """
+
+    updates_per_epoch: int
+
+    def indices(self, update: int) -> np.ndarray:
+        """The samples of this worker's share of an update, in order: int64 [batch_size / workers]."""
+
+    def batch(self, update: int) -> Batch:
+        """This worker's share of an update: images float32 [n, C, H, W] and their labels.
+
+        Labels are int32 [n], or with mixup or CutMix float32 [n, classes], throughout the run.
+        """
+
+    def reproducibility_key(self) -> dict[str, Any]:
+        """What a resumed run must have in common with this one to see the same bits, as JSON types."""
+
+    def close(self) -> None:
+        """End what feeds this: no thread is left. Further calls do nothing."""
+
+
+def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> Feed:
+    """The training feed that fits a data set.
+
+    Raises:
+        ValueError: see `Plan`.
+    """
+    return (MemoryFeed if isinstance(dataset.train, Split) else FileFeed)(dataset, recipe, workers)

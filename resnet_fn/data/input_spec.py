@@ -1,0 +1,48 @@
+"""What a net must be fed: said once by the data set, carried by every checkpoint, read back by whoever uses the net."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """The classes and images that a net is for.
+
+    Attributes:
+        name: the data set's.
+        classes: their names; a label, and a logit's place, is an index into them.
+        channels: of an image.
+        image_size: height and width of an image in evaluation, pixels.
+        eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
+        data_dir: where the set lay, absolute; "": it needs no folder.
+        full_scale: the pixel value that stands for 1.
+        mean, std: per channel, of the training pixels divided by full_scale.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    channels: int
+    image_size: int
+    eval_resize: int = 0
+    data_dir: str = ""
+    full_scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and std as float32 arrays [C]."""
+        return np.array(self.mean, np.float32), np.array(self.std, np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types, a checkpoint's "dataset"."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
+        """Rebuild it from JSON types; earlier checkpoints have no data_dir."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        return cls(**values)

@@ -1,0 +1,83 @@
+"""A feed from arrays in memory."""
+
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.augment import prepare, random_affine
+from resnet_fn.data.crop import colour_each, crop_and_flip
+from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.order import Batch, Plan
+from resnet_fn.runtime.workers import Workers
+
+
+class MemoryFeed:
+    """A `Feed` from arrays in memory; a sample's augmentation is a function of (seed, epoch, sample).
+
+    Raises:
+        ValueError: see `Plan`.
+    """
+
+    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
+
+    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
+        if not isinstance(dataset.train, Split):
+            raise ValueError(f"dataset: {recipe.dataset!r} is not in memory; use make_feed")
+        self._recipe, self._dataset, self._split = recipe, dataset, dataset.train
+        self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), workers)
+        self.updates_per_epoch = self._plan.updates_per_epoch
+        self._colours = bool(recipe.policy or recipe.color_jitter)
+        changes_bytes = recipe.crop_padding or recipe.flip or self._colours
+        size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
+        self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(self._split.images)
+        wanted = {
+            "affine": recipe.max_shift or recipe.max_rotation or recipe.max_zoom,
+            "crop": recipe.crop_padding or recipe.flip,
+            "colour": self._colours,
+            "erasing": recipe.erasing,
+        }
+        self._streams = tuple(name for name, want in wanted.items() if want)
+        self._repeats = self._plan.repeat_numbers()
+        self._epoch = -1
+
+    def indices(self, update: int) -> np.ndarray:
+        """See `Feed`."""
+        self._draw_epoch(update // self.updates_per_epoch)
+        return self._order[update % self.updates_per_epoch]
+
+    def batch(self, update: int) -> Batch:
+        """See `Feed`."""
+        indices, recipe = self.indices(update), self._recipe
+        draws = {name: drawn[self._repeats, indices] for name, drawn in self._draws.items()}
+        if self._prepared is not None:
+            images = self._prepared[indices]
+        else:
+            pixels = self._split.images[indices]
+            if "crop" in draws:
+                pixels = crop_and_flip(pixels, draws["crop"], recipe.crop_padding, recipe.flip)
+            if self._colours:
+                pixels = colour_each(pixels, recipe, draws["colour"])
+            images = self._prepare(pixels)
+        if "affine" in draws:
+            mean, std = self._dataset.input.moments
+            images = random_affine(
+                images, draws["affine"], recipe.max_shift, recipe.max_rotation, recipe.max_zoom, -mean / std
+            )
+        return self._plan.finish(images, self._split.labels[indices], update, draws.get("erasing"))
+
+    def reproducibility_key(self) -> dict[str, Any]:
+        """Nothing but the set: NumPy's draws know neither threads nor workers."""
+        return {"samples": len(self._split)}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _prepare(self, images: np.ndarray) -> np.ndarray:
+        return prepare(images, self._recipe.image_size, self._dataset.input)
+
+    def _draw_epoch(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._order = self._plan.own(self._plan.order(epoch))
+            self._draws = self._plan.draws(epoch, self._streams)
+            self._epoch = epoch
