@@ -8,6 +8,7 @@ from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     recipe = _weights_recipe(parsed)
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.scoring import summarise
-    from resnet_fn.report.writer import finite, write_report
+    from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir")}
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
             f"of {figures['count']} test images"
         )
         if parsed.json:
-            cli.write_text(Path(parsed.json), json.dumps(finite(figures)) + "\n")
+            cli.write_text(Path(parsed.json), json.dumps(finite_or_null(figures)) + "\n")
         if parsed.report:
             print(f"report: {Path(parsed.report, 'report.html')}" + _without_pictures())
     return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, write)
     if parsed.json:
-        Path(parsed.json).write_text(json.dumps(_finite(result), indent=1, allow_nan=False) + "\n")
+        Path(parsed.json).write_text(json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
 
 
@@ -200,15 +201,6 @@ def _show_gradients(subject: "InspectedNet", most: int, write: Write) -> dict[st
     clip = subject.recipe.clip_norm
     print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
     return dataclasses.asdict(found)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: null says that there was a figure and that it was not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

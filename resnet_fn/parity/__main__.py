@@ -162,7 +162,7 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
     print(report.table(ladder))
     print(f"{parsed.steps} updates of {parsed.batch_size} images, {time.perf_counter() - began:.0f} s")
     if parsed.json:
-        report.write_json(ladder, parsed.json, {"data": [dataclasses.asdict(item) for item in data]})
+        report.write_json(ladder, parsed.json, data)
     if parsed.figure:
         report.write_figure(ladder, parsed.figure, f"{parsed.net or parsed.model}: error of every layer's output")
     return 0 if ladder.agrees and all(item.passes for item in data) else 1

@@ -1,13 +1,16 @@
 """The ladder for people (a table and three sentences), for programs (JSON) and as a figure."""
 
+import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.parity.compare import DIFFERS, OK, ROUNDING, Difference, Stage
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.pixels import PixelDifference
 from resnet_fn.runtime.extras import import_extra
 
 _HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
@@ -95,8 +98,7 @@ def name_map(ladder: Ladder) -> str:
     return "\n".join([head, *rows])
 
 
-def as_json(ladder: Ladder) -> dict[str, Any]:
-    """Everything as JSON types: numbers that are not finite become null."""
+def _as_dict(ladder: Ladder) -> dict[str, Any]:
     first_stage, layer = ladder.first_stage, ladder.first_layer
     return {
         "agrees": ladder.agrees,
@@ -132,14 +134,13 @@ def as_json(ladder: Ladder) -> dict[str, Any]:
 
 def _difference(item: Difference) -> dict[str, Any]:
     keys = ("name", "verdict", "max_abs", "relative", "cosine", "tolerance", "rounding", "ours", "theirs")
-    values = {key: getattr(item, key) for key in keys}
-    finite = {key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in values.items()}
-    return {**finite, "place": list(item.place)}
+    return {**{key: getattr(item, key) for key in keys}, "place": list(item.place)}
 
 
-def write_json(ladder: Ladder, path: str, more: Mapping[str, Any] | None = None) -> None:
-    """Write `as_json`, and what else there is, to a file."""
-    Path(path).write_text(json.dumps({**as_json(ladder), **(more or {})}, indent=1) + "\n")
+def write_json(ladder: Ladder, path: str, data: Sequence[PixelDifference]) -> None:
+    """Write everything, and the data stage where there is one, to a file; a number that is not finite becomes null."""
+    everything = {**_as_dict(ladder), "data": [dataclasses.asdict(item) for item in data]}
+    Path(path).write_text(json.dumps(finite_or_null(everything), indent=1, allow_nan=False) + "\n")
 
 
 def write_figure(ladder: Ladder, path: str, title: str) -> None:

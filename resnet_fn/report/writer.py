@@ -7,12 +7,12 @@ files depends on the clock, the machine or the order of the work.
 import csv
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.scoring import summarise
@@ -60,7 +60,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
     by_class = metrics.class_scores(confusion)
     return {
-        **finite(summarise(scores)),
+        **finite_or_null(summarise(scores)),
         "checkpoint": {
             "run": trained.checkpoint.path.resolve().parent.parent.name,
             "update": trained.checkpoint.state["update"],
@@ -120,8 +120,3 @@ def predictions_csv(evaluation: Evaluation) -> str:
             row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]
         writer.writerow(row)
     return text.getvalue()
-
-
-def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: None says that there was a figure and that it was not finite."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,7 +1,6 @@
 """What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone has them."""
 
 import json
-import math
 import os
 import resource
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry.board import SCALARS, Board
@@ -110,15 +110,8 @@ class Telemetry:
             print(text, flush=True)
 
     def _write(self, event: dict[str, Any]) -> None:
-        self._log.write(json.dumps(_finite(event), allow_nan=False) + "\n")
+        self._log.write(json.dumps(finite_or_null(event), allow_nan=False) + "\n")
         self._board.scalars(SCALARS[event["event"]], event)
-
-
-def _finite(value: Any) -> Any:
-    # JSON has no NaN: null says that there was a figure and that it was not finite.
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def memory_mb() -> float:

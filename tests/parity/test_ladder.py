@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import mindspore
 import pytest
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip
 
 from resnet_fn.parity.ladder import compare_step, compressed_rates  # noqa: E402
 from resnet_fn.parity.reference import reference_net  # noqa: E402
-from resnet_fn.parity.report import as_json, name_map, table  # noqa: E402
+from resnet_fn.parity.report import name_map, table, write_json  # noqa: E402
 from resnet_fn.parity.torch_run import prepare_reference  # noqa: E402
 from resnet_fn.parity.trace import make_batches  # noqa: E402
 
@@ -118,7 +119,8 @@ def test_names_are_worked_out_from_order_shapes_and_who_feeds_whom():
     assert len(ladder.names.parameters) == 18
     assert ladder.agrees, table(ladder)
     assert re.search(r"^  stem\.weight +first\.weight$", name_map(ladder), re.MULTILINE)
-    json.dumps(as_json(ladder), allow_nan=False)
+    write_json(ladder, "ladder.json", [])
+    assert json.loads(Path("ladder.json").read_text())["names"]["parameters"] == ladder.names.parameters
 
 
 class WrongBetween(Ported):
