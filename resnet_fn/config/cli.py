@@ -89,7 +89,7 @@ _GROUPS = {
     "milestones milestone_factor",
     "loss and optimizer": "loss label_smoothing optimizer momentum nesterov weight_decay decay_all trust_coefficient "
     "clip_norm ema ema_every ema_start",
-    "what the run records": "log_every norms_every histograms checkpoint_every keep_last keep_every progress",
+    "what the run records": "log_every norms_every checkpoint_every keep_last keep_every progress",
 }
 _GROUP_OF = {field: title for title, fields in _GROUPS.items() for field in fields.split()}
 

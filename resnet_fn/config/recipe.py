@@ -115,7 +115,6 @@ class RunOptions:
     eval_batch_size: int = _field(256, "samples of one evaluation batch, per worker", "samples")
     log_every: int = _field(1, "how often to log", "updates")
     norms_every: int = _field(100, "how often to log norms by group of layers; 0: never", "updates")
-    histograms: bool = _field(False, "histograms of weights and gradients in TensorBoard at each epoch's end")
     checkpoint_every: int = _field(0, "how often to save; 0: at each epoch's end", "updates")
     keep_last: int = _field(3, "newest checkpoints to keep, beside the best", "checkpoints")
     keep_every: int = _field(0, "keep those whose update is a multiple of this too; 0: none", "updates")

@@ -19,7 +19,6 @@ from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import Ema, moving_average
 from resnet_fn.update.eval_step import EvalStep, make_eval_step
-from resnet_fn.update.gradient_pass import GradientPass, make_gradient_pass
 from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
@@ -40,7 +39,6 @@ class Components:
         total: updates in the run.
         scans: what is known of the image files, for `write_scan`.
         ema: the weights' moving average, which is then what is evaluated.
-        gradients: of one batch, for looking at.
     """
 
     recipe: Recipe
@@ -54,7 +52,6 @@ class Components:
     total: int
     scans: dict[str, tuple[FileSplit, Scan]]
     ema: Ema | None
-    gradients: GradientPass
 
 
 def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Components:
@@ -106,7 +103,6 @@ def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fres
         total=total,
         scans=scans,
         ema=ema,
-        gradients=make_gradient_pass(net, loss, scaler, options.accumulate),
     )
 
 
