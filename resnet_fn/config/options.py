@@ -29,7 +29,6 @@ class RunOptions:
     eval_batch_size: int = _run(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
-    histograms: bool = _record(False, "histograms of weights and gradients in TensorBoard at each epoch's end")
     checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
     keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints")
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)

@@ -16,7 +16,6 @@ from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import Ema, moving_average
 from resnet_fn.update.eval_step import EvalStep, make_eval_step
-from resnet_fn.update.gradient_pass import GradientPass, make_gradient_pass
 from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
@@ -36,7 +35,6 @@ class Components:
         training: the Parameters of optimizer and scaler; with `weights` the whole state on the device.
         total: updates in the run.
         ema: the weights' moving average, which is then what is evaluated.
-        gradients: of one batch, for looking at.
     """
 
     recipe: Recipe
@@ -49,7 +47,6 @@ class Components:
     schedule: Schedule
     total: int
     ema: Ema | None
-    gradients: GradientPass
 
 
 def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fresh: bool = True) -> Components:
@@ -102,7 +99,6 @@ def build_components(recipe: Recipe, options: RunOptions, workers: Workers, fres
         schedule=recipe_schedule(recipe, data.updates_per_epoch),
         total=total,
         ema=ema,
-        gradients=make_gradient_pass(net, loss, scaler, options.accumulate),
     )
 
 

@@ -140,8 +140,6 @@ def train_epoch(session: Session) -> int:
         learning_rate = job.schedule(update)
         batch, data_seconds = session.prefetcher.get(update)
         check_batch(*batch, len(job.dataset.classes), update + 1)
-        if update + 1 == end:
-            show_gradients(session, *batch)
         images, labels = map(Tensor, batch)
         stop = Tensor(session.request.stop_flags())
         result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
@@ -227,13 +225,3 @@ def evaluate_epoch(session: Session) -> None:
         f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
     )
     session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
-    if session.options.histograms and session.workers.is_main:
-        weights = {p.name: p.asnumpy() for p in job.weights if p.requires_grad}
-        session.telemetry.histograms("weights", weights, progress.update)
-
-
-def show_gradients(session: Session, images: np.ndarray, labels: np.ndarray) -> None:
-    """On demand, histograms of the gradients that the update at hand is made of (rank 0's share of them)."""
-    if session.options.histograms and session.workers.is_main:
-        gradients = session.job.gradients(images, labels)
-        session.telemetry.histograms("gradients", gradients, session.progress.update + 1)

@@ -1,7 +1,7 @@
-"""TensorBoard: curves, pictures, histograms, the config, and the run as a row of the hyper-parameter table.
+"""TensorBoard: curves, pictures, the config, and the run as a row of the hyper-parameter table.
 
 Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
-train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), weights/, gradients/, config/.
+train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), config/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,12 +82,6 @@ class Board:
         """Add an evaluation's confusion matrix."""
         picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
         self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
-
-    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
-        """Add a histogram of each array's elements, as `kind`/name; arrays that are not finite have none."""
-        for name, array in arrays.items():
-            if np.isfinite(array).all():
-                self._writer.add_histogram(f"{kind}/{name}", array, update)
 
     def close(self, whole: bool) -> None:
         """Write everything; `whole`: the run came to its end."""

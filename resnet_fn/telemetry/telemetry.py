@@ -3,7 +3,7 @@
 import json
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,6 @@ class Telemetry:
         """Show an evaluation's confusion matrix."""
         if self._folder is not None:
             self._board.confusion(labels, predictions, classes, update)
-
-    def histograms(self, kind: str, arrays: Mapping[str, np.ndarray], update: int) -> None:
-        """Show the distribution of each array's elements, as `kind`/name."""
-        if self._folder is not None:
-            self._board.histograms(kind, arrays, update)
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
