@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.checkpoint.tensor_file import read_tensor_file, sha256, write_tensor_files
+from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
+from resnet_fn.runtime.disk import sha256, sync, write_synced
 
 if TYPE_CHECKING:
     from mindspore import Parameter
@@ -50,25 +51,6 @@ class Checkpoint:
     weights: dict[str, np.ndarray]
     training: dict[str, np.ndarray]
     state: dict[str, Any]
-
-
-def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays of their own, by name.
-
-    Args:
-        parameters: any.
-        into: what an earlier call for the same Parameters returned; its memory is used again (fresh memory costs
-            four times the copy: the kernel zeroes every page first).
-    """
-    copies = {}
-    for parameter in parameters:
-        array = parameter.asnumpy()
-        copy = into.get(parameter.name) if into else None
-        if copy is None or copy.shape != array.shape or copy.dtype != array.dtype:
-            copy = np.empty_like(array, order="C")
-        np.copyto(copy, array)
-        copies[parameter.name] = copy
-    return copies
 
 
 def save_checkpoint(
@@ -107,15 +89,15 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         except ValueError as error:
             raise CheckpointError(f"{folder}: not saved ({error}); lower the learning rate") from None
         text = (json.dumps(state, indent=1, allow_nan=False) + "\n").encode()
-        _write(temporary / _STATE, text)
+        write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
         body = {"format": FORMAT, "files": files}
         # The manifest vouches for itself too: a flipped bit in it must not pass for a damaged file elsewhere.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
-        _write(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
-        _sync(temporary)
+        write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
+        sync(temporary)
         _replace(folder, temporary)
-        _sync(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -166,37 +148,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder, read[_WEIGHTS], read[_TRAINING], json.loads(read[_STATE]))
 
 
-def assign_all(parameters: "Sequence[Parameter]", arrays: Mapping[str, np.ndarray], source: object) -> None:
-    """Put arrays into Parameters by exact name and shape: nothing missing, nothing extra.
-
-    With `ops.assign`, which compiled functions see; `set_data` and `load_param_into_net` they do not.
-
-    Raises:
-        CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
-    """
-    from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
-
-    wanted = {parameter.name: parameter for parameter in parameters}
-    missing = sorted(set(wanted) - set(arrays))
-    unexpected = sorted(set(arrays) - set(wanted))
-    shapes = [
-        f"{name} {tuple(arrays[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in sorted(set(wanted) & set(arrays))
-        if tuple(arrays[name].shape) != tuple(wanted[name].shape)
-    ]
-    if missing or unexpected or shapes:
-        faults = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
-        text = "; ".join(f"{kind}: {_few(names)}" for kind, names in faults if names)
-        raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
-    for name, parameter in wanted.items():
-        ops.assign(parameter, Tensor(np.array(arrays[name])).astype(parameter.dtype))
-
-
-def _few(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -208,18 +159,3 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

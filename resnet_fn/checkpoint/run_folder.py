@@ -21,6 +21,7 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -105,9 +106,8 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        temporary = self.path / ".config.json.tmp"  # a signal may end this process at any moment before an update
-        temporary.write_text(json.dumps(config, indent=1) + "\n")
-        temporary.replace(self.path / "config.json")
+        with replace_file(self.path / "config.json") as file:  # a signal may end this process before the first update
+            file.write_text(json.dumps(config, indent=1) + "\n")
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

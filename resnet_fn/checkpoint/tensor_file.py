@@ -21,6 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from resnet_fn.runtime.disk import sha256
+
 _CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8"}
 _CHUNK = 1 << 16  # elements that are hashed at a time
 
@@ -97,11 +99,6 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
             raise ValueError(f"the sha256 of {name} differs")
         arrays[name] = np.frombuffer(part, said["dtype"]).reshape(said["shape"])
     return arrays
-
-
-def sha256(data: Any) -> str:
-    """The SHA-256 of bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def _header(arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -9,7 +9,8 @@ from typing import Any
 
 from mindspore import Parameter
 
-from resnet_fn.checkpoint.folder import copy_arrays, write_checkpoint
+from resnet_fn.checkpoint.folder import write_checkpoint
+from resnet_fn.checkpoint.parameters import copy_arrays
 
 
 class CheckpointWriter:

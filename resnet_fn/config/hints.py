@@ -1,7 +1,7 @@
-"""What an error message says beside the fault: the nearest name or path, and one line of a long text."""
+"""What an error message says beside the fault: the nearest name or path, the first few of many, one line of a text."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -30,3 +30,9 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's text that says something (MindSpore's own are framed with dashes)."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
+
+
+def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
+    """The first items of a list, and how many more there are."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return separator.join(map(str, items[:limit])) + more

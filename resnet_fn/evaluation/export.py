@@ -16,7 +16,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.checkpoint.folder import assign_all
+from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.config.hints import closest, first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.models.build import build_net

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, assign_all
+from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
+from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.input_spec import InputSpec

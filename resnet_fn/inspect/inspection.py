@@ -10,7 +10,8 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.checkpoint.folder import Checkpoint, assign_all
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.eval_batches import eval_batches

@@ -1,10 +1,10 @@
 """When loss or gradients are not finite: who had them, with which samples, kept for a post-mortem; then stop."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from resnet_fn.config.hints import few
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 
@@ -39,14 +39,9 @@ def describe(
     rows[workers.rank] = np.where(wrong if wrong.any() else np.ones_like(wrong), indices + 1, 0)
     rows = sum_over_ranks(rows, workers)
     culprits = [
-        f"rank {rank}, samples {_few([int(v) - 1 for v in rows[rank] if v])}" for rank in np.flatnonzero(broken)
+        f"rank {rank}, samples {few([int(v) - 1 for v in rows[rank] if v], 12, ' ')}" for rank in np.flatnonzero(broken)
     ]
     where = "; ".join(culprits) or "the sum over the ranks, on none of them alone"
     files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in np.flatnonzero(broken))
     kept = f"; the batch is kept in {run}: {files}" if files else ""
     return f"update {update}: loss or gradients are not finite on {where}{kept}"
-
-
-def _few(indices: Sequence[int], most: int = 12) -> str:
-    more = f" and {len(indices) - most} more" if len(indices) > most else ""
-    return " ".join(map(str, indices[:most])) + more

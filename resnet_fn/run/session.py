@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, assign_all
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict

@@ -110,7 +110,7 @@ def test_the_process_does_not_end_before_the_write(tmp_path):
         "import os, sys, time\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from resnet_fn import tensor_file\n"
+        "from resnet_fn.checkpoint import tensor_file\n"
         "from resnet_fn.checkpoint.writer import CheckpointWriter\n"
         "from mindspore import Parameter, Tensor\n"
         "fsync = os.fsync\n"

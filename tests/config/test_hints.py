@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.config.hints import closest, first_line, near_path
+from resnet_fn.config.hints import closest, few, first_line, near_path
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,9 @@ def test_a_path_that_is_not_there_names_the_nearest():
     )
     assert near_path("rums", "x") == "did you mean runs?"
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
+
+
+def test_the_first_few_and_how_many_more():
+    assert few(["a", "b", "c"]) == "a, b, c"
+    assert few(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert few([4, 5, 6], 2, " ") == "4 5 and 1 more"

@@ -21,6 +21,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import as_decodable, open_rgb
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX
+from resnet_fn.runtime.disk import replace_file, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
@@ -129,7 +130,7 @@ class Packer:
             if sizes != entry["files"]:
                 return None
             # A disk's bit or another program may have changed it since: what counts is what training would read.
-            intact = all(_sha256(self._out / file) == digest for file, digest in entry["sha256"].items())
+            intact = all(sha256_of_file(self._out / file) == digest for file, digest in entry["sha256"].items())
         except (OSError, ValueError, KeyError):
             return None
         return entry if intact else None
@@ -160,7 +161,7 @@ class Packer:
             "name": shard,
             "samples": len(indices),
             "files": {file: (folder / file).stat().st_size for file in files},
-            "sha256": {file: _sha256(folder / file) for file in files},
+            "sha256": {file: sha256_of_file(folder / file) for file in files},
         }
         for file in files:
             (folder / file).replace(self._out / file)
@@ -195,15 +196,6 @@ def _compare(path: Path, checksums: list[int], indices: np.ndarray) -> None:
         raise OSError(f"{path}: what was read back is not what was written; check the disk and run it again")
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with replace_file(path) as file:
+        file.write_text(text, encoding="utf-8")

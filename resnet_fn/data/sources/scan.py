@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
@@ -172,9 +173,8 @@ def write_scan(folder: Path, scans: Mapping[str, tuple[FileSplit, Scan]]) -> Non
     bad = []
     for half, (split, scan) in scans.items():
         names = np.frombuffer("\0".join(split.names).encode("utf-8", "surrogateescape"), np.uint8)
-        temporary = folder / f".scan-{half}.tmp.npz"
-        np.savez(temporary, names=names, **vars(scan))
-        temporary.replace(folder / f"scan-{half}.npz")
+        with replace_file(folder / f"scan-{half}.npz") as file:
+            np.savez(file, names=names, **vars(scan))
         bad += [f"{split.path(i)}: {REASONS[scan.codes[i]]}\n" for i in np.flatnonzero(scan.codes != _GOOD)]
     if bad:
         (folder / "bad_files.txt").write_text("".join(bad), encoding="utf-8", errors="surrogateescape")

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 import resnet_fn.run.loop  # noqa: F401  (what takes long to import)
-from resnet_fn.checkpoint import folder as checkpoint
 from resnet_fn.checkpoint import tensor_file
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config import cli
+from resnet_fn.runtime import disk
 from resnet_fn.train import main
 
 NTH = 3
@@ -88,8 +88,8 @@ def die_at(wanted):
         return rename(path, target)
 
     Path.rename = rename_or_die
-    checkpoint.os = tensor_file.os = Patched(os, fsync=fsync)
-    checkpoint.open = tensor_file.open = open_file
+    tensor_file.os = disk.os = Patched(os, fsync=fsync)
+    tensor_file.open = disk.open = open_file
 
 
 def wait_for_checkpoint(folder, beyond, pid):

@@ -1,0 +1,73 @@
+"""A net's Parameters to arrays and back, by exact names and shapes."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resnet_fn.checkpoint.folder import Arrays, CheckpointError
+from resnet_fn.config.hints import few
+
+if TYPE_CHECKING:
+    from mindspore import Parameter
+
+
+def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -> dict[str, np.ndarray]:
+    """Copy Parameters to arrays of their own, by name.
+
+    Args:
+        parameters: any.
+        into: what an earlier call for the same Parameters returned; its memory is used again (fresh memory costs
+            four times the copy: the kernel zeroes every page first).
+    """
+    copies = {}
+    for parameter in parameters:
+        array = parameter.asnumpy()
+        copy = into.get(parameter.name) if into else None
+        if copy is None or copy.shape != array.shape or copy.dtype != array.dtype:
+            copy = np.empty_like(array, order="C")
+        np.copyto(copy, array)
+        copies[parameter.name] = copy
+    return copies
+
+
+def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
+    """Where arrays are not exactly the wanted names and shapes.
+
+    Returns:
+        For each kind of fault that there is ("missing", "unexpected", "of another shape") the names.
+    """
+    faults = {
+        "missing": [name for name in wanted if name not in arrays],
+        "unexpected": [name for name in arrays if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(arrays[name].shape)} instead of {tuple(shape)}"
+            for name, shape in wanted.items()
+            if name in arrays and tuple(arrays[name].shape) != tuple(shape)
+        ],
+    }
+    return {kind: names for kind, names in faults.items() if names}
+
+
+def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
+    """Put arrays into Parameters: nothing missing, nothing extra.
+
+    Raises:
+        CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
+    """
+    faults = misfits({parameter.name: parameter.shape for parameter in parameters}, arrays)
+    if faults:
+        text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
+        raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
+    assign(parameters, arrays)
+
+
+def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
+    """Put arrays into the Parameters of the same names, which they fit.
+
+    With `ops.assign`, which compiled functions see; `set_data` and `load_param_into_net` they do not.
+    """
+    from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
+
+    for parameter in parameters:
+        ops.assign(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))

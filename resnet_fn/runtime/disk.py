@@ -1,0 +1,64 @@
+"""Files that are whole or not there, and that survive a loss of power."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def sha256(data: Any) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """The SHA-256 of a file of any size, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file; it is on the disk when this returns.
+
+    Raises:
+        FileExistsError: it is there already.
+    """
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Wait until what was written to a file, or the names that a folder holds, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """As a context: the name of a temporary file to write, which takes the place of `path` when the block ends well.
+
+    It is beside `path`, has its ending and does not exist yet. If the block raises, it is removed, and `path` stays as
+    it was. The new file's mode is the umask's, whatever wrote it (MindSpore's writers leave 0400).
+    """
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        temporary.unlink()
+        yield temporary
+        temporary.chmod(mode)
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
