@@ -12,7 +12,7 @@ from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.parity.reference import reference_net
 from resnet_fn.recipes import recipe as named_recipe
-from resnet_fn.run.build import recipe_schedule
+from resnet_fn.update.schedule import make_schedule
 
 try:
     import torch
@@ -26,7 +26,7 @@ def main(seed: int, log: str) -> None:
     recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
     digits = load_dataset(recipe)
     data = MemoryFeed(digits, recipe)
-    schedule = recipe_schedule(recipe, data.updates_per_epoch)
+    schedule = make_schedule(recipe, data.updates_per_epoch)
     torch.manual_seed(seed)
     net = reference_net(recipe.model, num_classes=10, in_channels=1)
     groups = [

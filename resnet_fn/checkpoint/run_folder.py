@@ -88,6 +88,19 @@ class RunFolder:
         for path in self.checkpoints.glob("step-*.tmp-*"):
             shutil.rmtree(path, ignore_errors=True)
 
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises:
+            ValueError: it cannot be made or takes no files.
+        """
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.checkpoints):
+                pass  # a folder may be there and still not take files
+        except OSError as error:
+            raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
+
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers) -> None:
         """Write config.json: what was asked for, and what computed it."""
         import mindspore
@@ -133,26 +146,18 @@ def _nearby_runs(path: Path) -> Iterator[Path]:
             yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
 
 
-def resumes(options: RunOptions) -> bool:
-    """Whether a run with these options starts from a checkpoint rather than from update 0."""
-    if options.resume not in ("auto", "never"):
-        return True
-    return bool(options.out_dir) and bool(RunFolder(Path(options.out_dir)).updates())
-
-
-def open_run(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
-    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow.
+def find_start(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
+    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow; nothing is made yet.
 
     Returns:
-        The folder, made by rank 0, and the checkpoint to resume from (None: start at update 0).
+        The folder, and the checkpoint to resume from (None: start at update 0).
 
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
     """
     run, checkpoint = _choose(recipe, options) if workers.is_main else (RunFolder(Path()), None)
-    folder, start = json.loads(
-        broadcast_text(json.dumps([str(run.path), str(checkpoint.path if checkpoint else "")]), workers)
-    )
+    decided = [str(run.path), str(checkpoint.path if checkpoint else "")]
+    folder, start = json.loads(broadcast_text(json.dumps(decided), workers))
     if not workers.is_main:
         run = RunFolder(Path(folder))
         if start and not Path(start).exists():
@@ -175,7 +180,6 @@ def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint 
             )
     else:
         run = RunFolder(Path(name or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
-        _make(run)
         recover_interrupted_replace(run.checkpoints)
         there = bool(run.updates())
         if there and options.resume == "never":
@@ -183,17 +187,7 @@ def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint 
         checkpoint = run.newest() if there else None
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)
-    _make(run)
     return run, checkpoint
-
-
-def _make(run: RunFolder) -> None:
-    try:
-        run.checkpoints.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=run.checkpoints):
-            pass  # a folder may be there and still not take files
-    except OSError as error:
-        raise ValueError(f"out_dir: {run.path} cannot be written ({error.strerror}); give another") from None
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from resnet_fn.data.feed import Feed
 
 
-def check_same_data(state: Mapping[str, Any], feed: Feed) -> list[str]:
+def notes_on_resume(state: Mapping[str, Any], feed: Feed) -> list[str]:
     """Compare a checkpoint's feed with the present one.
 
     Returns:

@@ -64,6 +64,8 @@ class BasicBlock(nn.Cell):
         downsample: nn.Cell | None,
     ) -> None:
         super().__init__()
+        if groups != 1 or width != out_channels:
+            raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         self.conv1 = conv(in_channels, width, 3, stride)
         self.bn1 = norm(width)
         self.conv2 = conv(width, out_channels, 3)
@@ -99,6 +101,8 @@ class Bottleneck(nn.Cell):
         downsample: nn.Cell | None,
     ) -> None:
         super().__init__()
+        if width % groups:
+            raise ValueError(f"groups: {groups} do not divide a width of {width}; give another base_width")
         self.conv1 = conv(in_channels, width, 1)
         self.bn1 = norm(width)
         self.conv2 = conv(width, width, 3, stride, groups)

@@ -77,16 +77,7 @@ class Ladder:
 
 def compressed_rates(recipe: Recipe, updates: int) -> list[float]:
     """The recipe's whole schedule, warm-up to end, compressed into a few updates."""
-    scale = updates / recipe.epochs
-    schedule = make_schedule(
-        recipe.schedule,
-        total=updates,
-        warmup=round(recipe.warmup_epochs * scale),
-        peak=recipe.learning_rate,
-        floor=recipe.min_learning_rate,
-        milestones=[round(epoch * scale) for epoch in recipe.milestones],
-        factor=recipe.milestone_factor,
-    )
+    schedule = make_schedule(recipe, updates / recipe.epochs)
     return [schedule(update) for update in range(updates)]
 
 

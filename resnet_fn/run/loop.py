@@ -11,12 +11,12 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.checkpoint.run_folder import open_run, resumes
+from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.run.build import build_components
@@ -54,7 +54,7 @@ class TrainResult:
 def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
-    Under msrun every worker calls this alike, and all return the same figures. SIGTERM and SIGINT, on any rank, end
+    Under msrun every worker calls this alike, and all return the same metrics. SIGTERM and SIGINT, on any rank, end
     it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they keep
     their own meaning: see `StopRequest`.
 
@@ -66,34 +66,38 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """
     process.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
-    with StopRequest() as request:
-        job = build_components(recipe, options, workers, fresh=not resumes(options))
-        run, checkpoint = open_run(recipe, options, workers)
-        progress = restore(job, checkpoint) if checkpoint else Progress()
+    with StopRequest() as stop_request:
+        run, checkpoint = find_start(recipe, options, workers)
+        components = build_components(recipe, options, workers, run.path, checkpoint)
+        progress = restore(components, checkpoint) if checkpoint else Progress()
         if workers.is_main:
+            run.create()
             run.write_config(recipe, options, workers)
-            write_scan(run.path, job.dataset.scans)
+            write_scan(run.path, components.dataset.scans)
         folder = run.path if workers.is_main else None
         with (
-            contextlib.closing(job.data),
-            Telemetry(folder, progress.update, job.total, options.progress) as telemetry,
-            CheckpointWriter(*((job.weights, job.training) if workers.is_main else ((), ()))) as writer,
+            contextlib.closing(components.feed),
+            Telemetry(folder, progress.update, components.total, options.progress) as telemetry,
+            CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
         ):
-            for note in (*job.dataset.notes, *(check_same_data(checkpoint.state, job.data) if checkpoint else ())):
+            for note in (
+                *components.dataset.notes,
+                *notes_on_resume(checkpoint.state if checkpoint else {}, components.feed),
+            ):
                 telemetry.say(note)
             telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             session = Session(
-                job=job,
+                components=components,
                 progress=progress,
                 options=options,
                 workers=workers,
                 run=run,
                 telemetry=telemetry,
                 writer=writer,
-                request=request,
-                prefetcher=Prefetcher(job.data, job.total),
+                stop_request=stop_request,
+                prefetcher=Prefetcher(components.feed, components.total),
                 waiter=ResultWaiter(alone=workers.size == 1),
             )
             stopped = run_epochs(session)
@@ -103,10 +107,10 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
 
 def run_epochs(session: Session) -> int:
     """All that is left of the run; returns the signal that ended it early, or 0."""
-    job, progress = session.job, session.progress
+    components, progress = session.components, session.progress
     stopped = 0
     while not stopped:
-        due = progress.update % job.data.updates_per_epoch == 0 and progress.update > 0
+        due = progress.update % components.feed.updates_per_epoch == 0 and progress.update > 0
         # A run that was stopped at an epoch's end still owes the evaluation.
         if due and (progress.last is None or progress.last["update"] != progress.update):
             try:
@@ -116,7 +120,7 @@ def run_epochs(session: Session) -> int:
                 break
             if should_save_at_epoch_end(session):
                 save(session)
-        if progress.update >= job.total:
+        if progress.update >= components.total:
             break
         stopped = train_epoch(session)
     if stopped:
@@ -130,25 +134,25 @@ def run_epochs(session: Session) -> int:
 
 def train_epoch(session: Session) -> int:
     """Do the updates from where the run stands to the end of that epoch, or to a signal, which it returns."""
-    job, progress, options = session.job, session.progress, session.options
-    epoch = progress.update // job.data.updates_per_epoch
-    end = (epoch + 1) * job.data.updates_per_epoch
+    components, progress, options = session.components, session.progress, session.options
+    epoch = progress.update // components.feed.updates_per_epoch
+    end = (epoch + 1) * components.feed.updates_per_epoch
     began = time.perf_counter()
-    norms = LayerNorms(job.weights, options.norms_every)
+    norms = LayerNorms(components.weights, options.norms_every)
     for update in range(progress.update, end):
         measure = norms.before(update + 1)
-        learning_rate = job.schedule(update)
+        learning_rate = components.schedule(update)
         batch, data_seconds = session.prefetcher.get(update)
-        check_batch(*batch, len(job.dataset.classes), update + 1)
+        check_batch(*batch, len(components.dataset.classes), update + 1)
         images, labels = map(Tensor, batch)
-        stop = Tensor(session.request.stop_flags())
-        result = job.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop)
+        stop_flags = Tensor(session.stop_request.stop_flags())
+        result = components.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop_flags)
         dispatched = time.perf_counter()
-        session.request.install_handlers()  # it is compiled, and under way
+        session.stop_request.install_handlers()  # it is compiled, and under way
         if update == 0:
-            session.telemetry.first_batch(*batch, job.dataset.classes)
+            session.telemetry.first_batch(*batch, components.dataset.classes)
         session.prefetcher.prepare(update + 1)
-        (loss, accuracy), norm, (scale, skipped, in_row), votes = session.waiter.fetch(result[:4], dispatched)
+        (loss, accuracy), norm, (scale, skipped, in_row), rank_sums = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
         event = None
@@ -163,17 +167,17 @@ def train_epoch(session: Session) -> int:
                 "grad_norm": float(norm),
                 "loss_scale": float(scale),
                 "skipped": int(skipped),
-                "images_per_second": job.recipe.batch_size / (now - began),
+                "images_per_second": components.recipe.batch_size / (now - began),
                 "data_seconds": data_seconds,
                 "step_seconds": now - began,
             }
             if measure:
                 event["norms"] = norms.after(result.squares.asnumpy())
-        session.telemetry.advance(epoch, job.recipe.epochs, event)
+        session.telemetry.advance(epoch, components.recipe.epochs, event)
         session.telemetry.checkpointed(session.writer.poll())
-        if in_row >= (options.max_skips if job.recipe.precision == "fp16" else 1):
-            stop_not_finite(session, batch, votes[len(SIGNALS) :], int(in_row))
-        stopped = agreed_signal(votes[: len(SIGNALS)])
+        if in_row >= (options.max_skips if components.recipe.precision == "fp16" else 1):
+            stop_not_finite(session, batch, rank_sums[len(SIGNALS) :], int(in_row))
+        stopped = agreed_signal(rank_sums[: len(SIGNALS)])
         if stopped:
             return stopped
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
@@ -185,7 +189,7 @@ def train_epoch(session: Session) -> int:
 def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], broken: np.ndarray, in_row: int) -> None:
     """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
     run, workers, update = session.run, session.workers, session.progress.update
-    indices = session.job.data.indices(update - 1)
+    indices = session.components.feed.indices(update - 1)
     if broken[workers.rank]:
         keep_batch(run.path, update, *batch, indices, workers)
     text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
@@ -205,23 +209,24 @@ def evaluate_epoch(session: Session) -> None:
     Raises:
         StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
     """
-    job, progress, workers, request = session.job, session.progress, session.workers, session.request
-    request.install_handlers()
+    components, progress, workers = session.components, session.progress, session.workers
+    session.stop_request.install_handlers()
 
     def asked() -> int:
-        return agreed_signal(sum_over_ranks(request.stop_flags(), workers))
+        return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
-    with averaged(job.weights, job.ema):
-        scores = score(job.eval_step, job.dataset, session.options.eval_batch_size, workers, asked)
-    figures = summarise(scores)
-    epoch = (progress.update - 1) // job.data.updates_per_epoch
-    progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **figures}
+    with averaged(components.weights, components.ema):
+        scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+    metrics = summarise(scores)
+    epoch = (progress.update - 1) // components.feed.updates_per_epoch
+    progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
-    if figures["loss"] < float("inf") and (progress.best is None or figures["top1"] >= progress.best["top1"]):
-        progress.best = {"top1": figures["top1"], "update": progress.update}
+    if metrics["loss"] < float("inf") and (progress.best is None or metrics["top1"] >= progress.best["top1"]):
+        progress.best = {"top1": metrics["top1"], "update": progress.update}
     session.telemetry.evaluated(
         progress.last,
-        f"epoch {epoch + 1}/{job.recipe.epochs}: loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, "
-        f"top-5 {figures['top5']:.2%} of {figures['count']} test images",
+        f"epoch {epoch + 1}/{components.recipe.epochs}: loss {metrics['loss']:.4f}, top-1 {metrics['top1']:.2%}, "
+        f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images",
     )
-    session.telemetry.confusion(job.dataset.test.labels, scores.prediction, job.dataset.classes, progress.update)
+    labels, classes = components.dataset.test.labels, components.dataset.classes
+    session.telemetry.confusion(labels, scores.prediction, classes, progress.update)

@@ -36,14 +36,14 @@ class Progress:
 class Session:
     """A run while it runs: what each part of the loop needs."""
 
-    job: Components
+    components: Components
     progress: Progress
     options: RunOptions
     workers: Workers
     run: RunFolder
     telemetry: Telemetry
     writer: CheckpointWriter
-    request: StopRequest
+    stop_request: StopRequest
     prefetcher: Prefetcher
     waiter: ResultWaiter
 
@@ -52,20 +52,20 @@ def should_save_at_epoch_end(session: Session) -> bool:
     """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
     progress, every = session.progress, session.options.checkpoint_every
     best = progress.best is not None and progress.best["update"] == progress.update
-    return not every or progress.update % every == 0 or best or progress.update >= session.job.total
+    return not every or progress.update % every == 0 or best or progress.update >= session.components.total
 
 
 def save(session: Session) -> None:
     """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
     if not session.workers.is_main:
         return
-    job, progress, options, run = session.job, session.progress, session.options, session.run
+    components, progress, options, run = session.components, session.progress, session.options, session.run
     state = {
         **dataclasses.asdict(progress),
-        "epoch": progress.update // job.data.updates_per_epoch,
-        "recipe": to_dict(job.recipe),
-        "dataset": job.dataset.input.to_dict(),
-        "feed": job.data.reproducibility_key(),
+        "epoch": progress.update // components.feed.updates_per_epoch,
+        "recipe": to_dict(components.recipe),
+        "dataset": components.dataset.input.to_dict(),
+        "feed": components.feed.reproducibility_key(),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 
@@ -76,9 +76,9 @@ def save(session: Session) -> None:
     session.writer.save(run.step(newest), state, prune)
 
 
-def restore(job: Components, checkpoint: Checkpoint) -> Progress:
-    """Put a checkpoint's state into the job, exactly."""
-    assign_all(job.weights, checkpoint.weights, checkpoint.path)
-    assign_all(job.training, checkpoint.training, checkpoint.path)
-    state = checkpoint.state
-    return Progress(state["update"], state["best"], state["last"])
+def restore(components: Components, checkpoint: Checkpoint) -> Progress:
+    """Put a checkpoint's state into the components, exactly."""
+    weights, training = components.state
+    assign_all(weights, checkpoint.weights, checkpoint.path)
+    assign_all(training, checkpoint.training, checkpoint.path)
+    return Progress(checkpoint.state["update"], checkpoint.state["best"], checkpoint.state["last"])

@@ -8,6 +8,7 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.gradients import each
 
 _PREFIX, _COUNT = "ema.", "ema_updates"
@@ -58,6 +59,13 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
             move(now)
 
     return Ema((*averages, count), averages, update)
+
+
+def make_ema(recipe: Recipe, parameters: Sequence[Parameter], updates_per_epoch: int) -> Ema | None:
+    """The recipe's moving average of a net's parameters, if it has one."""
+    if not recipe.ema:
+        return None
+    return moving_average(parameters, recipe.ema, recipe.ema_every, round(recipe.ema_start * updates_per_epoch))
 
 
 def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:

@@ -106,29 +106,30 @@ def is_finite(means: Tensor, norm: Tensor) -> Tensor:
     return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
 
 
-def exchange(
-    gradients: Gradients, means: Tensor, stop: Tensor, own_place: Tensor, all_reduce: Reduce | None
+def reduce_gradients(
+    gradients: Gradients, means: Tensor, rank_values: Tensor, rank_one_hot: Tensor, all_reduce: Reduce | None
 ) -> tuple[Gradients, Tensor, Tensor, Tensor]:
     """Sum over the ranks what they must share; inside jit.
 
     Args:
-        gradients, means: this rank's, already divided by the number of workers.
-        stop: float32 [2], this rank's wish to stop.
-        own_place: float32 [workers], 1 at this rank.
+        gradients, means: this rank's, already divided by the number of workers; means[0] is the loss.
+        rank_values: float32 [k], what else is to be summed.
+        rank_one_hot: float32 [workers], 1 at this rank.
         all_reduce: the sum over the ranks; None: alone.
 
     Returns:
-        The summed gradients; the squared norm of each; the global norm; float32 [4 + workers]: the summed means, the
-        summed wishes, and 1 for each rank whose own loss or gradients were not finite.
+        The summed gradients; the squared norm of each; the global norm; float32 [2 + k + workers]: the summed means
+        and values, then 1 for each rank whose own loss or gradients were not finite.
     """
     # Backward ends in the first layer: whatever was not finite on the way shows there. (The norm of all of a rank's
     # own gradients would cost 8 % of a ResNet-18 step on 2 workers.)
     squares = squared_norms(gradients[:1] if all_reduce is not None else gradients)
     norm = _norm_of(squares)
-    notes = ops.concat((means, stop, own_place * (1.0 - is_finite(means, norm).astype(mindspore.float32))))
+    broken = rank_one_hot * (1.0 - is_finite(means, norm).astype(mindspore.float32))
+    sums = ops.concat((means, rank_values, broken))
     if all_reduce is not None:
         gradients = all_reduce(gradients)
-        notes = all_reduce((notes,))[0]
+        sums = all_reduce((sums,))[0]
         squares = squared_norms(gradients)
         norm = _norm_of(squares)
-    return gradients, squares, norm, notes
+    return gradients, squares, norm, sums

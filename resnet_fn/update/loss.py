@@ -5,10 +5,11 @@ from collections.abc import Callable
 import mindspore
 from mindspore import Tensor, ops
 
+from resnet_fn.config.fields import check_value
+from resnet_fn.config.recipe import Recipe
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-LOSSES = ("cross_entropy", "bce", "focal")
-SMOOTHING = ("all", "others")
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -128,10 +129,8 @@ def make_loss(smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "
     Raises:
         ValueError: an unknown kind or convention.
     """
-    if kind not in LOSSES:
-        raise ValueError(f"loss: {kind!r} is unknown; use one of {', '.join(LOSSES)}")
-    if over not in SMOOTHING:
-        raise ValueError(f"smoothing_over: {over!r} is unknown; use one of {', '.join(SMOOTHING)}")
+    check_value(Recipe, "loss", kind)
+    check_value(Recipe, "smoothing_over", over)
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         if kind == "cross_entropy":

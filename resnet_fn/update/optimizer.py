@@ -1,10 +1,16 @@
-"""Momentum SGD as a function of gradients, with parameter groups."""
+"""Optimizers as functions of gradients, with parameter groups: momentum SGD; LARS and LAMB for large batches."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import mindspore
+import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.config.recipe import Recipe
+
+Groups = Sequence[tuple[Parameter, float]]  # (parameter, weight decay), in the order of the gradients
 
 
 class Optimizer(NamedTuple):
@@ -14,7 +20,18 @@ class Optimizer(NamedTuple):
     update: Callable[[Sequence[Tensor], Tensor], None]
 
 
-def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
+def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
+    """The recipe's optimizer for a net."""
+    groups = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    optimizers: dict[str, Callable[[], Optimizer]] = {
+        "sgd": lambda: momentum_sgd(groups, recipe.momentum, recipe.nesterov),
+        "lars": lambda: lars(groups, recipe.momentum, recipe.trust_coefficient),
+        "lamb": lambda: lamb(groups, recipe.momentum),
+    }
+    return optimizers[recipe.optimizer]()
+
+
+def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> Groups:
     """Pair every trainable parameter with its weight decay: none on gamma, beta and bias, but with `decay_all`.
 
     The groups are explicit because `nn.Momentum` with a plain list leaves BatchNorm out silently.
@@ -29,13 +46,13 @@ def _is_exempt(parameter: Parameter) -> bool:
     return parameter.name.rsplit(".", 1)[-1] in ("gamma", "beta", "bias")
 
 
-def momentum_sgd(groups: Sequence[tuple[Parameter, float]], momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
+def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
 
     Args:
-        groups: (parameter, weight decay) pairs, in the order of the gradients that `update` takes.
+        groups: see `weight_decay_groups`.
         momentum: the momentum coefficient, 0 <= momentum < 1.
         nesterov: Nesterov's form (Sutskever et al., 2013).
 
@@ -45,10 +62,7 @@ def momentum_sgd(groups: Sequence[tuple[Parameter, float]], momentum: float = 0.
     """
     if nesterov and momentum == 0:
         raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
-    buffers = tuple(
-        Parameter(ops.zeros_like(parameter), name=f"momentum.{parameter.name}", requires_grad=False)
-        for parameter, _ in groups
-    )
+    buffers = _buffers(groups, "momentum")
     # ops.SGD: one kernel per parameter, and right on CPU, where ops.ApplyMomentum ignores Nesterov silently and
     # mint.optim.SGD updates nothing. Its `stat` input, when zero, turns off the first-step special case; the
     # CPU kernel wants it in the parameter's shape and never writes it then, so equal shapes share one.
@@ -71,3 +85,97 @@ def momentum_sgd(groups: Sequence[tuple[Parameter, float]], momentum: float = 0.
             )
 
     return Optimizer(buffers, update)
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return ops.sqrt(ops.square(tensor).sum())
+
+
+def _buffers(groups: Groups, prefix: str) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(ops.zeros_like(parameter), name=f"{prefix}.{parameter.name}", requires_grad=False)
+        for parameter, _ in groups
+    )
+
+
+def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
+    """Layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
+
+    λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
+
+    Parameters without weight decay (gamma, beta, bias) have λ = 1, and so has one whose weights or gradients are zero.
+
+    Args:
+        groups: see `weight_decay_groups`.
+        momentum: the momentum coefficient.
+        trust_coefficient: the largest step, relative to the layer's weights.
+
+    Returns:
+        State `momentum.<parameter>`, float32; see `Optimizer`.
+    """
+    buffers = _buffers(groups, "momentum")
+    parameters = tuple(parameter for parameter, _ in groups)
+    decays = tuple(decay for _, decay in groups)
+    one = Tensor(1.0, mindspore.float32)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            rate = learning_rate
+            if decay > 0:
+                size, slope = _norm(parameter), _norm(gradient)
+                usable = ops.logical_and(size > 0, slope > 0)
+                ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
+                rate = learning_rate * ops.select(usable, ratio, one)
+                gradient = gradient + decay * parameter
+            step = momentum * buffers[index] + rate * gradient
+            ops.assign(buffers[index], step)
+            ops.assign(parameter, parameter - step)
+
+    return Optimizer(buffers, update)
+
+
+def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6) -> Optimizer:
+    """Layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
+
+    m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
+    p ← p − lr · |p| / |u| · u.
+
+    Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
+    is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
+
+    Args:
+        groups: see `weight_decay_groups`.
+        beta1, beta2, epsilon: as in the equations.
+
+    Returns:
+        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
+    """
+    momenta, variances = _buffers(groups, "momentum"), _buffers(groups, "variance")
+    count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
+    parameters = tuple(parameter for parameter, _ in groups)
+    decays = tuple(decay for _, decay in groups)
+    one = Tensor(1.0, mindspore.float32)
+    # 1 − β^t by expm1: 1 − 0.999 in float32 would be wrong in its fifth digit.
+    log1, log2 = math.log(beta1) if beta1 else -math.inf, math.log(beta2)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        correction1 = -ops.expm1(now * log1) if beta1 > 0 else one
+        root2 = ops.sqrt(-ops.expm1(now * log2))
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            mean = beta1 * momenta[index] + (1.0 - beta1) * gradient
+            variance = beta2 * variances[index] + (1.0 - beta2) * ops.square(gradient)
+            ops.assign(momenta[index], mean)
+            ops.assign(variances[index], variance)
+            step = mean / correction1 / (ops.sqrt(variance) / root2 + epsilon)
+            if decay > 0:
+                step = step + decay * parameter
+                size, length = _norm(parameter), _norm(step)
+                usable = ops.logical_and(size > 0, length > 0)
+                step = step * ops.select(usable, size / ops.select(usable, length, one), one)
+            ops.assign(parameter, parameter - learning_rate * step)
+
+    return Optimizer((*momenta, *variances, count), update)

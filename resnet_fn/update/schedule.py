@@ -6,6 +6,8 @@ An update number counts optimizer updates from 0; accumulation and workers do no
 import math
 from collections.abc import Callable, Sequence
 
+from resnet_fn.config.recipe import Recipe
+
 Schedule = Callable[[int], float]
 
 
@@ -71,30 +73,20 @@ def _check(step: int, total: int, warmup: int) -> None:
         raise ValueError(f"warmup: {warmup} updates do not fit into {total}; give 0..{total}")
 
 
-def make_schedule(
-    name: str,
-    *,
-    total: int,
-    warmup: int,
-    peak: float,
-    floor: float = 0.0,
-    milestones: Sequence[int] = (),
-    factor: float = 0.1,
-) -> Schedule:
-    """Return the schedule `name` as a function of the update number alone.
+def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
+    """The recipe's learning rate as a function of the update number; epochs become updates here and nowhere else.
 
     Args:
-        name: "cosine", "linear", "step" or "constant".
-        total, warmup, milestones: in updates.
-        peak, floor: learning rates.
-        factor: what a milestone multiplies the learning rate by ("step" only).
+        recipe: names the schedule and its durations in epochs.
+        updates_per_epoch: below 1, a whole recipe is compressed into fewer updates than it has epochs.
     """
+    total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
+    milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
+    peak, floor = recipe.learning_rate, recipe.min_learning_rate
     schedules: dict[str, Schedule] = {
         "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
         "linear": lambda step: linear_warmup(step, total, warmup, peak, floor),
-        "step": lambda step: step_warmup(step, warmup, peak, milestones, factor),
+        "step": lambda step: step_warmup(step, warmup, peak, milestones, recipe.milestone_factor),
         "constant": lambda step: constant_warmup(step, warmup, peak),
     }
-    if name not in schedules:
-        raise ValueError(f"schedule: {name!r} is unknown; use one of {', '.join(schedules)}")
-    return schedules[name]
+    return schedules[recipe.schedule]

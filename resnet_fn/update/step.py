@@ -13,7 +13,15 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.update.batchnorm import average_batchnorm
 from resnet_fn.update.ema import Ema
-from resnet_fn.update.gradients import Gradients, Reduce, clip_by_global_norm, each, exchange, is_finite, unscale
+from resnet_fn.update.gradients import (
+    Gradients,
+    Reduce,
+    clip_by_global_norm,
+    each,
+    is_finite,
+    reduce_gradients,
+    unscale,
+)
 from resnet_fn.update.loss import Loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import Optimizer
@@ -26,16 +34,16 @@ class StepResult(NamedTuple):
         means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
-        votes: float32 [2 + workers], the sum over the ranks of `stop`; then 1 for each rank whose own loss or
-            gradients were not finite (of several workers: loss or first layer's
-            gradient). It rides along in the all-reduce of `means`: every rank knows it at once.
+        rank_sums: float32 [k + workers], the sum over the ranks of `rank_values`; then 1 for each rank whose own loss
+            or gradients were not finite (of several workers: loss or first layer's gradient). It rides along in the
+            all-reduce of `means`: every rank knows it at once.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
     means: Tensor
     grad_norm: Tensor
     scaler: Tensor
-    votes: Tensor
+    rank_sums: Tensor
     squares: Tensor
 
 
@@ -47,7 +55,9 @@ Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 class TrainStep(Protocol):
     """One update: see `make_train_step`."""
 
-    def __call__(self, images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor | None = None) -> StepResult:
+    def __call__(
+        self, images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor | None = None
+    ) -> StepResult:
         """Do one update."""
 
 
@@ -78,10 +88,10 @@ def make_train_step(
         ema: the moving average that follows every update that is not skipped.
 
     Returns:
-        train_step(images, labels, learning_rate, stop=None): images [n, C, H, W] float32 and labels of this worker's
-        share, n a multiple of `accumulate`; learning_rate a float32 scalar tensor; stop float32 [2], see `votes`.
-        It sets the net to training mode. With a loss or a gradient that is not finite on any rank, nothing changes
-        but the scaler.
+        train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
+        worker's share, n a multiple of `accumulate`; learning_rate a float32 scalar tensor; rank_values float32 [k],
+        whatever else is to be summed over the ranks with this update. It sets the net to training mode. With a loss
+        or a gradient that is not finite on any rank, nothing changes but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -93,8 +103,8 @@ def make_train_step(
     update = optimizer.update  # jit cannot look into a NamedTuple
     average_statistics = average_batchnorm(statistics, workers, all_reduce)
     follow = None if ema is None else ema.update
-    own_place = Tensor(np.eye(workers, dtype=np.float32)[rank])
-    nobody = Tensor(np.zeros(2, np.float32))
+    rank_one_hot = Tensor(np.eye(workers, dtype=np.float32)[rank])
+    nothing_more = Tensor(np.zeros(1, np.float32))
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -110,11 +120,11 @@ def make_train_step(
         (_, means), gradients = differentiate(images, labels, scaler.scale)
         return means, gradients
 
-    def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, stop: Tensor) -> Compiled:
+    def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        gradients, squares, norm, notes = exchange(gradients, means, stop, own_place, all_reduce)
-        means, votes = notes[:2], notes[2:]
+        gradients, squares, norm, reduced = reduce_gradients(gradients, means, rank_values, rank_one_hot, all_reduce)
+        means, rank_sums = reduced[:2], reduced[2:]
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = is_finite(means, norm)
         if finite:
@@ -125,23 +135,27 @@ def make_train_step(
                 follow()
         else:
             each(_assign, statistics, kept)
-        return means, norm, scaler.adjust(finite), votes, squares  # a NamedTuple would leave the compiled graph
+        return means, norm, scaler.adjust(finite), rank_sums, squares  # a NamedTuple would leave the compiled graph
 
     if accumulate == 1:
 
         @mindspore.jit
-        def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor) -> Compiled:
+        def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
             keep_statistics()
             means, gradients = micro_batch(images, labels)
-            return apply(means, gradients, learning_rate, stop)
+            return apply(means, gradients, learning_rate, rank_values)
 
         compiled = whole_update
     else:
         compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply)
 
-    def train_step(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor | None = None) -> StepResult:
+    def train_step(
+        images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor | None = None
+    ) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
-        return StepResult(*compiled(images, labels, learning_rate, nobody if stop is None else stop))
+        return StepResult(
+            *compiled(images, labels, learning_rate, nothing_more if rank_values is None else rank_values)
+        )
 
     return train_step
 
@@ -173,16 +187,16 @@ def _accumulated(
         each(_add, buffers, gradients)
 
     @mindspore.jit
-    def finish(learning_rate: Tensor, stop: Tensor) -> Compiled:
-        return apply(sums * 1.0, each(_read, buffers), learning_rate, stop)
+    def finish(learning_rate: Tensor, rank_values: Tensor) -> Compiled:
+        return apply(sums * 1.0, each(_read, buffers), learning_rate, rank_values)
 
-    def update(images: Tensor, labels: Tensor, learning_rate: Tensor, stop: Tensor) -> Compiled:
+    def update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
         begin()
         for part in range(accumulate):
             size = images.shape[0] // accumulate
             rows = slice(part * size, (part + 1) * size)
             add(images[rows], labels[rows])
-        return finish(learning_rate, stop)
+        return finish(learning_rate, rank_values)
 
     return update
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.checkpoint.folder import CheckpointError, write_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, open_run
+from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, find_start
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -23,28 +23,30 @@ def checkpoint(folder, update, best=None, recipe=RECIPE):
 
 
 def test_a_new_folder_starts_at_update_0():
-    run, found = open_run(RECIPE, RunOptions(out_dir="new"), Workers())
+    run, found = find_start(RECIPE, RunOptions(out_dir="new"), Workers())
     assert (run.path, found) == (Path("new"), None)
+    assert not run.path.exists()  # nothing is made before everything is known to be right
+    run.create()
     assert run.checkpoints.is_dir()
 
 
 def test_auto_goes_on_from_the_newest():
     for update in (5, 10):
         checkpoint("run", update)
-    _, found = open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers())
     assert found.state["update"] == 10
 
 
 def test_auto_goes_on_after_a_crash_in_a_replacement():
     checkpoint("run", 5).rename("run/checkpoints/step-00000005.old")
-    _, found = open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers())
     assert found.state["update"] == 5
 
 
 def test_never_refuses_a_folder_that_holds_a_run():
     checkpoint("run", 5)
     with pytest.raises(ValueError) as caught:
-        open_run(RECIPE, RunOptions(out_dir="run", resume="never"), Workers())
+        find_start(RECIPE, RunOptions(out_dir="run", resume="never"), Workers())
     assert str(caught.value) == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
@@ -52,7 +54,7 @@ def test_another_recipe_is_refused_with_its_differences():
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet8", name="other")
     with pytest.raises(ValueError) as caught:
-        open_run(other, RunOptions(out_dir="run"), Workers())
+        find_start(other, RunOptions(out_dir="run"), Workers())
     assert str(caught.value) == (
         "resume: run/checkpoints/step-00000005 was made by another recipe (model 'resnet20' → 'resnet8', "
         "learning_rate 0.2 → 0.1); give the same flags, or another --out-dir"
@@ -62,18 +64,18 @@ def test_another_recipe_is_refused_with_its_differences():
 def test_a_path_continues_there_unless_it_would_overwrite():
     for update in (5, 10):
         checkpoint("run", update)
-    run, found = open_run(RECIPE, RunOptions(resume="run"), Workers())
+    run, found = find_start(RECIPE, RunOptions(resume="run"), Workers())
     assert (run.path.resolve(), found.state["update"]) == (Path("run").resolve(), 10)
     with pytest.raises(ValueError, match=r"already goes on to update 10, past step-00000005; give another --out-dir"):
-        open_run(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers())
-    run, found = open_run(RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers())
+        find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers())
+    run, found = find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers())
     assert (run.path, found.state["update"]) == (Path("branch"), 5)
 
 
 def test_all_damaged_is_refused():
     (checkpoint("run", 5) / "state.json").write_text("")
     with pytest.raises(CheckpointError, match="none of its 1 checkpoints is intact; start a new run"):
-        open_run(RECIPE, RunOptions(out_dir="run"), Workers())
+        find_start(RECIPE, RunOptions(out_dir="run"), Workers())
 
 
 def test_best_is_the_one_that_the_newest_names():

@@ -12,7 +12,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import normalise
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.resume import check_same_data
+from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
@@ -189,10 +189,10 @@ def test_a_resume_with_other_threads_or_workers_says_so(photographs):
         dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
     )
     same = {"feed": feed.reproducibility_key()}
-    assert check_same_data(same, feed) == []
-    [line] = check_same_data({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, feed)
+    assert notes_on_resume(same, feed) == []
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, feed)
     assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
-    [line] = check_same_data({"feed": {**feed.reproducibility_key(), "workers": 1}}, feed)
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, feed)
     assert line.startswith("resuming with 2 workers instead of 1")
     with pytest.raises(ValueError, match="the training set has 21 samples and had 20; give the same data"):
-        check_same_data({"feed": {"samples": 20}}, feed)
+        notes_on_resume({"feed": {"samples": 20}}, feed)

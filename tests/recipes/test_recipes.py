@@ -16,21 +16,21 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def two_updates(recipe, data_dir):
-    job = build_components(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
-    before = [parameter.asnumpy().copy() for parameter in job.weights]
+    components = build_components(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
+    before = [parameter.asnumpy().copy() for parameter in components.weights]
     losses = []
     for update in range(2):
-        images, labels = job.data.batch(update)
+        images, labels = components.feed.batch(update)
         assert images.shape == (recipe.batch_size, 3, recipe.image_size, recipe.image_size)
         assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
-        rate = Tensor(job.schedule(update), mindspore.float32)
-        losses.append(float(job.train_step(Tensor(images), Tensor(labels), rate).means.asnumpy()[0]))
-    job.data.close()
+        rate = Tensor(components.schedule(update), mindspore.float32)
+        losses.append(float(components.train_step(Tensor(images), Tensor(labels), rate).means.asnumpy()[0]))
+    components.feed.close()
     assert np.isfinite(losses).all()
-    for parameter, old in zip(job.weights, before, strict=True):
+    for parameter, old in zip(components.weights, before, strict=True):
         assert np.isfinite(parameter.asnumpy()).all()
         assert (parameter.asnumpy() != old).any(), parameter.name
-    return job
+    return components
 
 
 @pytest.mark.parametrize("own_net", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -46,8 +46,8 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     else:
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
-    job = two_updates(recipe, data_dir)
-    assert (job.ema is not None) == (name == "imagenet_resnet50_v2")
+    components = two_updates(recipe, data_dir)
+    assert (components.ema is not None) == (name == "imagenet_resnet50_v2")
 
 
 def test_every_recipe_tells_its_source_and_its_figure():

@@ -42,37 +42,40 @@ RECIPE = Recipe(model="resnet8", batch_size=64, image_size=8, epochs=1, ema=0.5)
 
 
 def test_a_skipped_update_moves_nothing_and_a_good_one_moves_once():
-    job = build_components(RECIPE, RunOptions(accumulate=2), Workers())
-    images, labels = job.data.batch(0)
+    components = build_components(RECIPE, RunOptions(accumulate=2), Workers())
+    images, labels = components.feed.batch(0)
     rate = Tensor(0.1, mindspore.float32)
-    before = [p.asnumpy().copy() for p in job.ema.state]
-    job.train_step(Tensor(np.full_like(images, np.nan)), Tensor(labels), rate)
-    assert all((p.asnumpy() == b).all() for p, b in zip(job.ema.state, before, strict=True))
-    job.train_step(Tensor(images), Tensor(labels), rate)
-    assert float(job.ema.state[-1].asnumpy()) == 1
-    for parameter, average, old in zip(job.weights, job.ema.averages, before, strict=False):
+    before = [p.asnumpy().copy() for p in components.ema.state]
+    components.train_step(Tensor(np.full_like(images, np.nan)), Tensor(labels), rate)
+    assert all((p.asnumpy() == b).all() for p, b in zip(components.ema.state, before, strict=True))
+    components.train_step(Tensor(images), Tensor(labels), rate)
+    assert float(components.ema.state[-1].asnumpy()) == 1
+    for parameter, average, old in zip(components.weights, components.ema.averages, before, strict=False):
         np.testing.assert_allclose(average.asnumpy(), (parameter.asnumpy() + old) / 2, rtol=1e-6, atol=1e-7)
 
 
 def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
-    job = build_components(RECIPE, RunOptions(), Workers())
-    images, labels = map(Tensor, job.data.batch(0))
-    job.train_step(images, labels, Tensor(0.1, mindspore.float32))
-    own = job.eval_step(images, labels).loss.asnumpy()
-    bits = [p.asnumpy().tobytes() for p in job.weights]
+    components = build_components(RECIPE, RunOptions(), Workers())
+    images, labels = map(Tensor, components.feed.batch(0))
+    components.train_step(images, labels, Tensor(0.1, mindspore.float32))
+    own = components.eval_step(images, labels).loss.asnumpy()
+    bits = [p.asnumpy().tobytes() for p in components.weights]
     inside = []
 
     def evaluate_and_fail():
-        with averaged(job.weights, job.ema):
-            inside.append(job.eval_step(images, labels).loss.asnumpy())
-            assert all((p.asnumpy() == a.asnumpy()).all() for p, a in zip(job.weights, job.ema.averages, strict=True))
+        with averaged(components.weights, components.ema):
+            inside.append(components.eval_step(images, labels).loss.asnumpy())
+            assert all(
+                (p.asnumpy() == a.asnumpy()).all()
+                for p, a in zip(components.weights, components.ema.averages, strict=True)
+            )
             raise KeyError
 
     with pytest.raises(KeyError):
         evaluate_and_fail()
     assert (inside[0] != own).any()
-    assert [p.asnumpy().tobytes() for p in job.weights] == bits
-    assert (job.eval_step(images, labels).loss.asnumpy() == own).all()
+    assert [p.asnumpy().tobytes() for p in components.weights] == bits
+    assert (components.eval_step(images, labels).loss.asnumpy() == own).all()
 
 
 def test_the_evaluate_command_scores_what_training_scored():

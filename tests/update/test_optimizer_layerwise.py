@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor
 
-from resnet_fn.update.optimizer_layerwise import lamb, lars
+from resnet_fn.update.optimizer import lamb, lars
 
 pytestmark = pytest.mark.usefixtures("device")
 

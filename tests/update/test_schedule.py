@@ -3,6 +3,7 @@ import math
 
 import pytest
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.update.schedule import cosine_warmup, make_schedule
 
 
@@ -45,11 +46,18 @@ def test_refuses(arguments, message):
 
 
 def test_other_schedules():
-    linear = make_schedule("linear", total=10, warmup=0, peak=1.0, floor=0.5)
+    """Ten updates an epoch, or one: epochs become updates."""
+    linear = make_schedule(
+        Recipe(schedule="linear", epochs=1, learning_rate=1.0, min_learning_rate=0.5), updates_per_epoch=10
+    )
     assert [linear(0), linear(5), linear(10), linear(11)] == [1.0, 0.75, 0.5, 0.5]
-    steps = make_schedule("step", total=90, warmup=0, peak=0.1, milestones=[30, 60])
+    steps = make_schedule(Recipe(schedule="step", epochs=90, learning_rate=0.1, milestones=(30.0, 60.0)), 1)
     assert [steps(29), steps(30), steps(60)] == pytest.approx([0.1, 0.01, 0.001])
-    constant = make_schedule("constant", total=9, warmup=2, peak=0.3)
+    constant = make_schedule(Recipe(schedule="constant", epochs=9, warmup_epochs=2.0, learning_rate=0.3), 1)
     assert [constant(0), constant(1), constant(8)] == [0.15, 0.3, 0.3]
-    with pytest.raises(ValueError, match="schedule: 'cosin' is unknown; use one of cosine, linear, step, constant"):
-        make_schedule("cosin", total=1, warmup=0, peak=1.0)
+
+
+def test_a_whole_recipe_fits_into_a_few_updates():
+    recipe = Recipe(schedule="cosine", epochs=90, warmup_epochs=30.0, learning_rate=0.4)
+    rates = [make_schedule(recipe, 6 / 90)(update) for update in range(6)]
+    assert rates == [cosine_warmup(update, total=6, warmup=2, peak=0.4) for update in range(6)]

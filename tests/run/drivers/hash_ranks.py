@@ -16,13 +16,13 @@ from resnet_fn.runtime.workers import broadcast_text, join
 
 process.start()
 workers = join()
-job = build_components(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
+components = build_components(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
 indices = []
 for update in range(3):
-    images, labels = map(Tensor, job.data.batch(update))
-    job.train_step(images, labels, Tensor(job.schedule(update), mindspore.float32)).means.asnumpy()
-    indices.append(job.data.indices(update).tolist())
-state = hashlib.sha256(b"".join(p.asnumpy().tobytes() for p in (*job.weights, *job.training))).hexdigest()
+    images, labels = map(Tensor, components.feed.batch(update))
+    components.train_step(images, labels, Tensor(components.schedule(update), mindspore.float32)).means.asnumpy()
+    indices.append(components.feed.indices(update).tolist())
+state = hashlib.sha256(b"".join(p.asnumpy().tobytes() for p in (*components.weights, *components.training))).hexdigest()
 heard = broadcast_text("from rank 0: grüße" if workers.is_main else "", workers)
 Path(sys.argv[1], f"rank{workers.rank}.json").write_text(
     json.dumps({"workers": workers.size, "state": state, "indices": indices, "heard": heard})
