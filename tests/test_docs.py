@@ -6,7 +6,7 @@ A page is a script of its ```bash and ```python blocks. How it may differ from w
   net and any number of epochs. `msrun` gets a free `--master_port`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
-- Lines that need an extra that is not installed (`_NEEDS`) are not run.
+- Lines that compare with PyTorch are not run where it is not installed.
 - A line `<!-- run: no (reason) -->` right above a block: it is not run, but each of its flags must exist.
 - A line `<!-- run: file NAME -->` right above a block: its text is written to NAME, which later commands use.
 - A line `<!-- run: on FOLDER -->` right above a block: FOLDER is made first, a few photographs as an image folder, and
@@ -32,7 +32,6 @@ SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
-_NEEDS = [("resnet_fn.plot", "matplotlib"), ("--format onnx", "onnxruntime"), ("resnet_fn.parity", "torch")]
 _TRAIN = re.compile(r"^(?!#).*(resnet_fn\.train\b|run_(standalone|distribute)_train\.sh)")
 
 
@@ -45,8 +44,8 @@ def commands(text):
     return text.replace("\\\n", " ").splitlines()
 
 
-def lacks_an_extra(line):
-    return any(word in line and not importlib.util.find_spec(package) for word, package in _NEEDS)
+def needs_torch(line):
+    return "resnet_fn.parity" in line and not importlib.util.find_spec("torch")
 
 
 PHOTOGRAPHS = """
@@ -61,7 +60,7 @@ for half, name, count in (("train", "bee", 9), ("train", "cat", 9), ("val", "bee
 
 
 def shorten(line, flags=SHORT):
-    if _NOT_RUN.search(line) or lacks_an_extra(line):
+    if _NOT_RUN.search(line) or needs_torch(line):
         return f": {shlex.quote('not run: ' + line)}"
     parts = []
     for part in line.split(" && "):
@@ -90,7 +89,7 @@ def script(page):
             lines += [shorten(line, SMALL) for line in commands(text)]
         elif rule:
             command = rule.removeprefix("instead ")
-            lines.append(f": {shlex.quote('not run: ' + command)}" if lacks_an_extra(command) else command)
+            lines.append(f": {shlex.quote('not run: ' + command)}" if needs_torch(command) else command)
         elif language == "python":
             name = f"block{number}.py"
             lines.append(f"cat > {name} <<'END'\n{text}END\npython {name}; rm {name}")
@@ -121,10 +120,10 @@ def test_markers_are_understood(page):
 
 
 def test_every_command_and_script_is_run_on_some_page():
-    from resnet_fn.__main__ import commands as known
+    from resnet_fn.__main__ import COMMANDS
 
     run = "\n".join(line for page in PAGES for line in script(page).splitlines() if not line.startswith(": "))
-    for name in known():
+    for name in COMMANDS:
         assert re.search(rf"\bresnet_fn\.{name}\b", run) or name == "parity", name
     for path in (ROOT / "scripts").glob("run_*.sh"):
         assert path.name in run, path.name

@@ -98,7 +98,6 @@ def runs():
 
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_plot_draws_the_same_file_twice(runs, ending, magic, capsys):
-    pytest.importorskip("matplotlib", reason="pip install 'resnet_fn[plots]'")
     for name in ("one", "two"):
         assert plot.main([*runs, "--out", f"{name}.{ending}"]) == 0
     assert capsys.readouterr().out.startswith(f"curves of runs/a, runs/b: one.{ending}\n")

@@ -72,7 +72,6 @@ def test_evaluation_says_what_training_said(run):
 
 
 def test_report_names_the_files(run, detail, photographs):
-    pytest.importorskip("matplotlib", reason="pip install 'resnet_fn[plots]'")
     report = write_report(detail, Path("report"))
     rows = rows_of("report")
     assert [row["name"] for row in rows] == names(photographs)
@@ -104,7 +103,8 @@ def test_contact_sheet_shows_the_file_itself(detail, photographs):
 
 
 def test_figures_are_scikit_learns(detail):
-    metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    import sklearn.metrics as metrics
+
     from resnet_fn.data.eval_batches import eval_batches
 
     report = build_report(detail)
@@ -179,8 +179,6 @@ def by_the_card(card, path):
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
 @pytest.mark.parametrize("more", [[], ["--image-size", "24"]], ids=["own size", "24"])
 def test_exported_files_answer_from_their_card_alone(run, photographs, kind, more, capsys):
-    if kind == "onnx":
-        pytest.importorskip("onnxruntime", reason="pip install 'resnet_fn[export]'")
     batch = ["--batch", "1"] if more and kind != "safetensors" else []
     out = Path(f"net.{kind}")
     assert main("export", "--checkpoint", run, "--format", kind, "--out", out, *more, *batch) == 0
@@ -194,7 +192,8 @@ def test_exported_files_answer_from_their_card_alone(run, photographs, kind, mor
     assert tolerance <= (2e-2 if trained.recipe.precision == "fp16" else 2e-4)
     assert card["verified"]["largest_difference"] <= tolerance
     if kind == "safetensors":
-        numpy = pytest.importorskip("safetensors.numpy", reason="pip install safetensors")
+        import safetensors.numpy as numpy
+
         found = numpy.load_file(out)
         assert {p.name: p.shape for p in trained.net.get_parameters()} == {k: v.shape for k, v in found.items()}
         assert all((found[p.name] == p.asnumpy()).all() for p in trained.net.get_parameters())

@@ -240,7 +240,6 @@ def test_command_on_a_half_ported_net(tmp_path):
 
 @pytest.mark.slow
 def test_figure(tmp_path):
-    pytest.importorskip("matplotlib", reason="the figure needs matplotlib: pip install 'resnet_fn[plots]'")
     done = parity("--image-size", "16", "--steps", "1", "--figure", "layers.png")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

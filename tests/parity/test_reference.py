@@ -6,10 +6,10 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.models import MODELS, create_model
+from resnet_fn.weights import names
 
 torch = pytest.importorskip("torch", reason="the reference nets need torch")
-reference = pytest.importorskip("resnet_fn.parity.reference")
-names = pytest.importorskip("resnet_fn.weights.names")
+from resnet_fn.parity import reference  # noqa: E402 (it needs torch)
 
 pytestmark = pytest.mark.usefixtures("device")
 

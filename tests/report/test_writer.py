@@ -43,7 +43,8 @@ def softmax(logits):
 
 
 def test_class_scores_are_scikit_learns(guesses):
-    sklearn = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    import sklearn.metrics as sklearn
+
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
@@ -57,7 +58,8 @@ def test_class_scores_are_scikit_learns(guesses):
 
 
 def test_calibration_is_scikit_learns(guesses):
-    sklearn = pytest.importorskip("sklearn.calibration", reason="pip install 'resnet_fn[test]'")
+    import sklearn.calibration as sklearn
+
     labels, logits, predictions = guesses
     confidence, right = softmax(logits).max(1), predictions == labels
     ours = metrics.calibration(confidence, right)
@@ -102,7 +104,8 @@ def evaluation():
 
 
 def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
-    metrics = pytest.importorskip("sklearn.metrics", reason="pip install 'resnet_fn[test]'")
+    import sklearn.metrics as metrics
+
     from resnet_fn.data.eval_batches import eval_batches
 
     dataset = evaluation.dataset
@@ -140,7 +143,6 @@ def test_the_page_needs_no_network_and_escapes_names(evaluation):
 
 
 def test_pictures_are_inside_the_page(evaluation):
-    pytest.importorskip("matplotlib", reason="pip install 'resnet_fn[plots]'")
     report = build_report(evaluation)
     drawn = plots.draw_all(report, evaluation)
     assert set(drawn) == {"confusion", "reliability", "mistakes"}
