@@ -20,7 +20,7 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.inspect.statistics import Figures, figures
 from resnet_fn.models.build import build_net
-from resnet_fn.parity.record import Layer, record_cell, single_layers, unchanged
+from resnet_fn.parity.record import Layer, record_cell, named_layers, unchanged
 from resnet_fn.runtime import process
 from resnet_fn.update.ema import averages_of
 from resnet_fn.update.loss import Loss, make_loss
@@ -117,7 +117,7 @@ def activations(subject: InspectedNet, most: int = 32, visit: Visitor = ignore) 
             rows.append(dataclasses.replace(figures(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(subject.net, images, train=False, see=note)
+    record_cell(subject.net, images, train=False, visit=note)
     return count, rows
 
 
@@ -215,7 +215,7 @@ def record_gradients(
 
         return note
 
-    for name, layer in single_layers(net):
+    for name, layer in named_layers(net):
         handles += [layer.register_forward_hook(forward(name)), layer.register_backward_hook(backward(name))]
     weights = tuple(net.trainable_params())
 
