@@ -38,14 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.image_size < 0:
         raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
     from resnet_fn.data.eval_batches import eval_batches
-    from resnet_fn.evaluation.evaluate import load_test_set
     from resnet_fn.evaluation.export import DYNAMIC, export
-    from resnet_fn.evaluation.loaded_net import load_net
+    from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
     from resnet_fn.runtime import process
 
     process.start(parsed.device, parsed.threads)
     trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
-    dataset = load_test_set(trained, parsed.data_dir)
+    dataset = open_trained_dataset(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, size))
     batch = DYNAMIC if parsed.batch == "dynamic" else int(parsed.batch)

@@ -10,7 +10,7 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net
+from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
 from resnet_fn.evaluation.scoring import Scores, score, summarise
 from resnet_fn.models.build import build_net
 from resnet_fn.runtime import process
@@ -89,33 +89,11 @@ def evaluate_in_detail(
     process.start(device, threads)
     workers = join(device)
     trained = load_net(checkpoint, which, ema=ema, image_size=image_size)
-    dataset = load_test_set(trained, data_dir, workers)
+    dataset = open_trained_dataset(trained, data_dir, workers)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     scores = score(make_eval_step(net, with_logits=True), dataset, batch_size, workers)
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
-
-
-def load_test_set(trained: LoadedNet, data_dir: str = "", workers: Workers = Workers()) -> DataSet:
-    """The data set that a checkpoint was trained on, if it still is the same one.
-
-    Args:
-        trained: see `load_net`.
-        data_dir: where the set lies; "": where it lay in training.
-        workers: they share the check of image files.
-
-    Raises:
-        ValueError: its classes have changed, a label is outside them, or a file is bad.
-    """
-    return open_dataset(
-        trained.recipe,
-        data_dir,
-        workers=workers,
-        splits=("test",),
-        caches=[trained.checkpoint.path.parent.parent],
-        trained_on=trained.input,
-        source=trained.checkpoint.path,
-    )
 
 
 def evaluate_weights(

@@ -1,6 +1,7 @@
 """A trained net from a checkpoint, as evaluation, prediction and export use it."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from mindspore import Tensor, nn
@@ -9,8 +10,11 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.build import build_net
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import averages_of
 
 
@@ -33,21 +37,31 @@ class LoadedNet:
     averaged: bool = False
 
 
-def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, image_size: int = 0) -> LoadedNet:
+def load_net(
+    source: str | Path | Checkpoint,
+    which: str = "last",
+    *,
+    ema: bool | None = None,
+    image_size: int = 0,
+    precision: str = "",
+) -> LoadedNet:
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
 
     Args:
-        path: a run folder or a checkpoint folder.
+        source: a run folder, a checkpoint folder, or a checkpoint that is read.
         which: of a run folder, the "last" or the "best" checkpoint.
         ema: take the exponential moving average of the weights; False: the weights themselves; None: the average
             where the checkpoint holds one, which is what training's own evaluation scores.
         image_size: height and width that the net sees; 0 for the recipe's own.
+        precision: that the net computes in, see `Recipe`; "" for the recipe's own.
 
     Raises:
         CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
     """
-    found = find_checkpoint(Path(path), which)
+    found = source if isinstance(source, Checkpoint) else find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(found.state["recipe"])
+    if precision:
+        recipe = dataclasses.replace(recipe, precision=precision)
     spec = InputSpec.from_dict(found.state["dataset"])
     if image_size:
         # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
@@ -55,14 +69,46 @@ def load_net(path: str | Path, which: str = "last", *, ema: bool | None = None, 
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
-    averages = averages_of(found.training)
-    if ema and not averages:
-        raise CheckpointError(f"{found.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
-    use = bool(averages) and ema is not False
-    # What is not averaged is the net's own.
-    assign_all(tuple(net.get_parameters()), {**found.weights, **averages} if use else found.weights, found.path)
+    averaged = assign_checkpoint(net, found, ema)
     net.set_train(False)
-    return LoadedNet(net, recipe, spec, found, use)
+    return LoadedNet(net, recipe, spec, found, averaged)
+
+
+def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
+    """Put a checkpoint's weights into its net; `ema` and errors as in `load_net`. Returns whether they are averaged."""
+    averages = averages_of(checkpoint.training)
+    if ema and not averages:
+        raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
+    averaged = bool(averages) and ema is not False
+    # What is not averaged is the net's own.
+    weights = {**checkpoint.weights, **averages} if averaged else checkpoint.weights
+    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)
+    return averaged
+
+
+def open_trained_dataset(
+    trained: LoadedNet, data_dir: str = "", workers: Workers = Workers(), splits: Sequence[str] = ("test",)
+) -> DataSet:
+    """The data set that a checkpoint was trained on, if it still is the same one.
+
+    Args:
+        trained: see `load_net`.
+        data_dir: where the set lies; "": where it lay in training.
+        workers: they share the check of image files.
+        splits: which to check, see `open_dataset`.
+
+    Raises:
+        ValueError: its classes have changed, a label is outside them, or a file is bad.
+    """
+    return open_dataset(
+        trained.recipe,
+        data_dir,
+        workers=workers,
+        splits=splits,
+        caches=[trained.checkpoint.path.parent.parent],
+        trained_on=trained.input,
+        source=trained.checkpoint.path,
+    )
 
 
 class FlipAverage(nn.Cell):

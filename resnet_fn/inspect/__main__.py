@@ -18,11 +18,11 @@ from resnet_fn.config.recipe import Recipe
 if TYPE_CHECKING:
     import numpy as np
 
-    from resnet_fn.inspect.inspection import InspectedNet
+    from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
     from resnet_fn.weights.load import Source
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.inspect runs/first                           every parameter in a few figures
+  python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
   python -m resnet_fn.inspect ours.safetensors theirs.pth      what differs, the largest first
   python -m resnet_fn.inspect runs/first --activations --gradients --out-dir inside
   python -m resnet_fn.inspect net.pth --activations --recipe digits
@@ -65,7 +65,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
     parser.add_argument("--out-dir", metavar="PATH", help="write TensorBoard histograms there")
-    parser.add_argument("--json", metavar="FILE", help="write the figures; null where one is not finite")
+    parser.add_argument("--json", metavar="FILE", help="write the statistics; null where one is not finite")
     return parser
 
 
@@ -130,13 +130,13 @@ def _read(file: str) -> "Source":
 
 
 def _parameters(file: str, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.statistics import figures, figures_table
+    from resnet_fn.inspect.statistics import array_statistics, statistics_table
 
     source = _read(file)
-    rows = [figures(name, array) for name, array in source.arrays.items()]
+    rows = [array_statistics(name, array) for name, array in source.arrays.items()]
     for name, array in source.arrays.items():
         write(f"weights/{name}", array, source.update)
-    print("\n".join(figures_table(rows, "parameter", dtype=True)))
+    print("\n".join(statistics_table(rows, "parameter", dtype=True)))
     print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
@@ -150,55 +150,49 @@ def _compare(here: str, there: str) -> dict[str, Any]:
 
 
 def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.inspection import open_net
+    from resnet_fn.inspect.inspected_net import open_net
 
-    subject = open_net(
-        parsed.checkpoint, recipe, device=parsed.device, threads=parsed.threads, data_dir=parsed.data_dir or ""
-    )
-    most = parsed.batch_size or 32
+    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "")
+    limit = parsed.batch_size or 32
     result: dict[str, Any] = {}
     if parsed.activations:
-        result["activations"] = _show_activations(subject, most, write)
+        result["activations"] = _show_activations(inspected, limit, write)
     if parsed.gradients:
-        result["gradients"] = _show_gradients(subject, most, write)
+        result["gradients"] = _show_gradients(inspected, limit, write)
     return result
 
 
-def _show_activations(subject: "InspectedNet", most: int, write: Write) -> list[dict[str, Any]]:
-    from resnet_fn.inspect.inspection import activations
-    from resnet_fn.inspect.statistics import figures_table
+def _visitor(write: Write, kind: str, update: int) -> "Visitor":
+    return lambda name, values: write(f"{kind}/{name}", values, update)
 
-    def visit(name: str, values: "np.ndarray") -> None:
-        write(f"activations/{name}", values, subject.update)
 
-    count, rows = activations(subject, most, visit)
-    print(f"activations after update {subject.update}, evaluation mode, {count} test images")
-    print("\n".join(figures_table(rows, "output of", zeros=True)))
+def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> list[dict[str, Any]]:
+    from resnet_fn.inspect.activations import activations
+    from resnet_fn.inspect.statistics import statistics_table
+
+    count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
+    print(f"activations after update {inspected.update}, evaluation mode, {count} test images")
+    print("\n".join(statistics_table(rows, "output of", zeros=True)))
     return [dataclasses.asdict(row) for row in rows]
 
 
-def _show_gradients(subject: "InspectedNet", most: int, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.inspection import gradients
-    from resnet_fn.inspect.statistics import figures_table
+def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict[str, Any]:
+    from resnet_fn.inspect.gradients import gradients
+    from resnet_fn.inspect.statistics import statistics_table
 
-    def visit_layer(name: str, values: "np.ndarray") -> None:
-        write(f"output_gradients/{name}", values, subject.update)
-
-    def visit_parameter(name: str, values: "np.ndarray") -> None:
-        write(f"gradients/{name}", values, subject.update)
-
-    found = gradients(subject, most, visit_layer, visit_parameter)
+    visit_layer = _visitor(write, "output_gradients", inspected.update)
+    found = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
     print(
-        f"gradients after update {subject.update}, training mode, {found.samples} samples of the next batch, "
+        f"gradients after update {inspected.update}, training mode, {found.samples} samples of the next batch, "
         f"loss {found.loss:.4f}"
     )
-    print("\n".join(figures_table(found.layers, "gradient at the output of", zeros=True)))
-    head, *lines = figures_table(found.parameters, "gradient of", zeros=True)
+    print("\n".join(statistics_table(found.layers, "gradient at the output of", zeros=True)))
+    head, *lines = statistics_table(found.parameters, "gradient of", zeros=True)
     print(f"{head}  {'/ weights':>10}")
     for row, line in zip(found.parameters, lines, strict=True):
         print(f"{line}  {found.relative[row.name]:10.3e}")
     total = math.sqrt(math.fsum(row.norm**2 for row in found.parameters))
-    clip = subject.recipe.clip_norm
+    clip = inspected.recipe.clip_norm
     print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
     return dataclasses.asdict(found)
 

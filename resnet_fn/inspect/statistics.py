@@ -1,4 +1,4 @@
-"""What an array is like in a few figures, and tables of them."""
+"""What an array is like in a few numbers, how two sets of arrays differ, and tables of both."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from resnet_fn.parity.compare import Difference, difference
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
-    """An array in a few figures. Computed in float64 over its finite values; NaN where it has none.
+class ArrayStatistics:
+    """An array in a few numbers. Computed in float64 over its finite values; NaN where it has none.
 
     Attributes:
         name: of the parameter or layer.
@@ -38,12 +38,12 @@ class Figures:
         return int(np.prod(self.shape))
 
 
-def figures(name: str, array: np.ndarray) -> Figures:
-    """The figures of an array of any shape and number type."""
+def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
+    """The statistics of an array of any shape and number type."""
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
-    return Figures(
+    return ArrayStatistics(
         name=name,
         shape=tuple(array.shape),
         dtype=str(array.dtype),
@@ -57,7 +57,9 @@ def figures(name: str, array: np.ndarray) -> Figures:
     )
 
 
-def figures_table(rows: Sequence[Figures], title: str, zeros: bool = False, dtype: bool = False) -> list[str]:
+def statistics_table(
+    rows: Sequence[ArrayStatistics], title: str, zeros: bool = False, dtype: bool = False
+) -> list[str]:
     """Lines: a head, then one line for each array.
 
     Args:

@@ -12,6 +12,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime.extras import import_extra
 
 _EXAMPLES = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -99,7 +100,7 @@ def ladder_recipe(name: str, batch_size: int, learning_rate: float | None) -> Re
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build both nets, climb the ladder, print it. Returns 1 if it finds a divergence."""
+    """Check the flags, then compare both nets. Returns 1 if they differ."""
     parsed = _parser().parse(arguments)
     for flag in ("steps", "batch_size", "image_size", "in_channels", "num_classes", "accumulate"):
         if getattr(parsed, flag) < 1:
@@ -113,8 +114,6 @@ def main(arguments: Sequence[str]) -> int:
     net_function = load_function(parsed.net, "--net") if parsed.net else None
     reference_function = load_function(parsed.reference, "--reference") if parsed.reference else None
     if parsed.figure:
-        from resnet_fn.runtime.extras import import_extra
-
         import_extra("matplotlib", "--figure", "plots")
     files = []
     for name in parsed.data or ():
@@ -122,17 +121,17 @@ def main(arguments: Sequence[str]) -> int:
             files.append(Path(name).read_bytes())
         except OSError as error:
             raise cli.UsageError(f"--data: {name} cannot be read ({error.strerror}); name JPEG files") from None
-    return _climb(parsed, recipe, net_function, reference_function, files)
+    return _compare(parsed, recipe, net_function, reference_function, files)
 
 
-def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: Any, files: Sequence[bytes]) -> int:
+def _compare(parsed: Any, recipe: Recipe, net_function: Any, reference_function: Any, files: Sequence[bytes]) -> int:
     import mindspore
 
+    from resnet_fn.models import create_model
     from resnet_fn.parity import pixels, report
     from resnet_fn.parity.ladder import compare_step
     from resnet_fn.parity.trace import make_batches
     from resnet_fn.runtime import process
-    from resnet_fn.runtime.extras import import_extra
 
     torch = import_extra("torch", "the parity ladder")
     began = time.perf_counter()
@@ -144,8 +143,15 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
     data = [] if parsed.data is None else pixels.data_stage(files)
     if data:
         print(pixels.table(data), flush=True)
-    reference = reference_function() if reference_function else _reference(parsed, recipe)
-    net = net_function() if net_function else _net(parsed, recipe)
+    shape = {
+        "num_classes": parsed.num_classes,
+        "in_channels": parsed.in_channels,
+        "stem": recipe.stem,
+        "norm": recipe.norm,
+        "image_size": parsed.image_size,
+    }
+    reference = reference_function() if reference_function else _reference(parsed.model, shape)
+    net = net_function() if net_function else create_model(parsed.model, initialisation=recipe.initialisation, **shape)
     batches = make_batches(
         parsed.steps, parsed.batch_size, parsed.in_channels, parsed.image_size, parsed.num_classes, parsed.seed
     )
@@ -164,42 +170,21 @@ def _climb(parsed: Any, recipe: Recipe, net_function: Any, reference_function: A
     if parsed.json:
         report.write_json(ladder, parsed.json, data)
     if parsed.figure:
-        report.write_figure(ladder, parsed.figure, f"{parsed.net or parsed.model}: error of every layer's output")
+        report.write_plot(ladder, parsed.figure, f"{parsed.net or parsed.model}: error of every layer's output")
     return 0 if ladder.agrees and all(item.passes for item in data) else 1
 
 
-def _net(parsed: Any, recipe: Recipe) -> Any:
-    from resnet_fn.models import create_model
-
-    return create_model(
-        parsed.model,
-        num_classes=parsed.num_classes,
-        in_channels=parsed.in_channels,
-        stem=recipe.stem,
-        norm=recipe.norm,
-        initialisation=recipe.initialisation,
-        image_size=parsed.image_size,
-    )
-
-
-def _reference(parsed: Any, recipe: Recipe) -> Any:
+def _reference(model: str, shape: dict[str, Any]) -> Any:
     """Torchvision's own net where it is installed and has this one; else the one that the package carries."""
-    plain = parsed.in_channels == 3 and not recipe.stem and recipe.norm == "batch"
+    plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
     if plain and importlib.util.find_spec("torchvision"):
         import torchvision  # type: ignore[import-not-found,unused-ignore]
 
-        if hasattr(torchvision.models, parsed.model):
-            return getattr(torchvision.models, parsed.model)(num_classes=parsed.num_classes)
+        if hasattr(torchvision.models, model):
+            return getattr(torchvision.models, model)(num_classes=shape["num_classes"])
     from resnet_fn.parity.reference import reference_net
 
-    return reference_net(
-        parsed.model,
-        num_classes=parsed.num_classes,
-        in_channels=parsed.in_channels,
-        stem=recipe.stem,
-        norm=recipe.norm,
-        image_size=parsed.image_size,
-    )
+    return reference_net(model, **shape)
 
 
 if __name__ == "__main__":

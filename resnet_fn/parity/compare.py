@@ -1,8 +1,8 @@
 """Differences between two arrays, and a stage of the ladder: what was compared, how closely, and the verdict.
 
 A verdict needs to know what float32 can hold. Beside every pair of arrays stands the same array computed by the
-reference in float64: where the reference's own float32 result is as far from it as we are, the difference is
-rounding, not a fault.
+reference in float64: where the reference's own float32 result is as far from it as the MindSpore net's, the difference
+is rounding, not a fault.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Difference:
         max_abs: the largest |a − b|.
         relative: ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero).
         cosine: of the angle between a and b; 1 where both are zero.
-        ours, theirs: the two values where |a − b| is largest.
+        ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest.
         place: the index of that place.
         rounding: relative distance of the reference's float32 array from its float64 one, 0 if there is none; at
             least what the stage says float32 costs there (`difference`).
@@ -118,7 +118,7 @@ def difference(
 
 @dataclasses.dataclass
 class Stage:
-    """One rung of the ladder.
+    """One stage of the ladder.
 
     Attributes:
         name: "loss", "gradients", …

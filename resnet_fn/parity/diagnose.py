@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare import Stage, relative_error
+from resnet_fn.parity.compare import DIFFERS, Stage, relative_error
 from resnet_fn.parity.trace import Trace
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 
 
-def fitted(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """The c that brings c · b closest to a, and the relative error that is left."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else 0.0
@@ -43,7 +43,7 @@ def gradient_hints(stage: Stage, ours: Mapping[str, np.ndarray], theirs: Mapping
     """Is one side a constant multiple of the other?"""
     a = np.concatenate([np.ravel(ours[name]) for name in theirs])
     b = np.concatenate([np.ravel(theirs[name]) for name in theirs])
-    factor, left = fitted(a, b)
+    factor, left = _fit(a, b)
     if left < _FITS and abs(factor - 1) > _FITS:
         words = f"every gradient is {factor:.6g} times the reference's"
         if math.isclose(factor, parts, rel_tol=_FITS) and parts > 1:
@@ -51,13 +51,13 @@ def gradient_hints(stage: Stage, ours: Mapping[str, np.ndarray], theirs: Mapping
         stage.hints.append(words)
 
 
-def kink_hints(stage: Stage, flips: Sequence[tuple[str, int]]) -> None:
+def relu_hints(stage: Stage, sign_changes: Sequence[tuple[str, int]]) -> None:
     """Layers that agree may still feed a ReLU with values that round to different sides of 0; its gradient jumps."""
-    flipped = [(name, count) for name, count in flips if count]
-    if flipped:
+    changed = [(name, count) for name, count in sign_changes if count]
+    if changed:
         stage.hints.append(
-            f"every layer agrees, but {sum(count for _, count in flipped)} values round to different sides of 0 "
-            f"(first in {flipped[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
+            f"every layer agrees, but {sum(count for _, count in changed)} values round to different sides of 0 "
+            f"(first in {changed[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
         )
 
 
@@ -66,7 +66,7 @@ def clip_hints(stage: Stage, ours: Trace, parts: Sequence[Mapping[str, np.ndarra
 
     Args:
         stage: where hints go.
-        ours: our side.
+        ours: MindSpore's side.
         parts: the reference's gradients of each micro-batch of the first update, unclipped.
         recipe: the clipping.
     """
@@ -97,14 +97,14 @@ def clip_hints(stage: Stage, ours: Trace, parts: Sequence[Mapping[str, np.ndarra
 
 
 def rate_hints(stage: Stage, ours: Sequence[float], theirs: Sequence[float]) -> None:
-    """Is our schedule the reference's, shifted by updates or scaled?"""
+    """Is the learning rate the reference's, shifted by updates or scaled?"""
     a, b = np.array(ours), np.array(theirs)
     for shift in (1, -1):
         pairs = (a[:-1], b[1:]) if shift == 1 else (a[1:], b[:-1])
         if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
             side = "ahead of" if shift == 1 else "behind"
             stage.hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
-    factor, left = fitted(a, b)
+    factor, left = _fit(a, b)
     if left < 1e-5 and abs(factor - 1) > 1e-5:
         stage.hints.append(f"the learning rate is {factor:.6g} times the reference's")
 
@@ -113,11 +113,11 @@ def momentum_hints(stage: Stage, ours: Trace, theirs: Trace) -> None:
     """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
     groups: dict[str, list[str]] = {}
     for item in stage.differences:
-        if item.verdict != "DIFFERS":
+        if item.verdict != DIFFERS:
             continue
         weight = ours.start[item.name]
         rest = np.asarray(ours.momentum[item.name], np.float64) - theirs.momentum[item.name]
-        decay, left = fitted(rest, weight)
+        decay, left = _fit(rest, weight)
         if left < 0.02:  # the rest is small beside both momenta, so rounding shows in it
             more = "more" if decay > 0 else "less"
             leaf = item.name.rsplit(".", 1)[-1]
@@ -133,7 +133,7 @@ def update_hints(stage: Stage, ours: Trace, theirs: Trace, rates: Sequence[float
     names = [name for name in theirs.gradients if name in ours.first]
     a = np.concatenate([np.ravel(ours.first[name] - ours.start[name]) for name in names]).astype(np.float64)
     b = np.concatenate([np.ravel(theirs.first[name] - theirs.start[name]) for name in names]).astype(np.float64)
-    factor, left = fitted(a, b)
+    factor, left = _fit(a, b)
     if left < 0.01 and abs(factor - 1) > _FITS:
         words = f"the first update is {factor:.6g} times the reference's"
         if len(rates) > 1 and math.isclose(factor, rates[1] / rates[0], rel_tol=_FITS):
@@ -146,17 +146,17 @@ def statistics_hints(stage: Stage, ours: Trace, theirs: Trace, momenta: Mapping[
 
     Args:
         stage: where hints go.
-        ours, theirs: both sides.
-        momenta: torch's momentum of each statistic, by our name.
+        ours, theirs: MindSpore's side and PyTorch's.
+        momenta: torch's momentum of each statistic, by the MindSpore net's name.
     """
     groups: dict[str, list[str]] = {}
     for item in stage.differences:
-        if item.verdict != "DIFFERS" or item.name not in momenta:
+        if item.verdict != DIFFERS or item.name not in momenta:
             continue
         old, mixed = theirs.start[item.name].astype(np.float64), theirs.first[item.name].astype(np.float64)
         new = momenta[item.name]
         batch = (mixed - (1 - new) * old) / new
-        kept, left = fitted(ours.first[item.name] - batch, old - batch)
+        kept, left = _fit(ours.first[item.name] - batch, old - batch)
         if left < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
             words = (
                 f"momentum inverted: keeps {kept:.2f} of the old value"

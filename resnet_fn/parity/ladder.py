@@ -1,7 +1,7 @@
 """The parity ladder: one net in MindSpore and in PyTorch, compared stage by stage through one training step.
 
-Weights → forward → loss → gradients → clipping → update → further updates: a fault shows first on the rung where it
-happens, and on every rung above it. So the first rung that differs names the fault's kind, the first layer that
+Weights → forward → loss → gradients → clipping → update → further updates: a fault shows first in the stage where it
+happens, and in every stage after it. So the first stage that differs names the fault's kind, the first layer that
 differs names its place.
 """
 
@@ -16,12 +16,11 @@ from mindspore import nn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity import diagnose, mindspore_run, relu_ties, torch_run
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
-from resnet_fn.parity.init_stats import initialisation_stage
 from resnet_fn.parity.layers import LayerDifference, compare_layers, settings_notes
 from resnet_fn.parity.match import NameMap, match
 from resnet_fn.parity.record import Layer, record_cell, record_torch
-from resnet_fn.parity.stages import TracePair, inputs_stage, stages_after_weights
-from resnet_fn.parity.trace import Batch, Named, Trace, check_batches
+from resnet_fn.parity.stages import TracePair, initialisation_stage, inputs_stage, stages_after_weights
+from resnet_fn.parity.trace import Arrays, Batch, Trace, check_batches
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.optimizer import Optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.update.schedule import make_schedule
@@ -37,15 +36,15 @@ class Ladder:
         layers: every layer that both nets have, in execution order, in evaluation mode and then in training mode.
         names: which parameter and layer is which.
         notes: settings that differ, whether or not the numbers show it.
-        undecided: ReLU inputs over all updates that are within rounding of 0, where the gradients made it necessary
-            to know what they could do; else 0.
+        ties: ReLU inputs over all updates that are within rounding of 0 (`relu_ties`), counted only where the
+            gradients differ and no layer does; else 0.
     """
 
     stages: list[Stage]
     layers: list[LayerDifference]
     names: NameMap
     notes: list[str]
-    undecided: int = 0
+    ties: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -99,7 +98,7 @@ def compare_step(
 
     The reference's weights, with random BatchNorm statistics, gamma and beta where they are fresh, are copied into
     the net; both see the same batches. The torch side is `cross_entropy`, `clip_grad_norm_` and `torch.optim.SGD`
-    with the recipe's figures; ours is the compiled step, made of what the keyword arguments say.
+    with the recipe's values; MindSpore's side is the compiled step, made of what the keyword arguments say.
 
     Args:
         net: images float32 [n, C, H, W] to logits [n, classes]. It is left with the reference's weights.
@@ -108,39 +107,42 @@ def compare_step(
         recipe: schedule, momentum, Nesterov, weight decay, clipping and label smoothing. The schedule is
             compressed into the updates given (`compressed_rates`).
         accumulate: micro-batches of each update, on both sides.
-        loss: ours; default the recipe's.
-        optimizer: ours, made for the net's trainable parameters; default the recipe's.
-        schedule: our learning rate as a function of the update number; default the recipe's, as the reference.
-        make_step: ours; a function with the signature of `make_train_step`.
+        loss: MindSpore's; default the recipe's.
+        optimizer: MindSpore's, made for the net's trainable parameters; default the recipe's.
+        schedule: MindSpore's learning rate as a function of the update number; default the recipe's, as the reference.
+        make_step: a function with the signature of `make_train_step`.
         seed: of the random statistics.
         initialisation: compare the distributions of the parameters as the two nets come, before copying.
 
     Raises:
-        ValueError: batches that do not fit, a Dropout layer in the reference, or torch is not installed.
+        ValueError: batches that do not fit, or a Dropout layer in the reference.
     """
     check_batches(batches, accumulate)
-    ours_drew, theirs_drew = mindspore_run.state(net), torch_run.state(reference)
+    ours_initial, theirs_initial = mindspore_run.state(net), torch_run.state(reference)
     reference = copy.deepcopy(reference).float()
     images = batches[0][0]
     torch_run.prepare_reference(reference, images, seed)
     recorded = record_cell(net, images, False), record_torch(reference, images, False)
     values = torch_run.state(reference)
-    names = match(_shapes(ours_drew), _shapes(values), *recorded)
-    weights = Stage("weights", failed="; ".join(names.problems))
+    names = match(_shapes(ours_initial), _shapes(values), *recorded)
+    first_stages = [inputs_stage(images)]
     if names.problems:
-        weights.hints += names.problems
-        return Ladder([inputs_stage(images), weights], [], names, [])
-    trained = {name for name, parameter in mindspore_run.named(net).items() if parameter.requires_grad}
-    drew = initialisation_stage(ours_drew, {a: theirs_drew[b] for a, b in names.parameters.items() if a in trained})
-    if not initialisation:
-        drew = Stage("initialisation", note="not asked for")
+        problems = Stage("weights", failed="; ".join(names.problems), hints=list(names.problems))
+        return Ladder([*first_stages, problems], [], names, [])
+    if initialisation:
+        parameters = mindspore_run.parameters_by_path(net)
+        drawn = {a: theirs_initial[b] for a, b in names.parameters.items() if parameters[a].requires_grad}
+        first_stages.append(initialisation_stage(ours_initial, drawn))
+    else:
+        first_stages.append(Stage("initialisation", note="not asked for"))
     mindspore_run.assign(net, {ours: values[theirs] for ours, theirs in names.parameters.items()})
     rates = compressed_rates(recipe, len(batches))
-    theirs, exact = (
-        torch_run.run_reference(reference, batches, recipe, rates, accumulate, names.parameters, double)
-        for double in (False, True)
-    )
-    ours = mindspore_run.run_ours(
+
+    def run_torch(double: bool) -> Trace:
+        return torch_run.run_torch(reference, batches, recipe, rates, accumulate, names.parameters, double)
+
+    theirs, exact = run_torch(double=False), run_torch(double=True)
+    ours = mindspore_run.run_mindspore(
         net,
         batches,
         recipe,
@@ -153,25 +155,25 @@ def compare_step(
     )
     mindspore_run.assign(net, ours.start)
     order = _execution_order(recorded[0], names)
-    stages = [inputs_stage(images), drew, *stages_after_weights(TracePair(ours, theirs, exact), order)]
     layers = compare_layers(net, reference, images[: len(images) // accumulate], names)
+    stages = [*first_stages, *stages_after_weights(TracePair(ours, theirs, exact), order)]
     ladder = Ladder(stages, layers, names, settings_notes(*recorded, names))
     if ladder.first_layer is None and ladder.first_gradient is not None:
         # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
-        with relu_ties.other_sides(relu_ties.nearness(layers)) as count:
-            undecided = torch_run.run_reference(reference, batches, recipe, rates, accumulate, names.parameters, True)
-        stages[2:] = stages_after_weights(TracePair(ours, theirs, exact, undecided), order)
-        ladder.undecided = count()
+        with relu_ties.flip_ties(relu_ties.tie_width(layers)) as count:
+            flipped = run_torch(double=True)
+        ladder.stages = [*first_stages, *stages_after_weights(TracePair(ours, theirs, exact, flipped), order)]
+        ladder.ties = count()
     _explain(ladder, ours, theirs, reference, batches[0], recipe, accumulate)
     return ladder
 
 
-def _shapes(values: Named) -> dict[str, tuple[int, ...]]:
+def _shapes(values: Arrays) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in values.items()}
 
 
 def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
-    """Our parameters in the order in which the forward pass meets them; what it does not meet comes last."""
+    """The MindSpore net's parameters as its forward pass meets them; what it does not meet comes last."""
     met = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
     known = [name for name in dict.fromkeys(met) if name in names.parameters]
     return known + [name for name in names.parameters if name not in set(known)]
@@ -191,12 +193,11 @@ def _explain(
     elif stage.name == "gradients":
         diagnose.gradient_hints(stage, ours.gradients, theirs.gradients, accumulate)
         if ladder.first_layer is None:
-            diagnose.kink_hints(stage, [(item.name, item.flips) for item in ladder.layers if item.mode == "train"])
+            sign_changes = [(item.name, item.sign_changes) for item in ladder.layers if item.mode == "train"]
+            diagnose.relu_hints(stage, sign_changes)
     elif stage.name in ("gradient norm", "clipped gradients") and recipe.clip_norm:
         micro = zip(np.split(batch[0], accumulate), np.split(batch[1], accumulate), strict=True)
-        parts = [
-            torch_run.run_reference(reference, [one], recipe, theirs.rates[:1], 1, names).gradients for one in micro
-        ]
+        parts = [torch_run.run_torch(reference, [one], recipe, theirs.rates[:1], 1, names).gradients for one in micro]
         diagnose.clip_hints(stage, ours, parts, recipe)
     elif stage.name == "learning rate":
         diagnose.rate_hints(stage, ours.rates, theirs.rates)

@@ -26,8 +26,8 @@ class NameMap:
 
     Attributes:
         how: "names" or "execution order and shapes".
-        parameters: our parameter's name → the reference's.
-        layers: our layer's path → the reference's.
+        parameters: the MindSpore parameter's name → the reference's.
+        layers: the MindSpore layer's path → the reference's.
         problems: what has no counterpart, or another shape; empty when everything fits.
     """
 
@@ -124,7 +124,7 @@ class _Graph:
         for layer in layers:
             if layer.output is None or (not layer.leaf and not layer.parameters):
                 continue
-            source = origin.get(fingerprint(layer.given)) if layer.given is not None else None
+            source = origin.get(fingerprint(layer.input)) if layer.input is not None else None
             if layer.parameters and layer.call == 0:
                 self.nodes.append(layer)
                 self.feeds.append(source)

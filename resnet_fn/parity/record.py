@@ -20,7 +20,7 @@ class Layer:
         call: how many times the layer had run before.
         kind: what it is, in either framework: "conv", "norm", "dense", "relu", "maxpool", "avgpool", or its class.
         layer: the torch module or the cell itself.
-        given, output: its first input and its output, float64; None for what is not one tensor.
+        input, output: its first input and its output, float64; None for what is not one tensor.
         parameters: (leaf name, shape) of the parameters that it owns, statistics included.
         leaf: whether no recorded layer runs inside it.
     """
@@ -29,7 +29,7 @@ class Layer:
     call: int
     kind: str
     layer: Any
-    given: np.ndarray | None
+    input: np.ndarray | None
     output: np.ndarray | None
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
     leaf: bool
@@ -54,7 +54,7 @@ _KINDS = {
 }
 
 
-def kind_of(layer: Any) -> str:
+def _kind_of(layer: Any) -> str:
     """What a layer is, the same word in both frameworks; its class's name where there is none."""
     name = type(layer).__name__
     return next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix) and name != "ReLU6"), name.lower())
@@ -95,7 +95,7 @@ def record_torch(module: Any, images: np.ndarray, train: bool) -> list[Layer]:
 
 
 def record_cell(
-    net: nn.Cell, images: np.ndarray, train: bool, see: Callable[[Layer], None] | None = None
+    net: nn.Cell, images: np.ndarray, train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
     """Run a cell on images [N, C, H, W] operation by operation and record every layer; statistics stay as they were.
 
@@ -105,16 +105,16 @@ def record_cell(
     Args:
         net, images: what to run, on what.
         train: whether in training mode.
-        see: is given each layer as it has run, and nothing is returned: all outputs together can be gigabytes.
+        visit: is called with each layer as it has run, and nothing is returned: all outputs together can be gigabytes.
     """
     layers: list[Layer] = []
-    see = see or layers.append
+    visit = visit or layers.append
     handles = []
-    for name, layer in single_layers(net):
+    for name, layer in named_layers(net):
         owned = layer.parameters_and_names(expand=False)
         shapes = tuple((leaf, tuple(parameter.shape)) for leaf, parameter in owned)
         is_leaf = not any(True for _ in layer.cells())
-        hook = _hook(see, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
+        hook = _hook(visit, name, shapes, is_leaf, lambda value: value.asnumpy().astype(np.float64))
         handles.append(layer.register_forward_hook(hook))
     with unchanged(net, handles):
         net.set_train(train)
@@ -122,7 +122,7 @@ def record_cell(
     return layers
 
 
-def single_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
+def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
     """Every cell of a net by its path, but for the net itself and mere sequences.
 
     A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
@@ -146,7 +146,7 @@ def unchanged(net: nn.Cell, handles: list[Any]) -> Iterator[None]:
 
 
 def _hook(
-    see: Callable[[Layer], None],
+    visit: Callable[[Layer], None],
     name: str,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     leaf: bool,
@@ -157,10 +157,10 @@ def _hook(
     def array(value: Any) -> np.ndarray | None:
         return convert(value) if hasattr(value, "shape") and hasattr(value, "dtype") else None
 
-    def hook(layer: Any, given: Any, output: Any) -> None:
+    def hook(layer: Any, inputs: Any, output: Any) -> None:
         nonlocal calls
-        first = given[0] if isinstance(given, tuple) and given else given
-        see(Layer(name, calls, kind_of(layer), layer, array(first), array(output), shapes, leaf))
+        first = inputs[0] if isinstance(inputs, tuple) and inputs else inputs
+        visit(Layer(name, calls, _kind_of(layer), layer, array(first), array(output), shapes, leaf))
         calls += 1
 
     return hook

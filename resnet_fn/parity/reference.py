@@ -1,4 +1,4 @@
-"""The same nets in PyTorch, written apart from ours: what the parity tests and the ladder compare with.
+"""The same nets in PyTorch, written apart from `resnet_fn.models`: what parity tests and the ladder compare with.
 
 Parameters carry torchvision's names (`resnet*`, `resnext50_32x4d`, `wide_resnet50_2`) or timm's (squeeze-excite and
 gather-excite blocks are `layerL.B.se`, the D stem is `conv1.0` … `conv1.6`), so that published weights load
@@ -76,23 +76,20 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module | None) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
         self.bn1 = norm(planes)
         self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
         self.bn2 = norm(planes)
-        if gate is not None:
-            self.se = gate
+        self.se = gate
         self.downsample: nn.Module | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = torch.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
-        if hasattr(self, "se"):
-            x = self.se(x)
+        x = self.se(self.bn2(self.conv2(x)))
         return torch.relu(x + shortcut)
 
 
@@ -101,7 +98,7 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module | None) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
         super().__init__()
         width = planes * plan.base_width // 64 * plan.groups
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
@@ -110,8 +107,7 @@ class Bottleneck(nn.Module):
         self.bn2 = norm(width)
         self.conv3 = nn.Conv2d(width, planes * 4, 1, bias=False)
         self.bn3 = norm(planes * 4)
-        if gate is not None:
-            self.se = gate
+        self.se = gate
         self.downsample: nn.Module | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -119,9 +115,7 @@ class Bottleneck(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         x = torch.relu(self.bn1(self.conv1(x)))
         x = torch.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        if hasattr(self, "se"):
-            x = self.se(x)
+        x = self.se(self.bn3(self.conv3(x)))
         return torch.relu(x + shortcut)
 
 
@@ -176,9 +170,9 @@ class ResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module | None:
+def _gate(attention: str, channels: int, size: int, norm: type) -> nn.Module:
     if not attention:
-        return None
+        return nn.Identity()
     return SqueezeExcite(channels) if attention == "se" else GatherExcite(channels, attention[3:], size, norm)
 
 

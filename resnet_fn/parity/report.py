@@ -1,4 +1,4 @@
-"""The ladder for people (a table and three sentences), for programs (JSON) and as a figure."""
+"""The ladder for people (a table and three sentences), for programs (JSON) and as a plot."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ _HEAD += "  verdict"
 
 
 def table(ladder: Ladder) -> str:
-    """One line for each stage, with the figures of its worst array; then what differs first, and why.
+    """One line for each stage, with the numbers of its worst array; then what differs first, and why.
 
     "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" how far the reference's own float32 is from
     float64.
@@ -26,9 +26,9 @@ def table(ladder: Ladder) -> str:
     lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
         lines.append("rounding: beyond the tolerance, but no further than 4 x the reference's own float32 from float64")
-    if ladder.undecided:
+    if ladder.ties:
         lines.append(
-            f"          float32 cannot say on which side of 0 {ladder.undecided} inputs of a ReLU lie, over all "
+            f"          float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie, over all "
             "updates; the figures allow for both"
         )
     lines += ["", *_findings(ladder)]
@@ -122,13 +122,13 @@ def _as_dict(ladder: Ladder) -> dict[str, Any]:
                 "reference": item.theirs,
                 "hints": list(item.hints),
                 "output": _difference(item.output),
-                "input": _difference(item.given) if item.given else None,
+                "input": _difference(item.input) if item.input else None,
             }
             for item in ladder.layers
         ],
         "names": {"how": ladder.names.how, "parameters": ladder.names.parameters, "layers": ladder.names.layers},
         "settings": ladder.notes,
-        "undecided_relu_inputs": ladder.undecided,
+        "undecided_relu_inputs": ladder.ties,
     }
 
 
@@ -143,7 +143,7 @@ def write_json(ladder: Ladder, path: str, data: Sequence[PixelDifference]) -> No
     Path(path).write_text(json.dumps(finite_or_null(everything), indent=1, allow_nan=False) + "\n")
 
 
-def write_figure(ladder: Ladder, path: str, title: str) -> None:
+def write_plot(ladder: Ladder, path: str, title: str) -> None:
     """Draw the relative error of every layer's output in execution order, in both modes, beside float32's own.
 
     The file's ending gives its format (.png, .svg, .pdf).
@@ -151,8 +151,8 @@ def write_figure(ladder: Ladder, path: str, title: str) -> None:
     Raises:
         ValueError: matplotlib is not installed.
     """
-    import_extra("matplotlib", "the figure", "plots").use("Agg")
-    plots = import_extra("matplotlib.pyplot", "the figure", "plots")
+    import_extra("matplotlib", "--figure", "plots").use("Agg")
+    plots = import_extra("matplotlib.pyplot", "--figure", "plots")
     figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
     for ax, mode, words in zip(axes, ("eval", "train"), ("evaluation", "training"), strict=True):
         layers = [item for item in ladder.layers if item.mode == mode]

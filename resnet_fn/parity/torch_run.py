@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import LATER, Batch, Named, Trace
-from resnet_fn.runtime.extras import import_extra
+from resnet_fn.parity.trace import LATER, Arrays, Batch, Trace
 
 
-def state(module: Any) -> Named:
+def state(module: Any) -> Arrays:
     """All parameters and statistics of a torch module as arrays, without BatchNorm's batch counters."""
     return {
         name: value.detach().cpu().numpy().copy()
@@ -30,7 +29,8 @@ def prepare_reference(module: Any, images: np.ndarray, seed: int) -> None:
     Raises:
         ValueError: a Dropout layer with p > 0, whose random masks no two frameworks share.
     """
-    torch = import_extra("torch", "the parity ladder")
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     norms = []
     for name, layer in module.named_modules():
@@ -60,7 +60,8 @@ def prepare_reference(module: Any, images: np.ndarray, seed: int) -> None:
 
 def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
     """torch.optim parameter groups: weight decay on all but norm layers' parameters and biases."""
-    torch = import_extra("torch", "the parity ladder")
+    import torch
+
     norms = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.nn.LayerNorm)
     decayed: list[Any] = []
     spared: list[Any] = []
@@ -71,7 +72,7 @@ def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
 
 
-def run_reference(
+def run_torch(
     module: Any,
     batches: Sequence[Batch],
     recipe: Recipe,
@@ -80,7 +81,7 @@ def run_reference(
     names: dict[str, str],
     double: bool = False,
 ) -> Trace:
-    """Train a copy of a torch module for a few updates and note everything that the ladder compares.
+    """Train a copy of a torch module for a few updates and record everything that the ladder compares.
 
     Args:
         module: images [n, C, H, W] to logits; it is not changed.
@@ -88,10 +89,11 @@ def run_reference(
         recipe: momentum, Nesterov, weight decay, clipping and label smoothing.
         rates: the learning rate of each update.
         accumulate: micro-batches of each update.
-        names: our parameter name → the module's.
+        names: the MindSpore net's parameter name → the module's.
         double: compute in float64.
     """
-    torch = import_extra("torch", "the parity ladder")
+    import torch
+
     module = copy.deepcopy(module)
     module = module.double() if double else module.float()
     dtype = torch.float64 if double else torch.float32
@@ -102,7 +104,7 @@ def run_reference(
     optimizer = torch.optim.SGD(
         decay_groups(module, recipe.weight_decay), lr=rates[0], momentum=recipe.momentum, nesterov=recipe.nesterov
     )
-    seen = Trace(eval_logits, [], [], [], {}, {}, {}, _ours(state(module), names), {}, {}, list(rates))
+    trace = Trace(eval_logits, start=_renamed(state(module), names), rates=list(rates))
     parameters = dict(module.named_parameters())
     ours = {theirs: name for name, theirs in names.items()}
     for update, (images, labels) in enumerate(batches):
@@ -117,32 +119,30 @@ def run_reference(
             loss = torch.nn.functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
             (loss / accumulate).backward()
             total += float(loss.detach()) / accumulate
-        seen.losses.append(total)
-        seen.train_logits.append(logits.detach().numpy().copy())
-        if update == 0:
-            seen.gradients = _gradients(parameters, ours)
+        trace.losses.append(total)
+        trace.train_logits.append(logits.detach().numpy().copy())
+        unclipped = _gradients(parameters, ours) if update == 0 else {}
         limit = recipe.clip_norm or float("inf")
-        seen.norms.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), limit)))
-        if update == 0:
-            seen.clipped = _gradients(parameters, ours)
+        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), limit)))
         optimizer.step()
         if update < LATER:
-            seen.later = _ours(state(module), names)
+            trace.later = _renamed(state(module), names)
         if update == 0:
-            seen.first = _ours(state(module), names)
-            seen.momentum = {
+            trace.first = trace.later
+            trace.gradients, trace.clipped = unclipped, _gradients(parameters, ours)
+            trace.momentum = {
                 ours[name]: optimizer.state[parameter]["momentum_buffer"].numpy().copy()
                 for name, parameter in parameters.items()
                 if optimizer.state[parameter].get("momentum_buffer") is not None
             }
-    return seen
+    return trace
 
 
-def _ours(values: Named, names: dict[str, str]) -> Named:
+def _renamed(values: Arrays, names: dict[str, str]) -> Arrays:
     return {name: values[theirs] for name, theirs in names.items()}
 
 
-def _gradients(parameters: dict[str, Any], ours: dict[str, str]) -> Named:
+def _gradients(parameters: dict[str, Any], ours: dict[str, str]) -> Arrays:
     return {
         ours[name]: np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy().copy()
         for name, parameter in parameters.items()

@@ -1,4 +1,4 @@
-"""What both sides of the ladder show of themselves, under our parameter names, and the batches they see."""
+"""What both sides of the ladder record of themselves, under the MindSpore net's names, and the batches they see."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 Batch = tuple[np.ndarray, np.ndarray]
-Named = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 # Weights are compared once more after this many updates. Later, one ReLU whose input rounds to the other side of 0
 # somewhere on the way has made them two different trainings.
@@ -15,32 +15,32 @@ LATER = 5
 
 @dataclasses.dataclass
 class Trace:
-    """One side's figures over a few updates. Parameters go by our names.
+    """What one side computes in a few updates. Parameters go by the MindSpore net's names.
 
     Attributes:
         eval_logits: [n, classes] of the first batch, in evaluation mode, before any update.
+        start, first, later: all parameters and statistics before the first update, after it, and after update LATER
+            (after the last, if there are fewer).
+        rates: the learning rate of each update.
         train_logits: [n / accumulate, classes] of each update's last micro-batch, in training mode, before it.
         losses: one for each update, before it.
         norms: global gradient norm before clipping, one for each update.
         gradients: of the first update, the mean over its micro-batches, before clipping.
         clipped: the same after clipping.
         momentum: momentum buffers after the first update; empty where the optimizer has none that we know.
-        start, first, later: all parameters and statistics before the first update, after it, and after update LATER
-            (after the last, if there are fewer).
-        rates: the learning rate of each update.
     """
 
     eval_logits: np.ndarray
-    train_logits: list[np.ndarray]
-    losses: list[float]
-    norms: list[float]
-    gradients: Named
-    clipped: Named
-    momentum: Named
-    start: Named
-    first: Named
-    later: Named
+    start: Arrays
     rates: list[float]
+    first: Arrays = dataclasses.field(default_factory=dict)
+    later: Arrays = dataclasses.field(default_factory=dict)
+    train_logits: list[np.ndarray] = dataclasses.field(default_factory=list)
+    losses: list[float] = dataclasses.field(default_factory=list)
+    norms: list[float] = dataclasses.field(default_factory=list)
+    gradients: Arrays = dataclasses.field(default_factory=dict)
+    clipped: Arrays = dataclasses.field(default_factory=dict)
+    momentum: Arrays = dataclasses.field(default_factory=dict)
 
 
 def make_batches(

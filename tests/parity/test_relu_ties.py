@@ -11,7 +11,7 @@ from resnet_fn.recipes import recipe
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
 
 from resnet_fn.parity.ladder import compare_step  # noqa: E402
-from resnet_fn.parity.relu_ties import other_sides  # noqa: E402
+from resnet_fn.parity.relu_ties import flip_ties  # noqa: E402
 from resnet_fn.parity.report import table  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -24,7 +24,7 @@ RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02
 )
 def test_an_input_near_zero_takes_the_other_side(relu):
     x = torch.tensor([1e-7, -1e-7, 1.0, -1.0], dtype=torch.float64, requires_grad=True)
-    with other_sides(1e-6) as count:
+    with flip_ties(1e-6) as count:
         out = relu(x * 1.0)
         out.sum().backward()
     assert count() == 2
@@ -74,7 +74,7 @@ def climb(net):
 def test_sides_that_float32_cannot_decide_are_rounding():
     ladder = climb(Ported())
     assert ladder.agrees, table(ladder)
-    assert ladder.undecided == 2 * 3 * 8  # updates · samples · units
+    assert ladder.ties == 2 * 3 * 8  # updates · samples · units
     assert "float32 cannot say on which side of 0 48 inputs of a ReLU lie" in table(ladder)
 
 
