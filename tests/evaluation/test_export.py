@@ -44,12 +44,12 @@ def run():
 @pytest.fixture
 def digits_png(run):
     """The first 70 test digits as PNG files, 0 … 255."""
-    import PIL.Image as image
+    from PIL import Image
 
     Path("images/deeper").mkdir(parents=True)
     pixels = load_digits().test.images[:70, ..., 0].astype(np.float64) * 255 / 16
     for index, picture in enumerate(pixels.round().astype(np.uint8)):
-        image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
+        Image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
     return Path("images")
 
 
@@ -92,9 +92,9 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
 
 
 def test_colour_files_are_read_as_the_net_needs_them(run):
-    import PIL.Image as image
+    from PIL import Image
 
-    image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
+    Image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
     (result,) = predict(load_net(run), [Path("white.png")])
     assert sum(row["probability"] for row in result["top"]) <= 1
 
