@@ -61,9 +61,9 @@ def _sides(spec: dict[str, Any], samples: int) -> tuple[Callable[[], Any], Calla
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.data.augment import prepare
     from resnet_fn.data.dataset import DataSet, Split
     from resnet_fn.data.input_spec import InputSpec
+    from resnet_fn.data.normalise import prepare
     from resnet_fn.evaluation.scoring import BLOCK, score
     from resnet_fn.models import create_model
     from resnet_fn.update.eval_step import make_eval_step

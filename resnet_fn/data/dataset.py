@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from resnet_fn.data.augment import prepare
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.normalise import prepare
 
 
 class Samples(Protocol):

@@ -16,10 +16,11 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import normalise
+from resnet_fn.data.augment import draw_epoch
 from resnet_fn.data.buffers import Buffers, limit_arenas
-from resnet_fn.data.crop import colour_operations, policy_levels
+from resnet_fn.data.colour import colour_operations, policy_levels
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.normalise import normalise
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
@@ -111,7 +112,7 @@ class FileFeed:
     def _draw_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             self._order = self._plan.own(self._plan.order(epoch))
-            self._draws = self._plan.draws(epoch, ("erasing",) if self._recipe.erasing else ())
+            self._draws = draw_epoch(self._recipe, epoch, len(self._split), ["erasing"])
             self._epoch = epoch
 
     def _open(self, update: int) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import prepare, random_affine
-from resnet_fn.data.crop import colour_each, crop_and_flip
+from resnet_fn.data.augment import STREAMS, draw_epoch, vary_images, vary_pixels
 from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.data.normalise import prepare
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
 
@@ -27,17 +27,9 @@ class MemoryFeed:
         self._recipe, self._dataset, self._split = recipe, dataset, dataset.train
         self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), workers)
         self.updates_per_epoch = self._plan.updates_per_epoch
-        self._colours = bool(recipe.policy or recipe.color_jitter)
-        changes_bytes = recipe.crop_padding or recipe.flip or self._colours
+        changes_bytes = any(STREAMS[name].wanted(recipe) for name in ("crop", "colour"))
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(self._split.images)
-        wanted = {
-            "affine": recipe.max_shift or recipe.max_rotation or recipe.max_zoom,
-            "crop": recipe.crop_padding or recipe.flip,
-            "colour": self._colours,
-            "erasing": recipe.erasing,
-        }
-        self._streams = tuple(name for name, want in wanted.items() if want)
         self._repeats = self._plan.repeat_numbers()
         self._epoch = -1
 
@@ -53,17 +45,8 @@ class MemoryFeed:
         if self._prepared is not None:
             images = self._prepared[indices]
         else:
-            pixels = self._split.images[indices]
-            if "crop" in draws:
-                pixels = crop_and_flip(pixels, draws["crop"], recipe.crop_padding, recipe.flip)
-            if self._colours:
-                pixels = colour_each(pixels, recipe, draws["colour"])
-            images = self._prepare(pixels)
-        if "affine" in draws:
-            mean, std = self._dataset.input.moments
-            images = random_affine(
-                images, draws["affine"], recipe.max_shift, recipe.max_rotation, recipe.max_zoom, -mean / std
-            )
+            images = self._prepare(vary_pixels(self._split.images[indices], draws, recipe))
+        images = vary_images(images, draws, recipe, self._dataset.input)
         return self._plan.finish(images, self._split.labels[indices], update, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
@@ -79,5 +62,5 @@ class MemoryFeed:
     def _draw_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             self._order = self._plan.own(self._plan.order(epoch))
-            self._draws = self._plan.draws(epoch, self._streams)
+            self._draws = draw_epoch(self._recipe, epoch, len(self._split))
             self._epoch = epoch

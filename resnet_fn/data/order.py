@@ -10,8 +10,8 @@ from resnet_fn.runtime.workers import Workers
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for the streams of random numbers that hang on one seed; never renumber them.
-_ORDER, _AFFINE, _CROP, _ERASE, _MIX, _COLOUR, _ENGINE = 1, 2, 3, 4, 5, 6, 7
+# Names for streams of random numbers that hang on one seed; never renumber them (augment.py has 2, 3, 4 and 6).
+_ORDER, _MIX, _ENGINE = 1, 5, 7
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
@@ -100,26 +100,6 @@ class Plan:
         if recipe.label_threshold:
             soft = (soft > recipe.label_threshold).astype(np.float32)
         return images, soft
-
-    def draws(self, epoch: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Random numbers of an epoch by sample: a sample's variation does not depend on who computes it.
-
-        Returns:
-            By name, with a leading axis for the repeats and one for the samples: "affine" in [−1, 1) [R, N, 4],
-            "crop" [R, N, 3] and "erasing" [R, N, 5] in [0, 1), "colour" [R, N] in 0..2^31−1.
-        """
-        shape = (self.recipe.repeats, self.samples)
-
-        def rng(stream: int) -> np.random.Generator:
-            return np.random.default_rng([self.recipe.seed, epoch, stream])
-
-        makers = {
-            "affine": lambda: rng(_AFFINE).uniform(-1, 1, (*shape, 4)),
-            "crop": lambda: rng(_CROP).random((*shape, 3)),
-            "erasing": lambda: rng(_ERASE).random((*shape, 5)),
-            "colour": lambda: rng(_COLOUR).integers(0, 2**31, shape),
-        }
-        return {name: makers[name]() for name in names}
 
     def engine_seed(self, epoch: int, stretch: int) -> int:
         """The seed of MindSpore's C++ pipeline on this worker in a stretch of an epoch: 0..2^32−1."""

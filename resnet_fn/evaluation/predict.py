@@ -11,8 +11,8 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.augment import prepare
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import BLOCK, top_classes

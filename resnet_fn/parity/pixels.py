@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.data.augment import prepare
 from resnet_fn.data.fake_photos import photograph
+from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import eval_pixels, open_rgb
 from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD

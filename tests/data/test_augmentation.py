@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.crop import colour_each, crop_and_flip, policy_levels
+from resnet_fn.data.augment import crop_and_flip
+from resnet_fn.data.colour import colour_each, policy_levels
 from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.data.sources.synthetic import make_synthetic

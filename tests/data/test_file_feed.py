@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import normalise
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
+from resnet_fn.data.normalise import normalise
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.load import load_dataset

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import prepare, random_affine
+from resnet_fn.data.augment import random_affine
 from resnet_fn.data.dataset import Split, check_labels
 from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.normalise import prepare
 from resnet_fn.data.order import epoch_order
 from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.runtime.workers import Workers

@@ -8,8 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from resnet_fn.data.augment import prepare
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import as_decodable, eval_pixels
 
 _ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")

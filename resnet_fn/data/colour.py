@@ -1,4 +1,4 @@
-"""Random crops and flips of equal-sized byte images, and per-image colour operations."""
+"""Per-image colour operations and policies, MindSpore's own."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -7,34 +7,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.data import DataSettings
-
-
-def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad with black, cut a random window of the old size, mirror half of the images.
-
-    He et al., arXiv 1512.03385, section 4.2: 4 pixels for CIFAR.
-
-    Args:
-        images: uint8 [N, H, W, C].
-        draws: [N, 3] in [0, 1): vertical place, horizontal place, mirrored if below 1/2.
-        padding: pixels on each side.
-        flip: whether to mirror at all.
-
-    Returns:
-        uint8 [N, H, W, C].
-    """
-    if not padding and not flip:
-        return images
-    height, width = images.shape[1:3]
-    top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
-    mirrored = (draws[:, 2] < 0.5).tolist() if flip else [False] * len(images)
-    result = np.zeros_like(images)
-    # A slice per image is four times as fast as one gather over all pixels.
-    for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
-        window = target[:, ::-1] if mirror else target
-        rows, columns = slice(max(-y, 0), min(height - y, height)), slice(max(-x, 0), min(width - x, width))
-        window[rows, columns] = image[rows.start + y : rows.stop + y, columns.start + x : columns.stop + x]
-    return result
 
 
 def colour_operations(fields: DataSettings, small: bool, levels: Sequence[int]) -> list[Any]:
