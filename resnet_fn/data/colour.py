@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.config.data import DataSettings
+if TYPE_CHECKING:
+    from resnet_fn.config.data import DataSettings
 
 
-def colour_operations(fields: DataSettings, small: bool, levels: Sequence[int]) -> list[Any]:
+def colour_operations(fields: "DataSettings", small: bool, levels: Sequence[int]) -> list[Any]:
     """MindSpore's own random colour and policy operations of a recipe, in their order; uint8 [H, W, C] in and out.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; AutoAugment: arXiv 1805.09501.
@@ -40,7 +41,7 @@ _LEVELS = 16
 _ANOTHER = 1_640_531_527  # a step between seeds that no pattern of theirs shares
 
 
-def policy_levels(fields: DataSettings) -> list[int]:
+def policy_levels(fields: "DataSettings") -> list[int]:
     """RandAugment's equally likely strengths, 0..30: one, or with noise the middles of a normal distribution's parts.
 
     They stand for timm's mstd, which draws anew for each operation; here the operations of an image share a strength.
@@ -51,7 +52,7 @@ def policy_levels(fields: DataSettings) -> list[int]:
     return [min(max(round(normal.inv_cdf((part + 0.5) / _LEVELS)), 0), 30) for part in range(_LEVELS)]
 
 
-def colour_each(images: np.ndarray, fields: DataSettings, seeds: np.ndarray) -> np.ndarray:
+def colour_each(images: np.ndarray, fields: "DataSettings", seeds: np.ndarray) -> np.ndarray:
     """Apply `colour_operations` to each image with a seed of its own, so that nothing else decides the outcome.
 
     A fresh operation takes its random numbers from the global data seed at its making: about 60 µs an image.
