@@ -20,7 +20,7 @@ GROUPS = (
     "batch and learning rate",
     "loss",
     "optimizer",
-    "the run: none of these changes what an update is",
+    "the run: how updates are computed, not which",
     "what the run records",
 )
 

@@ -1,11 +1,11 @@
-"""What only decides how an update is computed and recorded: nothing here changes what it computes, but for rounding."""
+"""What only decides how a run is computed and recorded: which samples an update has and its learning rate never change."""
 
 import dataclasses
 from functools import partial
 
 from resnet_fn.config.fields import check_fields, require, setting
 
-_run = partial(setting, "the run: none of these changes what an update is")
+_run = partial(setting, "the run: how updates are computed, not which")
 _record = partial(setting, "what the run records")
 
 
@@ -23,7 +23,12 @@ class RunOptions:
     data_threads: int = _run(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
     )
-    accumulate: int = _run(1, "micro-batches into which each worker splits its share", "micro-batches", at_least=1)
+    accumulate: int = _run(
+        1,
+        "parts of a worker's share, to save memory; BatchNorm normalises each on its own",
+        "micro-batches",
+        at_least=1,
+    )
     device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
     threads: int = _run(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0)
     eval_batch_size: int = _run(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
