@@ -1,4 +1,4 @@
-"""What only decides how a run is computed and recorded: which samples an update has and its learning rate never change."""
+"""What only decides how a run is computed and recorded: samples and learning rate of an update never change."""
 
 import dataclasses
 from functools import partial
