@@ -1,14 +1,9 @@
-"""The data stage of the parity ladder: how far our pixels are from PIL's and torchvision's, on JPEGs.
-
-`data_stage()` measures on generated photographs, or on a user's own files; `python -m resnet_fn.parity --data`
-prints it.
-"""
+"""The data stage of the parity ladder: how far this package's pixels are from PIL's and torchvision's, on JPEGs."""
 
 import dataclasses
 import importlib.util
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,10 +13,12 @@ from resnet_fn.data.preprocess import eval_pixels, open_rgb
 from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
 
+RESIZE, CROP = 256, 224  # evaluation's shorter side and centre crop, pixels
+
 
 @dataclasses.dataclass(frozen=True)
 class PixelDifference:
-    """Our pixels against the reference's, over all images.
+    """This package's pixels against the reference's, over all images.
 
     Attributes:
         name: what is compared.
@@ -62,12 +59,12 @@ def table(differences: Sequence[PixelDifference]) -> str:
     return "\n".join(lines)
 
 
-def sample_files(count: int = 8) -> list[bytes]:
-    """Generated JPEGs of several sizes, upright and wide, one grey, one in CMYK."""
+def sample_files() -> list[bytes]:
+    """Eight generated JPEGs of several sizes, upright and wide, one grey, one in CMYK."""
     from PIL import Image
 
     files = []
-    for number in range(count):
+    for number in range(8):
         width, height = ((500, 375), (333, 500), (256, 256), (640, 427))[number % 4]
         image = Image.fromarray(photograph(number, width, height))
         image = image.convert({5: "L", 6: "CMYK"}.get(number, "RGB"))
@@ -77,32 +74,30 @@ def sample_files(count: int = 8) -> list[bytes]:
     return files
 
 
-def data_stage(files: Sequence[bytes] = (), resize: int = 256, crop: int = 224) -> list[PixelDifference]:
+def data_stage(files: Sequence[bytes]) -> list[PixelDifference]:
     """Compare decoding, evaluation's preprocessing, training's resampling and normalisation.
 
     Args:
         files: JPEGs' bytes; none: `sample_files()`.
-        resize, crop: evaluation's shorter side and centre crop, pixels.
 
     Returns:
-        One entry per comparison, in the order of the pipeline. torchvision's own transforms are the reference where it
-        is installed, else the same steps written with PIL.
+        One entry per comparison, in the order of the pipeline.
     """
     from mindspore.dataset import vision
 
     files = list(files) or sample_files()
-    pictures = [np.asarray(open_rgb(data)) for data in files]
+    images = [np.asarray(open_rgb(data)) for data in files]
     decoded = [vision.Decode()(np.frombuffer(data, np.uint8)) for data in files]
-    transform, name = _reference_transform(resize, crop)
-    ours = [eval_pixels(data, resize, crop) for data in files]
+    transform, name = reference_transform(RESIZE, CROP)
+    ours = [eval_pixels(data, RESIZE, CROP) for data in files]
     theirs = [transform(data) for data in files]
-    normalised = prepare(np.stack(ours), crop, color_spec("", (), IMAGENET_MEAN, IMAGENET_STD))
+    normalised = prepare(np.stack(ours), CROP, color_spec("", (), IMAGENET_MEAN, IMAGENET_STD))
     expected = (np.stack(theirs).astype(np.float64) / 255 - IMAGENET_MEAN) / IMAGENET_STD
     return [
-        _difference("decode, C++", "PIL", decoded, pictures, 0.0),
+        _difference("decode, C++", "PIL", decoded, images, 0.0),
         _difference("evaluation: resize, centre crop", name, ours, theirs, 0.0),
         _difference("normalise", "float64", [normalised], [expected.transpose(0, 3, 1, 2)], 2e-6),
-        _training_resize(pictures, crop),
+        _training_resize(images),
     ]
 
 
@@ -118,22 +113,30 @@ def _difference(
     return PixelDifference(name, reference, float(gap.max()), float(gap.mean()), float((gap > 0).mean()), limit)
 
 
-def _training_resize(pictures: Sequence[np.ndarray], size: int) -> PixelDifference:
+def _training_resize(images: Sequence[np.ndarray]) -> PixelDifference:
     # Training's crops are resized in C++ without antialiasing, PIL's with: known, and no bias between the two.
     from mindspore.dataset import vision
     from PIL import Image
 
     ours, theirs = [], []
-    resize = vision.Resize((size, size))
-    for picture in pictures:
-        height, width = picture.shape[:2]
-        box = picture[height // 8 : -height // 8, width // 8 : -width // 8]
+    resize = vision.Resize((CROP, CROP))
+    for image in images:
+        height, width = image.shape[:2]
+        box = image[height // 8 : -height // 8, width // 8 : -width // 8]
         ours.append(resize(np.ascontiguousarray(box)))
-        theirs.append(np.asarray(Image.fromarray(box).resize((size, size), Image.Resampling.BILINEAR)))
+        theirs.append(np.asarray(Image.fromarray(box).resize((CROP, CROP), Image.Resampling.BILINEAR)))
     return _difference("training: resize of a crop, C++", "PIL, antialiased", ours, theirs, None)
 
 
-def _reference_transform(resize: int, crop: int) -> tuple[Any, str]:
+def reference_transform(resize: int, crop: int) -> tuple[Callable[[bytes], np.ndarray], str]:
+    """Evaluation's preprocessing by torchvision where it is installed, else the same steps written with PIL.
+
+    Args:
+        resize, crop: shorter side and centre crop, pixels.
+
+    Returns:
+        A function from a file's bytes to uint8 [crop, crop, 3], and what it is.
+    """
     if importlib.util.find_spec("torchvision") is not None:
         from torchvision import transforms
 

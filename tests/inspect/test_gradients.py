@@ -1,0 +1,52 @@
+"""Gradients are those of the loss, each at its layer or parameter."""
+
+import numpy as np
+import pytest
+from mindspore import Tensor, ops
+
+from resnet_fn.data.feed import make_feed
+from resnet_fn.inspect.gradients import gradients
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_gradients_obey_the_chain_rule(resnet8):
+    """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
+    (inspected, arrays), layers, parameters = resnet8, {}, {}
+    found = gradients(
+        inspected,
+        6,
+        lambda name, values: layers.update({name: values}),
+        lambda name, values: parameters.update({name: values}),
+    )
+    assert found.samples == 6
+    assert [row.name for row in found.layers][:3] == ["conv1", "bn1", "relu"]
+    assert [row.name for row in found.layers][-2:] == ["layer3.0", "fc"]
+    assert [row.name for row in found.parameters] == [p.name for p in inspected.net.trainable_params()]
+    # Softmax minus one-hot over n, for cross-entropy without smoothing: each row sums to zero, the norm follows.
+    images, labels = make_feed(inspected.dataset, inspected.recipe).batch(0)
+    inspected.net.set_train(True)
+    probabilities = ops.softmax(inspected.net(Tensor(images[:6]))).asnumpy()
+    one_hot = np.eye(10, dtype=np.float32)[labels[:6]]
+    np.testing.assert_allclose(layers["fc"], (probabilities - one_hot) / 6, atol=1e-6)
+    picked = probabilities[np.arange(6), labels[:6]].astype(np.float64)
+    assert found.loss == pytest.approx(-np.log(picked).mean(), rel=1e-5)
+    np.testing.assert_allclose(parameters["fc.bias"], layers["fc"].sum(0), atol=1e-6)
+    norms = [name.removesuffix(".beta") for name in arrays if name.endswith(".beta")]
+    assert len(norms) == 9
+    for name in norms:
+        given = layers[name].sum((0, 2, 3), dtype=np.float64)
+        np.testing.assert_allclose(parameters[f"{name}.beta"], given, rtol=1e-3, atol=1e-6, err_msg=name)
+    # The same ReLU runs twice: the second call's gradient is the block's.
+    np.testing.assert_array_equal(layers["layer2.0.relu (2)"], layers["layer2.0"])
+    bias = arrays["fc.bias"].astype(np.float64)
+    assert found.relative["fc.bias"] == pytest.approx(
+        np.linalg.norm(parameters["fc.bias"].astype(np.float64)) / np.linalg.norm(bias), rel=1e-12
+    )
+
+
+def test_looking_changes_nothing(resnet8):
+    inspected, arrays = resnet8
+    gradients(inspected, 4, lambda *_: None, lambda *_: None)
+    for parameter in inspected.net.get_parameters():
+        assert parameter.asnumpy().tobytes() == arrays[parameter.name].tobytes(), parameter.name

@@ -1,0 +1,64 @@
+"""A checkpoint is looked into with the right weights, in float32, on its own data set."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor
+
+from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.config.fields import to_dict
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.inspect.activations import activations
+from resnet_fn.inspect.gradients import gradients
+from resnet_fn.inspect.inspected_net import open_net
+from resnet_fn.models import create_model
+from resnet_fn.recipes import recipe
+from resnet_fn.weights.recognise import WeightsError
+
+pytestmark = pytest.mark.usefixtures("device")
+
+UPDATE = 2
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Makes a checkpoint folder of a half-precision run whose averaged weights are twice its own."""
+
+    def save(name, **changes):
+        use = dataclasses.replace(recipe("digits"), model="resnet8", precision="fp16", ema=0.9)
+        net = create_model("resnet8", num_classes=10, in_channels=1)
+        weights = list(net.get_parameters())
+        averages = [Parameter(Tensor(2 * p.asnumpy()), name=f"ema.{p.name}") for p in weights]
+        spec = dataclasses.replace(load_dataset(use).input, **changes)
+        state = {"update": UPDATE, "recipe": to_dict(use), "dataset": spec.to_dict()}
+        folder = save_checkpoint(tmp_path / "run" / "checkpoints" / name, weights, averages, state)
+        return folder, {p.name: p.asnumpy().copy() for p in weights}
+
+    return save
+
+
+@pytest.mark.parametrize("name", ["step-00000002", "a copy under another name"])
+def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint, name):
+    folder, weights = checkpoint(name)
+    inspected = open_net(folder)
+    assert (inspected.update, inspected.recipe.precision) == (UPDATE, "fp32")
+    assert (len(inspected.dataset.train), len(inspected.dataset.test)) == (1437, 360)
+    seen = {}
+    gradients(inspected, 4, lambda *_: None, lambda *_: None)
+    assert inspected.net.fc.weight.asnumpy().tobytes() == weights["fc.weight"].tobytes()
+    activations(inspected, 4, lambda name, values: seen.update({name: values}))
+    expected = seen["layer3.0"].mean((2, 3)) @ (2 * weights["fc.weight"]).T + 2 * weights["fc.bias"]
+    np.testing.assert_allclose(seen["fc"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_other_classes_are_refused(checkpoint):
+    folder, _ = checkpoint("step-00000002", classes=tuple("abcdefghij"))
+    message = r"step-00000002: was trained on other classes than the data set digits has now; give the checkpoint's own"
+    with pytest.raises(ValueError, match=message):
+        open_net(folder)
+
+
+def test_a_folder_that_holds_nothing_is_named(tmp_path):
+    with pytest.raises(WeightsError, match="is no checkpoint folder and no run folder; give a weight file or one of"):
+        open_net(tmp_path)

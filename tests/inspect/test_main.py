@@ -1,0 +1,117 @@
+"""The command's tables, files and messages."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from resnet_fn.config.cli import UsageError
+from resnet_fn.inspect import __main__ as inspect
+from resnet_fn.weights.files import write_arrays
+
+pytestmark = pytest.mark.usefixtures("device")
+
+MODEL = ["--recipe", "digits", "--model", "resnet8"]
+
+
+def test_command_shows_every_parameter(write_resnet8, capsys):
+    arrays = write_resnet8("a.safetensors", "torchvision")
+    assert inspect.main(["a.safetensors", "--json", "a.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a.safetensors: torchvision names"
+    assert lines[1].split() == ["parameter", "shape", "dtype", "mean", "std", "min", "max", "norm"]
+    assert lines[-1] == f"47 arrays, {sum(array.size for array in arrays.values()):,} values"
+    rows = {line.split()[0]: line.split()[1:] for line in lines[2:-1]}
+    assert rows.keys() == arrays.keys()
+    weight = arrays["layer2.0.conv1.weight"].astype(np.float64)
+    expected = weight.mean(), weight.std(), weight.min(), weight.max(), (weight**2).sum() ** 0.5
+    assert rows["layer2.0.conv1.weight"] == ["32x16x3x3", "float32", *(f"{value:.3e}" for value in expected)]
+    stored = {row["name"]: row for row in json.loads(Path("a.json").read_text())["parameters"]}
+    assert stored["layer2.0.conv1.weight"]["mean"] == pytest.approx(weight.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
+def test_command_compares_frameworks(ending, write_resnet8, capsys):
+    if ending == "pth":
+        pytest.importorskip("torch", reason="writing .pth needs torch")
+    ours = write_resnet8("a.safetensors")
+    theirs = {name: ours[name].copy() for name in ("fc.bias", "bn1.moving_mean")}
+    theirs["fc.bias"][4] = 7
+    theirs["bn1.moving_mean"][0] += 0.125
+    write_resnet8(f"b.{ending}", "torchvision", **theirs)
+    assert inspect.main(["a.safetensors", f"b.{ending}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[3:5]] == ["fc.bias", "bn1.moving_mean"]
+    assert lines[3].split()[4:] == [f"{ours['fc.bias'][4]:.5e}", "7.00000e+00", "[4]"]
+    assert lines[5:] == ["45 of 47 parameters that both have are equal"]
+
+
+def test_unknown_names_and_useless_weights_are_shown_all_the_same(capsys):
+    write_arrays("a.safetensors", {"encoder.weight": np.array([1, np.nan], np.float32)})
+    assert inspect.main(["a.safetensors"]) == 0
+    shown = capsys.readouterr()
+    assert "a.safetensors: names of its own" in shown.out
+    assert "1 NOT FINITE" in shown.out
+    assert "names such as encoder.weight are of no known ResNet" in shown.err
+
+
+def histograms(folder: str) -> dict[str, object]:
+    """Tag → histogram, from TensorBoard's records: length, its checksum, event, its checksum."""
+    (path,) = Path(folder).iterdir()
+    data, found, start = path.read_bytes(), {}, 0
+    while start < len(data):
+        (size,) = struct.unpack_from("<Q", data, start)
+        event = Event.FromString(data[start + 12 : start + 12 + size])
+        found |= {value.tag: value.histo for value in event.summary.value}
+        start += size + 16
+    return found
+
+
+def tag(kind: str, name: str) -> str:
+    return f"{kind}/{name}".replace(" (2)", ".call2")
+
+
+def test_histograms_hold_the_arrays(write_resnet8, capsys):
+    arrays = write_resnet8("a.safetensors")
+    assert inspect.main(["a.safetensors", "--out-dir", "weights"]) == 0
+    found = histograms("weights")
+    assert found.keys() == {f"weights/{name}" for name in arrays}
+    weight = arrays["fc.weight"].astype(np.float64)
+    histogram = found["weights/fc.weight"]
+    assert (histogram.num, histogram.min, histogram.max) == (weight.size, weight.min(), weight.max())
+    assert histogram.sum == pytest.approx(weight.sum(), rel=1e-4)
+    capsys.readouterr()
+    flags = ["--activations", "--gradients", "--batch-size", "3", "--out-dir", "inside", "--json", "a.json"]
+    assert inspect.main(["a.safetensors", *flags, *MODEL]) == 0
+    shown = capsys.readouterr().out
+    assert "activations after update 0, evaluation mode, 3 test images" in shown
+    assert "gradients after update 0, training mode, 3 samples of the next batch, loss " in shown
+    found = histograms("inside")
+    stored = json.loads(Path("a.json").read_text())
+    for row in stored["activations"]:
+        histogram = found.pop(tag("activations", row["name"]))
+        assert (histogram.num, histogram.min, histogram.max) == (np.prod(row["shape"]), row["min"], row["max"])
+    for kind, rows in (("gradients", "parameters"), ("output_gradients", "layers")):
+        for row in stored["gradients"][rows]:
+            assert found.pop(tag(kind, row["name"])).max == row["max"]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.pth", "--batch-size", "3"], "--batch-size goes with --activations or --gradients; give one of them"),
+        (["a.pth", "b.pth", "--gradients"], "--activations, --gradients and --out-dir look at one checkpoint; leave"),
+        (["a.pth", "--activations"], "a weight file knows neither its data nor its net; give --recipe NAME"),
+        ([".", "--activations", *MODEL], "--recipe, --model and --stem go with a weight file; a checkpoint knows"),
+        (["a.pth", "--gradients", "--batch-size", "0", *MODEL], "--batch-size: 0 is too small; give 1 or more"),
+        (["a.pth", "--gradients", "--recipe", "digit"], "recipe: 'digit' is unknown; did you mean digits?"),
+    ],
+)
+def test_mistakes(arguments, message):
+    with pytest.raises(UsageError) as error:
+        inspect.main(arguments)
+    assert str(error.value).startswith(message)

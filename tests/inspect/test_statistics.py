@@ -1,0 +1,45 @@
+"""Statistics and differences are the mathematics of the arrays."""
+
+import numpy as np
+import pytest
+
+from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
+
+
+def test_statistics_are_those_of_the_array():
+    row = array_statistics("a", np.array([[3.0, -4.0], [0.0, 1.0]], np.float32))
+    assert (row.shape, row.dtype, row.count, row.mean, row.min, row.max) == ((2, 2), "float32", 4, 0.0, -4.0, 3.0)
+    assert (row.std, row.norm) == pytest.approx((6.5**0.5, 26**0.5), rel=1e-15)
+    assert (row.zeros, row.not_finite) == (0.25, 0)
+    broken = array_statistics("a", np.array([np.nan, np.inf, 2.0, 4.0]))
+    assert (broken.mean, broken.max, broken.not_finite) == (3.0, 4.0, 2)
+
+
+def test_differences_are_largest_first():
+    ours = {
+        "a": np.ones(4),
+        "b": np.ones(4),
+        "c": np.ones(4),
+        "d": np.ones(2),
+        "e": np.ones(1),
+        "n": np.array([np.nan]),
+    }
+    theirs = {**ours, "a": np.array([1, 1, 1, 1.1]), "b": np.array([1, 1, 1, 3.0]), "d": np.ones(3), "f": np.ones(1)}
+    del theirs["e"]
+    found = compare_arrays(ours, theirs)
+    assert [item.name for item in found.differences] == ["b", "a"]
+    assert found.differences[0].relative == pytest.approx(2 / 12**0.5)
+    assert (found.differences[0].ours, found.differences[0].theirs, found.differences[0].place) == (1.0, 3.0, (3,))
+    assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
+    assert found.shapes == ["d (2,) here, (3,) there"]
+    assert comparison_table(found)[-1] == "2 of 4 parameters that both have are equal"
+
+
+def test_a_table_has_a_column_for_what_is_asked():
+    rows = [array_statistics("weight", np.array([[0.0, 2.0]])), array_statistics("scalar", np.array(np.inf))]
+    head, weight, scalar = statistics_table(rows, "parameter", zeros=True, dtype=True)
+    assert head.split() == ["parameter", "shape", "dtype", "mean", "std", "min", "max", "norm", "zeros"]
+    values = ["1.000e+00", "1.000e+00", "0.000e+00", "2.000e+00", "2.000e+00"]
+    assert weight.split() == ["weight", "1x2", "float64", *values, "50.0%"]
+    assert scalar.split() == ["scalar", "scalar", "float64", *["nan"] * 5, "0.0%", "1", "NOT", "FINITE"]
+    assert len({len(line) for line in (head, weight)}) == 1
