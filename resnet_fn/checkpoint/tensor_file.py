@@ -1,12 +1,11 @@
-"""Files of named arrays in the safetensors format, hashed while they are written.
-
-Why not MindSpore's or the safetensors package's writer: a checkpoint must not take much longer than writing its
-bytes, so every byte is touched once by the hash while the file system takes the others and the disk writes the file
-before; neither of them gives the hashes, syncs the file, or runs beside a training step without copying everything
-once more.
+"""Files of named arrays in the safetensors format, and the hashes that vouch for a checkpoint's.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
 JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
+
+Why a writer of our own: a checkpoint must not take much longer than writing its bytes, so every byte is touched once
+by the hash while the file system takes the others and the disk writes the file before. The safetensors package's
+writer neither gives the hashes nor syncs the file. Its reader, which checks the header, is the one used here.
 """
 
 import contextlib
@@ -23,12 +22,52 @@ import numpy as np
 
 from resnet_fn.runtime.disk import sha256
 
-_CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8"}
+_DTYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16"},
+    **{"I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"},
+}
+_CODES = {name: code for code, name in _DTYPES.items()}
 _CHUNK = 1 << 16  # elements that are hashed at a time
 
 
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays in their order, and texts that go into the header.
+
+    Raises:
+        ValueError: an array's dtype has no code.
+    """
+    with open(path, "wb") as file:
+        file.write(_header(arrays, metadata))
+        for array in arrays.values():
+            file.write(_bytes(array))
+
+
+def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
+    """The arrays in a file's bytes, in the order of their places; bfloat16 as float32.
+
+    Raises:
+        ValueError: the header is not valid, does not cover the file exactly, or holds another dtype.
+    """
+    from safetensors import SafetensorError, deserialize  # MindSpore brings it
+
+    try:
+        entries = deserialize(data)
+    except SafetensorError as error:
+        raise ValueError(str(error).removeprefix("Error while deserializing: ")) from None
+    arrays = {}
+    for name, entry in entries:
+        if entry["dtype"] == "BF16":
+            flat = (np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16).view(np.float32)
+        elif entry["dtype"] in _DTYPES:
+            flat = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
+        else:
+            raise ValueError(f"{name}: dtype {entry['dtype']} is unknown; known are {', '.join(_DTYPES)}, BF16")
+        arrays[name] = flat.reshape(entry["shape"])
+    return arrays
+
+
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write arrays to safetensors files, one after the other, and sync them all.
+    """Write arrays to safetensors files, one after the other, hash them and sync them all.
 
     Args:
         folder: where; none of the files may exist.
@@ -66,15 +105,6 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
         }
 
 
-def _begin_write_back(file: IO[bytes]) -> None:
-    """Have the disk begin with what was written, without waiting for it: it works while the next file is written."""
-    file.flush()
-    # "Not needed any more" makes Linux write the pages now. (sync_file_range, which says just this, is not in Python.)
-    # Where it has no effect, fsync does all the work.
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Read a safetensors file and compare it with what `write_tensor_files` returned when it was written.
 
@@ -82,27 +112,23 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
         ValueError: any byte differs; the text says which part.
         OSError: the file cannot be read.
     """
-    data = memoryview(path.read_bytes())
+    data = path.read_bytes()
     if len(data) != expected["size"]:
         raise ValueError(f"it has {len(data)} bytes instead of {expected['size']}")
-    start = 8 + int.from_bytes(data[:8], "little")
-    if sha256(data[:start]) != expected["header_sha256"]:
+    if sha256(memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]) != expected["header_sha256"]:
         raise ValueError("the sha256 of its header differs")
-    header = json.loads(bytes(data[8:start]))
-    if set(header) != set(expected["tensors"]):
+    arrays = read_safetensors(data)
+    if arrays.keys() != expected["tensors"].keys():
         raise ValueError("it holds other tensors than its manifest says")
-    arrays = {}
     for name, said in expected["tensors"].items():
-        begin, end = header[name]["data_offsets"]
-        part = data[start + begin : start + end]
-        if sha256(part) != said["sha256"]:
+        if sha256(arrays[name].reshape(-1)) != said["sha256"]:
             raise ValueError(f"the sha256 of {name} differs")
-        arrays[name] = np.frombuffer(part, said["dtype"]).reshape(said["shape"])
-    return arrays
+    return {name: arrays[name] for name in expected["tensors"]}
 
 
-def _header(arrays: Mapping[str, np.ndarray]) -> bytes:
-    entries, offset = {}, 0
+def _header(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
     for name, array in arrays.items():
         if str(array.dtype) not in _CODES:
             raise ValueError(f"{name}: dtype {array.dtype} cannot be stored; use one of {', '.join(_CODES)}")
@@ -112,6 +138,19 @@ def _header(arrays: Mapping[str, np.ndarray]) -> bytes:
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _begin_write_back(file: IO[bytes]) -> None:
+    """Have the disk begin with what was written, without waiting for it: it works while the next file is written."""
+    file.flush()
+    # "Not needed any more" makes Linux write the pages now. (sync_file_range, which says just this, is not in Python.)
+    # Where it has no effect, fsync does all the work.
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -127,7 +166,3 @@ def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     if not math.isfinite(total) and not np.isfinite(array).all():
         raise ValueError(f"{name} holds a value that is not finite")
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

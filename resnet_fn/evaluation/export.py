@@ -6,7 +6,6 @@ agreed. An ONNX file holds the same in its metadata, a safetensors file in its h
 
 import json
 import os
-import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.checkpoint.parameters import assign_all
+from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import closest, first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.models.build import build_net
@@ -141,6 +141,10 @@ def _graph(trained: LoadedNet) -> nn.Cell:
     return (trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)).set_train(False)
 
 
+def _texts(card: dict[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
+
+
 def _let_read(file: Path) -> None:
     # MindSpore writes files that only their owner may read and nobody write; the process's umask shall decide.
     umask = os.umask(0)
@@ -178,8 +182,8 @@ def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
         del model.graph.value_info[:]
-    for key, value in card.items():
-        model.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
+    for key, text in _texts(card).items():
+        model.metadata_props.add(key=key, value=text)
     onnx.checker.check_model(model)
     onnx.save(model, str(file))
 
@@ -193,20 +197,8 @@ def _read_onnx(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, Any]) -> None:
-    # By hand: MindSpore's writer cannot put anything into the header. Format: 8 bytes length, JSON header, data.
-    arrays = {p.name: np.ascontiguousarray(p.asnumpy().astype(np.float32)) for p in trained.net.get_parameters()}
-    card_texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
-    header: dict[str, Any] = {"__metadata__": card_texts}
-    end = 0
-    for name, array in arrays.items():
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
-        end += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(file, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for array in arrays.values():
-            out.write(array.tobytes())
+    arrays = {p.name: p.asnumpy().astype(np.float32) for p in trained.net.get_parameters()}
+    write_safetensors(file, arrays, _texts(card))
 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:

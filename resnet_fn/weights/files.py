@@ -4,24 +4,20 @@ Nothing here runs code from a file: safetensors is data, `.ckpt` is a protocol b
 `torch.load(weights_only=True)` and in no other way.
 """
 
-import json
-import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
 from resnet_fn.config.hints import near_path
+from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 Arrays = dict[str, np.ndarray]
 
 ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")
-
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
-_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 # Where training scripts keep the weights inside a .pth: PyTorch's and timm's, torchvision's references, EMA last.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model_ema")
@@ -50,60 +46,27 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file, whole or not at all; equal arrays give equal bytes in `.safetensors`.
+    """Write a weight file, whole or not at all; equal arrays in one order give equal bytes.
 
     Raises:
-        ValueError: the ending is not one of ENDINGS.
+        ValueError: the ending is not one of ENDINGS, or the file cannot be written there.
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path}: cannot be written; end its name in {', '.join(ENDINGS)}")
-    temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
+    write = {".safetensors": write_safetensors, ".ckpt": _write_ckpt}.get(path.suffix, _write_pth)
     try:
-        if path.suffix == ".safetensors":
-            _write_safetensors(temporary, arrays)
-        elif path.suffix == ".ckpt":
-            _write_ckpt(temporary, arrays)
-        else:
-            torch = import_extra("torch", f"writing {path.suffix} files")
-            torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with replace_file(path) as file:
+            write(file, arrays)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror or error}); give another file") from None
 
 
 def _read_safetensors(path: Path) -> Arrays:
-    data = path.read_bytes()
     try:
-        start = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:start])
-        header.pop("__metadata__", None)
-        return {name: _tensor(data[start:], entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return read_safetensors(path.read_bytes())
+    except ValueError as error:
         raise ValueError(f"{path}: is no intact safetensors file ({error})") from None
-
-
-def _tensor(data: bytes, entry: dict[str, Any]) -> np.ndarray:
-    start, end = entry["data_offsets"]
-    if end > len(data):
-        raise ValueError("it is cut short")
-    if entry["dtype"] == "BF16":
-        wide = np.frombuffer(data[start:end], "<u2").astype("<u4") << 16
-        return wide.view("<f4").reshape(entry["shape"])
-    return np.frombuffer(data[start:end], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-
-
-def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    header, start = {}, 0
-    parts = [np.ascontiguousarray(arrays[name]) for name in sorted(arrays)]
-    for name, array in zip(sorted(arrays), parts, strict=True):
-        end = start + array.nbytes
-        shape = list(np.shape(arrays[name]))
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": shape, "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in parts)]))
 
 
 def _read_ckpt(path: Path) -> Arrays:
@@ -119,7 +82,7 @@ def _read_ckpt(path: Path) -> Arrays:
 def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     import mindspore
 
-    records = [{"name": name, "data": mindspore.Tensor(np.array(arrays[name]))} for name in sorted(arrays)]
+    records = [{"name": name, "data": mindspore.Tensor(np.array(array))} for name, array in arrays.items()]
     mindspore.save_checkpoint(records, str(path))
 
 
@@ -146,3 +109,9 @@ def _read_pth(path: Path) -> Arrays:
         name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
         for name, value in read.items()
     }
+
+
+def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    torch = import_extra("torch", f"writing {path.suffix} files")
+    with open(path, "wb") as file:  # given a path, torch writes its name into the file
+        torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, file)

@@ -16,7 +16,6 @@ from resnet_fn.checkpoint.folder import (
 )
 from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.checkpoint.tensor_file import read_tensor_file, write_tensor_files
 
 STATE = {"update": 7, "epoch": 1, "best": None, "last": None}
 
@@ -155,26 +154,6 @@ def test_pruning_never_removes_what_was_just_written(tmp_path):
         write(run.checkpoints, update)
     run.prune(3, keep_last=2)
     assert run.updates() == [2, 3, 7, 8, 9]
-
-
-def test_tensor_file_says_what_differs(tmp_path):
-    path = tmp_path / "a.safetensors"
-    said = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
-    data = bytearray(path.read_bytes())
-    assert said["size"] == len(data)
-    path.write_bytes(data[:-1])
-    with pytest.raises(ValueError, match=rf"it has {len(data) - 1} bytes instead of {len(data)}"):
-        read_tensor_file(path, said)
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match="the sha256 of counts differs"):
-        read_tensor_file(path, said)
-    data[9] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match="the sha256 of its header differs"):
-        read_tensor_file(path, said)
-    with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
-        write_tensor_files(tmp_path, {"b": {"wide": np.zeros(2, np.complex64)}})
 
 
 def test_the_format_needs_no_mindspore():

@@ -111,27 +111,6 @@ def test_reset_head_is_the_only_way_to_other_classes():
     assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
 
 
-def test_a_malicious_pickle_does_not_run(in_empty_folder):
-    torch = pytest.importorskip("torch", reason="reading .pth needs torch")
-
-    class Malicious:
-        def __reduce__(self):
-            return (open, (str(in_empty_folder / "ran"), "w"))
-
-    torch.save({"conv1.weight": Malicious()}, "a.pth")
-    with pytest.raises(ValueError, match=r"a\.pth: holds more than tensors \(code could run"):
-        read_weights("a.pth")
-    assert not (in_empty_folder / "ran").exists()
-
-
-def test_a_cut_file_is_refused(in_empty_folder):
-    written("a.safetensors")
-    data = (in_empty_folder / "a.safetensors").read_bytes()
-    (in_empty_folder / "b.safetensors").write_bytes(data[:-4])
-    with pytest.raises(ValueError, match="is no intact safetensors file"):
-        read_weights("b.safetensors")
-
-
 def test_a_net_without_a_max_pool_is_not_warned_about_its_padding(capsys):
     written("a.safetensors", "mindcv", model="resnet20")
     load_weights(create_model("resnet20", num_classes=3), "a.safetensors")

@@ -1,0 +1,115 @@
+"""The safetensors format: what is read is what was written; a header that lies about the bytes is refused."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from resnet_fn.checkpoint.tensor_file import (
+    read_safetensors,
+    read_tensor_file,
+    write_safetensors,
+    write_tensor_files,
+)
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return {
+        "weight": rng.normal(size=(4, 3)).astype(np.float32),
+        "scalar": np.float64(65536).reshape(()),
+        "half": rng.normal(size=5).astype(np.float16),
+        "empty": np.zeros((0, 3), np.float32),
+        "transposed": np.arange(6, dtype=np.int16).reshape(2, 3).T,
+        "flags": np.array([True, False, True]),
+        "counts": np.arange(4, dtype=np.int32),
+    }
+
+
+def file_of(header, body=b"", length=None):
+    text = json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + body
+
+
+def entry(shape, offsets, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    write_safetensors(tmp_path / "a", arrays(), {"note": "ü"})
+    data = (tmp_path / "a").read_bytes()
+    read = read_safetensors(data)
+    assert read.keys() == arrays().keys()
+    for name, array in arrays().items():
+        assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape), name
+        assert read[name].tobytes() == array.tobytes(), name
+    start = 8 + int.from_bytes(data[:8], "little")
+    assert start % 8 == 0, "so that arrays may be mapped into memory"
+    assert json.loads(data[8:start])["__metadata__"] == {"note": "ü"}
+
+
+def test_bfloat16_becomes_float32():
+    """A bfloat16 is the upper half of a float32."""
+    values = np.array([1, -2.5, 3.140625, 0], np.float32)
+    halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+    read = read_safetensors(file_of({"a": entry([2, 2], [0, 8], "BF16")}, halves.tobytes()))
+    assert read["a"].dtype == np.float32
+    assert read["a"].tolist() == [[1, -2.5], [3.140625, 0]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (file_of({"a": entry([2], [0, 8]), "b": entry([2], [4, 12])}, bytes(12)), "invalid offset for tensor `b`"),
+        (file_of({"a": entry([2], [0, 8]), "b": entry([2], [0, 8])}, bytes(8)), "invalid offset for tensor `b`"),
+        (file_of({"a": entry([2], [8, 0])}, bytes(8)), "invalid offset for tensor `a`"),
+        (file_of({"a": entry([2], [0, 8]), "b": entry([1], [12, 16])}, bytes(16)), "invalid offset for tensor `b`"),
+        (file_of({"a": entry([-2], [0, 8])}, bytes(8)), "invalid value: integer `-2`"),
+        (file_of({"a": entry([-2, -1], [0, 8])}, bytes(8)), "invalid value: integer `-2`"),
+        (file_of({"a": entry([2**40, 2**40], [0, 8])}, bytes(8)), "overflow"),
+        (file_of({"a": entry([3], [0, 8])}, bytes(8)), "info mismatch|invalid offset|shape"),
+        (file_of({"a": entry([2], [0, 8])}, bytes(8), 2**62), "header too large"),
+        (file_of({"a": entry([2], [0, 8])}, bytes(8), 2**64 - 1), "header too large"),
+        (file_of({"a": entry([2], [0, 8])}, bytes(7)), "not fully covered"),
+        (file_of({"a": entry([2], [0, 8])}, bytes(9)), "not fully covered"),
+        (file_of({"a": entry([1], [0, 8], "C64")}, bytes(8)), "a: dtype C64 is unknown; known are F64, F32"),
+        (b"", "header too small"),
+    ],
+)
+def test_a_header_that_lies_is_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        read_safetensors(data)
+
+
+def test_reading_costs_the_bytes_not_the_number_of_tensors():
+    """The same 32 MB in 16 and in 1,024 tensors: were each a pass over the file, it would take 64 times as long."""
+    seconds = {}
+    for count in (16, 1024):
+        size = (32 << 20) // count
+        header = {f"t{number}": entry([size // 4], [number * size, (number + 1) * size]) for number in range(count)}
+        data = file_of(header, bytes(32 << 20))
+        began = time.perf_counter()
+        read_safetensors(data)
+        seconds[count] = time.perf_counter() - began
+    assert seconds[1024] < 10 * seconds[16]
+
+
+def test_a_checkpoints_file_says_what_differs(tmp_path):
+    path = tmp_path / "a.safetensors"
+    said = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
+    data = bytearray(path.read_bytes())
+    assert said["size"] == len(data)
+    path.write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=rf"it has {len(data) - 1} bytes instead of {len(data)}"):
+        read_tensor_file(path, said)
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="the sha256 of counts differs"):
+        read_tensor_file(path, said)
+    data[9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="the sha256 of its header differs"):
+        read_tensor_file(path, said)
+    with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
+        write_tensor_files(tmp_path, {"b": {"wide": np.zeros(2, np.complex64)}})
