@@ -52,7 +52,7 @@ def test_the_package_lists_its_commands():
     assert done.returncode == 0
     lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("  python")]
     assert [words[2] for words in lines][:6] == [
-        f"resnet_fn.{name}" for name in ("train", "evaluate", "predict", "export", "plot", "recipes")
+        f"resnet_fn.{name}" for name in ("train", "launch", "evaluate", "predict", "export", "plot")
     ]
     assert all(len(words) == 4 for words in lines)  # each says what it does
 

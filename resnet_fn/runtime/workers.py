@@ -4,11 +4,14 @@ The sums inside a step are in gradients.py; what is here happens between updates
 """
 
 import os
+import signal
 from typing import NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import closest
+from resnet_fn.runtime.msrun import claim_port
+from resnet_fn.runtime.parent import children, waiting_msrun
 
 
 class Workers(NamedTuple):
@@ -34,7 +37,7 @@ def join(device: str = "CPU") -> Workers:
     msrun's scheduler process runs the same script and never returns from here: no file may be touched before.
 
     Raises:
-        ValueError: MS_ROLE is not a role that msrun gives.
+        ValueError: MS_ROLE is not a role that msrun gives; in the scheduler process: its port is taken.
     """
     global _joined
     if _joined is None:
@@ -49,10 +52,28 @@ def _join(device: str) -> Workers:
     roles = ("MS_WORKER", "MS_SCHED")
     if os.environ["MS_ROLE"] not in roles:
         raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
+    if os.environ["MS_ROLE"] == "MS_SCHED":
+        _check_scheduler_port()
     from mindspore import communication
 
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
     return Workers(communication.get_rank(), communication.get_group_size())
+
+
+def _check_scheduler_port() -> None:
+    """In msrun's scheduler process. At a taken port MindSpore would end it, and its workers wait 600 s for nobody."""
+    host, port = os.environ.get("MS_SCHED_HOST", "127.0.0.1"), os.environ.get("MS_SCHED_PORT", "0")
+    try:
+        claim_port(host, int(port))
+    except OSError as error:
+        if msrun := waiting_msrun():
+            for pid in set(children(msrun)) - {os.getpid()}:
+                os.kill(pid, signal.SIGTERM)
+        # Of a failed job's scheduler msrun shows the lines that hold the word Error.
+        reason = f"{type(error).__name__}: {error.strerror}"
+        raise ValueError(
+            f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
+        ) from None
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""Jobs of two workers, started by scripts/launch.py, for the tests of the launcher on one machine and on two."""
+"""Runs of two workers, started by `python -m resnet_fn.launch` or by msrun alone, for the tests of both."""
 
+import os
 import subprocess
 import sys
 import time
@@ -16,15 +17,32 @@ RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 
 class Launcher:
     """Starts jobs and looks at what becomes of them."""
 
-    PATH = Path(__file__).parents[2] / "scripts" / "launch.py"
-    TRAIN = ("-m", "resnet_fn.train")
-
     def start(self, folder, *words, options=(), inside=()):
-        """Start the launcher; the run's name is in every worker's command line, by which they can be found."""
-        command = [*inside, sys.executable, str(self.PATH), "--workers", "2", *options, "--", "python", *words]
+        """Start the launcher; the run's name is in every worker's command line, by which they can be found.
+
+        Args:
+            words: a command in place of resnet_fn.train.
+            options: more flags of the launcher.
+            inside: what the launcher is started with, `ip netns exec …`.
+        """
+        command = [*inside, sys.executable, "-m", "resnet_fn.launch", "--workers", "2", *options, "--", *words]
         return subprocess.Popen(
             [*command, *RUN, "--out-dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+    @staticmethod
+    def start_msrun(folder, port):
+        """Start msrun as README does; what it prints goes to msrun.txt (its `tail` processes may outlive it)."""
+        here = Path(sys.executable).parent
+        msrun = [str(here / "msrun"), "--worker_num", "2", "--local_worker_num", "2", "--join", "True"]
+        msrun += ["--log_dir", "logs", "--master_port", str(port)]
+        with open("msrun.txt", "wb") as output:
+            return subprocess.Popen(
+                [*msrun, "python", "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
+            )
 
     @staticmethod
     def processes(folder):
@@ -41,7 +59,7 @@ class Launcher:
 
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""
-        others = ("scripts/launch", "msrun")
+        others = ("resnet_fn.launch", "bin/msrun")
         return [pid for pid, words in self.processes(folder).items() if not any(other in words for other in others)]
 
     def worker(self, folder, rank):
@@ -70,7 +88,14 @@ class Launcher:
             if max(RunFolder(folder).updates(), default=0) > beyond:
                 return
             time.sleep(0.01)
-        raise AssertionError(process.communicate()[0])
+        raise AssertionError(process.communicate()[0] if process.stdout else Path("msrun.txt").read_text())
+
+    def wait_for_nobody(self, folder, seconds=15):
+        """Until no process of a run is left."""
+        deadline = time.monotonic() + seconds
+        while (left := self.processes(folder)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left
 
     @staticmethod
     def last_state(folder):
@@ -89,7 +114,7 @@ def launcher():
 def unbroken_pair(launcher, tmp_path_factory):
     """The last state of a run of two workers that nothing happened to."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
-    process = launcher.start(folder, *launcher.TRAIN)
+    process = launcher.start(folder)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     assert "best top-1" in output

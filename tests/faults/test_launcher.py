@@ -1,4 +1,4 @@
-"""scripts/launch.py with real workers: signals, deaths, ports; nobody is left behind. (Two machines: test_machines.)"""
+"""resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind. (Two machines: test_machines.)"""
 
 import json
 import signal
@@ -22,7 +22,7 @@ FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
 
 def stop_before_the_first_update(launcher, run):
     """While it compiles: there is nothing to save, and nothing to wait for."""
-    process = launcher.start(run, *launcher.TRAIN)
+    process = launcher.start(run)
     deadline = time.monotonic() + 200
     while not (run / "config.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -36,7 +36,7 @@ def stop_before_the_first_update(launcher, run):
 
 def stop_in_evaluation(launcher, run):
     """Rank 1 alone gets a SIGTERM in the first epoch's evaluation: both leave it, with that epoch's checkpoint."""
-    process = launcher.start(run, FAULTY, "term-in-evaluation", "1")
+    process = launcher.start(run, "python", FAULTY, "term-in-evaluation", "1")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 143, output
     assert "SIGTERM: stopping after update 11; the same command goes on from there" in output
@@ -44,16 +44,17 @@ def stop_in_evaluation(launcher, run):
 
 
 def stop_by_signal(launcher, run, number=signal.SIGTERM):
-    process = launcher.start(run, *launcher.TRAIN)
+    process = launcher.start(run)
     launcher.wait_for_update(run, process, max(RunFolder(run).updates(), default=1))
     sent = time.monotonic()
     process.send_signal(number)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, output
+    asked = signal.SIGTERM if number == signal.SIGHUP else number
+    assert process.returncode == 128 + asked, output
     assert time.monotonic() - sent < 30
     stopped = RunFolder(run).newest().state["update"]
-    assert f"{number.name}: stopping after update {stopped}; the same command goes on from there" in output
+    assert f"{asked.name}: stopping after update {stopped}; the same command goes on from there" in output
 
 
 def stop_by_ctrl_c(launcher, run):
@@ -62,7 +63,7 @@ def stop_by_ctrl_c(launcher, run):
 
 def die_in_save(launcher, run):
     """Rank 0 dies half-way through the save of update 7."""
-    process = launcher.start(run, FAULTY, "die-in-save", "0")
+    process = launcher.start(run, "python", FAULTY, "die-in-save", "0")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGKILL, output
     assert "launch: worker 0 ended with exit code 137; its log ends:" in output
@@ -72,7 +73,7 @@ def die_in_save(launcher, run):
 
 def nan_on_one_rank(launcher, run):
     """One NaN on rank 1 only, in update 8: both ranks stop before it is applied."""
-    process = launcher.start(run, FAULTY, "nan-batch", "1")
+    process = launcher.start(run, "python", FAULTY, "nan-batch", "1")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 1, output
     indices = MemoryFeed(load_digits(), Recipe(image_size=8, batch_size=120), Workers(1, 2)).indices(7)
@@ -90,7 +91,7 @@ def nan_on_one_rank(launcher, run):
 
 def die_in_all_reduce(launcher, run):
     """Rank 1 dies while rank 0 waits for it."""
-    process = launcher.start(run, FAULTY, "die-in-step", "1")
+    process = launcher.start(run, "python", FAULTY, "die-in-step", "1")
     wait_for_end(launcher, run, rank=1)
     died = time.monotonic()
     output, _ = process.communicate(timeout=60)
@@ -100,19 +101,22 @@ def die_in_all_reduce(launcher, run):
 
 
 def kill_the_launcher(launcher, run):
-    """Its workers go with it."""
-    process = launcher.start(run, *launcher.TRAIN)
+    """Its workers save, and end."""
+    process = launcher.start(run, options=["--log-dir", "logs"])
     launcher.wait_for_update(run, process, max(RunFolder(run).updates()))
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
-    while launcher.processes(run) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    launcher.wait_for_nobody(run)
+    assert "SIGTERM: stopping after update" in Path("logs/worker_0.log").read_text()
+
+
+def close_the_terminal(launcher, run):
+    stop_by_signal(launcher, run, signal.SIGHUP)
 
 
 @pytest.mark.slow
 def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_path):
-    """One run of two workers, ended in eight ways, nobody left behind after any; then it ends as if unbroken."""
+    """One run of two workers, ended in nine ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"
     for fault in (
         stop_before_the_first_update,
@@ -123,10 +127,11 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_pat
         stop_in_evaluation,
         kill_the_launcher,
         stop_by_ctrl_c,
+        close_the_terminal,
     ):
         fault(launcher, run)
         assert not launcher.processes(run), fault.__name__
-    process = launcher.start(run, *launcher.TRAIN)
+    process = launcher.start(run)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     assert launcher.last_state(run) == unbroken_pair
@@ -152,7 +157,7 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         began = time.monotonic()
-        process = launcher.start(tmp_path / "run", *launcher.TRAIN, options=["--master-port", str(port)])
+        process = launcher.start(tmp_path / "run", options=["--master-port", str(port)])
         output, _ = process.communicate(timeout=60)
     assert time.monotonic() - began < 2
     assert process.returncode == 1
@@ -162,26 +167,10 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--workers", "0"], "--workers: 0 is too small; give 1 or more"),
-        (["--workers", "3", "--nnodes", "2"], "--workers: 3 do not spread evenly over 2 machines"),
-        (["--nnodes", "2", "--node-rank", "2"], "--node-rank: 2 is not in 0..1"),
-        (["--nnodes", "2"], "--master-port: several machines must agree on one; give 8118"),
-    ],
-)
-def test_wrong_usage_is_one_line(launcher, options, message):
-    done = subprocess.run(
-        [sys.executable, str(launcher.PATH), *options, "--", "python"], capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (2, f"launch: error: {message}\n")
-
-
-def test_a_worker_that_fails_gives_its_code_and_its_log(launcher):
+def test_a_worker_that_fails_gives_its_code_and_its_log(tmp_path):
     """Before anything is trained: a wrong flag on every worker."""
     done = subprocess.run(
-        [sys.executable, str(launcher.PATH), "--workers", "1", "--", "python", *launcher.TRAIN, "--bach-size", "3"],
+        [sys.executable, "-m", "resnet_fn.launch", "--workers", "1", "--", "--bach-size", "3"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -189,3 +178,15 @@ def test_a_worker_that_fails_gives_its_code_and_its_log(launcher):
     assert done.returncode == 2
     assert "launch: worker 0 ended with exit code 2; its log ends:" in done.stderr
     assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):
+    """`… | head -1`: the job goes on to its own end, with its own exit code."""
+    words = ["import sys, time", "print('first', flush=True)", "time.sleep(1)", "print('second', flush=True)"]
+    code = "; ".join([*words, "time.sleep(1)", "open(sys.argv[1] + '.end', 'w').close()"])
+    process = launcher.start(tmp_path / "run", "python", "-c", code, str(tmp_path / "run"))
+    assert process.stdout.readline() == "first\n"
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "run.end").exists()
+    assert not launcher.processes(tmp_path / "run")

@@ -1,0 +1,128 @@
+"""python -m resnet_fn.launch: train on several workers, on one machine or several."""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from resnet_fn.config import cli
+from resnet_fn.runtime.msrun import WorkerProcesses, claim_port
+
+_EXAMPLES = """examples:
+  python -m resnet_fn.launch --workers 2 -- --epochs 5 --out-dir runs/two
+  python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.evaluate --checkpoint runs/two
+  python -m resnet_fn.launch --workers 16 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 \\
+      --master-port 8118 -- --out-dir /shared/runs/sixteen
+"""
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_AFTER_FAILURE = 3.0  # seconds in which the other workers may say what they have to say
+_AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Flags, and the command that each worker runs.
+
+    Raises:
+        UsageError: one line that names the flag, the value and the fix.
+    """
+    about = "Start workers with msrun, pass signals on to them, end with the exit code of the first that fails."
+    parser = cli.Parser("launch", about, _EXAMPLES, "")
+    parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="of all machines together; default 2")
+    parser.add_argument("--log-dir", metavar="DIR", help="what each worker prints; default: a temporary folder")
+    group = parser.add_argument_group("several machines: the same command on each, but for --node-rank")
+    group.add_argument("--nnodes", type=int, default=1, metavar="N", help="machines that share them; default 1")
+    group.add_argument("--node-rank", type=int, default=0, metavar="N", help="this machine, from 0; default 0")
+    group.add_argument("--master-addr", default="127.0.0.1", metavar="IP", help="machine 0; default 127.0.0.1")
+    group.add_argument("--master-port", type=int, default=0, metavar="N", help="a port of it; default: a free one")
+    split = list(arguments).index("--") if "--" in arguments else len(arguments)
+    own, command = arguments[:split], list(arguments[split + 1 :])
+    if not command and (unknown := parser.parse_known_args(own)[1]):
+        raise cli.UsageError(f"unknown argument {unknown[0]!r}; what resnet_fn.train is given stands after --")
+    given = parser.parse(own)
+    workers, nodes, port = given.workers, given.nnodes, given.master_port
+    for wrong, message in (
+        (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
+        (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
+        (not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
+        (workers % max(nodes, 1), f"--workers: {workers} do not spread evenly over {nodes} machines"),
+        (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
+        (nodes > 1 and not port, "--master-port: several machines must agree on one; give 8118"),
+    ):
+        if wrong:
+            raise cli.UsageError(message)
+    words = command[1:] if command[:1] in (["python"], ["python3"]) else ["-m", "resnet_fn.train", *command]
+    return given, [sys.executable, *words]
+
+
+def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
+    """Until all have ended, or a while after one has failed: pass signals on, show the first worker's log."""
+    deadline = float("inf")
+    with open(first_log, "rb") as log:
+        while processes.running and time.monotonic() < deadline:
+            time.sleep(0.05)
+            processes.poll()
+            while signals:
+                processes.send(signals.pop(0))
+            show(log.read())
+            failed, left = any(processes.ended.values()), list(processes.running.values())
+            if failed or left == ["scheduler"]:
+                deadline = min(deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END))
+
+
+def show(text: bytes) -> None:
+    """Write to stdout; where that fails (its reader has gone, its disk is full) the run goes on without it."""
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_code(ended: dict[str, int], logs: Path) -> int:
+    """That of the first worker that failed, else the scheduler's. Says which, unless it was stopped as asked."""
+    failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
+    name, code = next(iter(failed), ("", 0))
+    if code and code - 128 not in _STOP:
+        end = "\n".join((logs / f"{name}.log").read_text(errors="replace").splitlines()[-20:])
+        print(f"launch: {name.replace('_', ' ')} ended with exit code {code}; its log ends:\n{end}", file=sys.stderr)
+    return code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Start the workers, see to them, leave nothing behind."""
+    given, command = parse(arguments)
+    port, local = given.master_port, given.workers // given.nnodes
+    if given.node_rank == 0:
+        try:
+            port = claim_port(given.master_addr, port)
+        except OSError as error:
+            where = f"master port {port} at {given.master_addr}"
+            raise ValueError(f"{where} cannot be used ({error.strerror}); give another --master-port") from None
+    flags = ["--worker_num", given.workers, "--local_worker_num", local]
+    flags += ["--master_addr", given.master_addr, "--master_port", port]
+    flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
+    signals: list[int] = []
+    for number in _STOP:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # else nohup started it
+            signal.signal(number, lambda got, _: signals.append(signal.SIGTERM if got == signal.SIGHUP else got))
+    ranks = range(given.node_rank * local, (given.node_rank + 1) * local)
+    processes = WorkerProcesses()
+    with nullcontext(given.log_dir) if given.log_dir else tempfile.TemporaryDirectory(prefix="launch-") as folder:
+        logs = Path(folder).absolute()
+        logs.mkdir(parents=True, exist_ok=True)
+        try:
+            processes.start(flags, ranks, command, logs)
+            watch(processes, logs / f"worker_{ranks[0]}.log", signals)
+            return exit_code(processes.ended, logs)
+        finally:
+            processes.kill()
+
+
+if __name__ == "__main__":
+    cli.run("launch", main)

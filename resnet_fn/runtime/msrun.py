@@ -1,0 +1,91 @@
+"""msrun's processes on this machine, as children of this one."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from resnet_fn.runtime import parent
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+def claim_port(address: str, port: int) -> int:
+    """The port, or a free one for 0.
+
+    Raises:
+        OSError: it is taken, or the address is not this machine's.
+    """
+    family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        probe.bind(where)
+        return int(probe.getsockname()[1])
+
+
+class WorkerProcesses:
+    """The workers of this machine, on machine 0 also the scheduler.
+
+    Without `--join True` msrun ends as soon as they run. This process, as the nearest "subreaper" above, is their
+    parent then, and the kernel tells it how each of them ends.
+
+    Attributes:
+        running: process id → name: scheduler, worker_0, worker_1, …
+        ended: name → exit code, in the order of their ends; 128 + n for one that signal n has killed.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[int, str] = {}
+        self.ended: dict[str, int] = {}
+
+    def start(self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path) -> None:
+        """Run a command on each of this machine's ranks; all that they print goes to files in a folder.
+
+        Raises:
+            ValueError: there is no msrun, or it failed.
+        """
+        # msrun looks for `python` on PATH: it must find this one.
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        msrun = shutil.which("msrun", path=path)
+        if msrun is None:
+            raise ValueError("msrun is not on PATH; pip install mindspore")
+        become = ("python", Path(parent.__file__).absolute(), os.getpid(), *command)
+        words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        # In a session of its own: Ctrl-C reaches the workers through this process, once.
+        done = subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, start_new_session=True)
+        started = parent.children(os.getpid())
+        if done.returncode or len(started) < len(ranks):
+            raise ValueError(f"msrun ended with exit code {done.returncode}: {done.stderr.decode()[-500:]}")
+        names = ["scheduler", *(f"worker_{rank}" for rank in ranks)]
+        self.running = dict(zip(started, names[-len(started) :], strict=True))
+
+    def send(self, number: int) -> None:
+        """Send a signal to every worker. (The scheduler ends when they have left; before, it would take them along.)"""
+        for pid, name in self.running.items():
+            if name != "scheduler":
+                os.kill(pid, number)
+
+    def poll(self) -> None:
+        """See who has ended."""
+        with contextlib.suppress(ChildProcessError):  # nobody is left
+            while (end := os.waitpid(-1, os.WNOHANG))[0]:
+                code = os.waitstatus_to_exitcode(end[1])
+                if name := self.running.pop(end[0], ""):  # else an orphan of one of them
+                    self.ended[name] = code if code >= 0 else 128 - code
+
+    def kill(self) -> None:
+        """Leave nothing behind: kill whatever runs below this process, for 5 s at most."""
+        deadline = time.monotonic() + 5
+        while (left := parent.children(os.getpid())) and time.monotonic() < deadline:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+            self.poll()

@@ -1,0 +1,43 @@
+"""The launcher's own words: flags, the command that it makes, what it refuses."""
+
+import sys
+
+import pytest
+
+from resnet_fn import launch
+from resnet_fn.config.cli import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ([], ["-m", "resnet_fn.train"]),
+        (["--", "--epochs", "5"], ["-m", "resnet_fn.train", "--epochs", "5"]),
+        (["--", "python", "my.py", "--workers", "3", "--", "x"], ["my.py", "--workers", "3", "--", "x"]),
+        (["--", "python3", "-m", "resnet_fn.evaluate"], ["-m", "resnet_fn.evaluate"]),
+    ],
+)
+def test_what_stands_after_the_dashes_is_what_each_worker_runs(words, command):
+    given, parsed = launch.parse(["--workers", "4", *words])
+    assert given.workers == 4
+    assert parsed == [sys.executable, *command]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--workers 0", "--workers: 0 is too small; give 1 or more"),
+        ("--nnodes 0", "--nnodes: 0 is too small; give 1 or more"),
+        ("--workers 3 --nnodes 2", "--workers: 3 do not spread evenly over 2 machines"),
+        ("--nnodes 2 --node-rank 2", "--node-rank: 2 is not in 0..1"),
+        ("--nnodes 2", "--master-port: several machines must agree on one; give 8118"),
+        ("--master-port 65536", "--master-port: 65536 is not in 0..65535"),
+        ("--worker 2 -- --epochs 5", "unknown argument '--worker'; did you mean --workers or --node-rank or --nnodes?"),
+        ("--epochs 5", "unknown argument '--epochs'; what resnet_fn.train is given stands after --"),
+        ("python train.py", "unknown argument 'python'; what resnet_fn.train is given stands after --"),
+    ],
+)
+def test_wrong_usage_is_one_line(words, message):
+    with pytest.raises(UsageError) as error:
+        launch.parse(words.split())
+    assert str(error.value) == message
