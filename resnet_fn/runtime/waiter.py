@@ -8,14 +8,12 @@ from typing import Any
 class ResultWaiter:
     """Fetches a step's results without burning a core while the device still computes.
 
-    MindSpore's Python thread spins while it waits for a jit result and takes a core from the kernels: on 2 cores
-    a ResNet-20 step at 16x16, batch 64, takes 220 ms when the result is asked for at once, 98 ms when the waiting
-    thread has SCHED_IDLE, 60 ms when it sleeps until shortly before the result is there (medians of 90, one run).
-    So: sleep for the predicted time, then ask. The prediction follows the measured waits and errs on the short side.
+    MindSpore's Python thread spins while it waits for a jit result and takes a core from the kernels. So: sleep for
+    the predicted time, then ask. The prediction follows the measured waits and errs on the short side.
 
-    When the result was there first cannot be seen, only that asking took little. On a machine whose threads wake up
-    late, "little" is milliseconds: taken for a wait, they once let the prediction grow by the step, from 0.1 to 2 s.
-    So a wait counts from a share of the step's time on, and the sleep ends when the process computes no more.
+    Whether the result was there first cannot be seen, only that asking took little, which on a machine whose threads
+    wake up late is milliseconds. So a wait counts from a share of the step's time on, and the sleep ends when the
+    process computes no more.
 
     Args:
         alone: this process computes without pause until its results are there. False where it may wait for other
