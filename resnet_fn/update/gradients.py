@@ -36,8 +36,8 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
 def squared_norms(gradients: Gradients) -> Tensor:
     """The squared 2-norm of each gradient: float32 [gradients].
 
-    Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. Large ones as a product of a row with itself, which
-    reads them once; huge ones not, for that product's rounding grows with them (docs/design.md has the figures).
+    Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. Large ones as a product of a row with itself,
+    which reads them once; huge ones not, for that product's rounding grows with them (docs/design.md).
     """
     return _stack(each(_squared_norm, gradients))
 
