@@ -60,6 +60,7 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained):
     )
 
 
+@pytest.mark.slow
 def test_training_starts_from_weights_and_resumes_without_them(trained):
     shutil.copy(trained / "net.safetensors", "start.safetensors")
     done("train", *SMALL, "--weights", "start.safetensors", "--out-dir", "run")
@@ -75,6 +76,7 @@ def test_training_starts_from_weights_and_resumes_without_them(trained):
     assert [event["loss"] for event in events("run", "train")] == losses
 
 
+@pytest.mark.slow
 def test_another_number_of_classes_needs_reset_head():
     still = ["--learning-rate", "1e-12", "--image-size", "16", "--batch-size", "32", "--epochs", "1"]
     flags = ["--model", "resnet8", "--no-progress", *SYNTHETIC, *still]

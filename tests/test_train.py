@@ -31,6 +31,7 @@ def events(run, kind):
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_resume():
     """One story: train, look at all that it leaves, evaluate, resume, refuse what does not fit."""
     done = train(*SMALL, "--out-dir", "run")

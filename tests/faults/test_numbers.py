@@ -36,6 +36,7 @@ def poison(monkeypatch, updates):
     monkeypatch.setattr(MemoryFeed, "batch", poisoned)
 
 
+@pytest.mark.slow
 def test_fp32_stops_before_the_optimizer(monkeypatch):
     """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2."""
     from resnet_fn import train

@@ -21,7 +21,7 @@ LAST_GAMMA = {"resnet152": 0.03}
 # What the others are made of too: ten seconds and more each.
 LARGE = (
     *("resnet34", "resnet101", "resnet152", "resnet44", "resnet56", "resnet110", "wide_resnet50_2", "resnext50_32x4d"),
-    *("se_resnet34", "se_resnet50", "se_resnet101", "genet50_minus", "genet50"),
+    *("se_resnet34", "se_resnet50", "se_resnet101", "genet50_minus", "genet50", "genet50_plus"),
 )
 
 

@@ -56,6 +56,7 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
     assert result["loss"] == pytest.approx(expected["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ranks_stay_alike_to_the_bit(msrun):
     """With BatchNorm: every rank holds the same state after each update, moving statistics included."""
     msrun(2, str(Path(__file__).parent / "drivers" / "hash_ranks.py"), os.getcwd())
