@@ -34,7 +34,7 @@ _HOMES = {
     "load_checkpoint": "resnet_fn.checkpoint.folder",
     "compare_step": "resnet_fn.parity.ladder",
     "load_weights": "resnet_fn.weights.load",
-    "convert_weights": "resnet_fn.weights.load",
+    "convert_weights": "resnet_fn.weights.convert",
 }
 
 __all__ = list(_HOMES)

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
     parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
     parsed = parser.parse(arguments)
-    from resnet_fn.weights.load import convert_weights
+    from resnet_fn.weights.convert import convert_weights
 
     result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model)
     for warning in result["warnings"]:

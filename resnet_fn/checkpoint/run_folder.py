@@ -14,9 +14,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkpoint, recover_interrupted_replace
+from resnet_fn.checkpoint.folder import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    recover_interrupted_replace,
+)
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.options import RunOptions
@@ -124,7 +129,7 @@ class RunFolder:
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
-    """Load a checkpoint folder, or the last or best checkpoint of a run folder.
+    """Load a checkpoint folder, under whatever name, or the last or best checkpoint of a run folder.
 
     Raises:
         CheckpointError: there is nothing of the kind, with what is there instead.
@@ -134,7 +139,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
         there = ", ".join(sorted({str(p) for p in _nearby_runs(path)})[-3:])
         hint = near_path(path, f"there is {there}" if there else "give a run folder")
         raise CheckpointError(f"{path}: does not exist; {hint}")
-    if _STEP.fullmatch(path.resolve().name):
+    if (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name):
         return load_checkpoint(path)
     run = RunFolder(path)
     return run.best() if which == "best" else run.newest()
@@ -201,8 +206,3 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
             f"resume: {checkpoint.path} was made by another recipe ({', '.join(differences)}); "
             "give the same flags, or another --out-dir"
         )
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The objects of a run's metrics.jsonl."""
-    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]

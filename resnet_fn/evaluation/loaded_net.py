@@ -38,7 +38,7 @@ class LoadedNet:
 
 
 def load_net(
-    source: str | Path | Checkpoint,
+    source: str | Path,
     which: str = "last",
     *,
     ema: bool | None = None,
@@ -48,7 +48,7 @@ def load_net(
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
 
     Args:
-        source: a run folder, a checkpoint folder, or a checkpoint that is read.
+        source: a run folder or a checkpoint folder.
         which: of a run folder, the "last" or the "best" checkpoint.
         ema: take the exponential moving average of the weights; False: the weights themselves; None: the average
             where the checkpoint holds one, which is what training's own evaluation scores.
@@ -58,7 +58,7 @@ def load_net(
     Raises:
         CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
     """
-    found = source if isinstance(source, Checkpoint) else find_checkpoint(Path(source), which)
+    found = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(found.state["recipe"])
     if precision:
         recipe = dataclasses.replace(recipe, precision=precision)

@@ -13,7 +13,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
 from resnet_fn.models.build import build_net
-from resnet_fn.weights.load import load_weights, newest_checkpoint
+from resnet_fn.weights.load import load_weights
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
 Visitor = Callable[[str, np.ndarray], None]
@@ -54,7 +54,7 @@ def open_net(source: str | Path, recipe: Recipe | None = None, data_dir: str = "
         ValueError: the weights do not fit, or the data set is not there or is another one.
     """
     if recipe is None:
-        loaded = load_net(newest_checkpoint(Path(source)), precision=PRECISION)
+        loaded = load_net(source, precision=PRECISION)
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = dataclasses.replace(recipe, precision=PRECISION)

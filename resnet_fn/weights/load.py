@@ -1,25 +1,18 @@
-"""Weights from elsewhere into our nets, and ours into other projects' files: strict, or not at all."""
+"""Weights of any project: read under our names, and put into a net of ours, strictly or not at all."""
 
 import dataclasses
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import nn
 
-from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, load_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.hints import closest
-from resnet_fn.models import create_model
+from resnet_fn.checkpoint.parameters import assign
+from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.ema import averages_of
-from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
-from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
-from resnet_fn.weights.recognise import WeightsError, ambiguity, recognise_model, same_parameters
-
-HEAD = ("fc.weight", "fc.bias")
+from resnet_fn.weights.files import Arrays, read_arrays
+from resnet_fn.weights.names import differences, recognise_style, to_ours
+from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, same_parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +63,7 @@ def read_any_weights(file: str | Path) -> Source:
     """
     path, model, averaged, update = Path(file), "", False, 0
     if path.is_dir():
-        checkpoint = newest_checkpoint(path)
+        checkpoint = find_checkpoint(path)
         path, update = checkpoint.path, checkpoint.state.get("update", 0)
         model = checkpoint.state.get("recipe", {}).get("model", "")
         averages = averages_of(checkpoint.training)
@@ -82,29 +75,8 @@ def read_any_weights(file: str | Path) -> Source:
     except ValueError as error:
         return Source(path, arrays, "own", str(error), True, model, averaged, update)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
-    warning, useless = differences(style, ours, _stem_kernel(ours))
+    warning, useless = differences(style, ours)
     return Source(path, ours, style, warning, useless, model, averaged, update)
-
-
-def _stem_kernel(arrays: Mapping[str, np.ndarray]) -> int:
-    if "conv1.weight" not in arrays:
-        return 3  # the D stem's three, under other names
-    shape = arrays["conv1.weight"].shape
-    return shape[2] if len(shape) == 4 else 7  # a wrong shape is refused later
-
-
-def newest_checkpoint(path: Path) -> Checkpoint:
-    """A checkpoint folder, under whatever name, or a run folder's newest checkpoint that is intact.
-
-    Raises:
-        ValueError: it is neither, or nothing in it is intact.
-    """
-    if (path / MANIFEST).exists():
-        return load_checkpoint(path)
-    run = RunFolder(path)
-    if not run.updates():
-        raise WeightsError(f"{path}: is no checkpoint folder and no run folder; give a weight file or one of them")
-    return run.newest()
 
 
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> None:
@@ -132,12 +104,7 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> No
     for warning in (source.warning, _other_function(net, source.model)):
         if warning:
             print(f"warning: {file}: {warning}", file=sys.stderr, flush=True)
-    for name, parameter in parameters.items():
-        _assign(parameter, arrays[name])
-
-
-def _assign(parameter: Parameter, array: np.ndarray) -> None:
-    ops.assign(parameter, Tensor(np.array(array)).astype(parameter.dtype))
+    assign(tuple(parameters.values()), arrays)
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
@@ -150,64 +117,3 @@ def _other_function(net: nn.Cell, model: str) -> str:
     if not gated and model == minus:
         return f"these weights are {minus}'s, which has the parameters of {plain} and gates; here they get none"
     return ""
-
-
-def check_fit(wanted: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """Refuse arrays that are not exactly the wanted names and shapes.
-
-    Raises:
-        WeightsError: lists every name that is missing, unexpected or of another shape.
-    """
-    shapes = [
-        f"{name} {tuple(arrays[name].shape)} instead of {tuple(shape)}"
-        for name, shape in wanted.items()
-        if name in arrays and tuple(arrays[name].shape) != tuple(shape)
-    ]
-    faults = (
-        ("missing", [name for name in wanted if name not in arrays]),
-        ("unexpected", [name for name in arrays if name not in wanted]),
-        ("of another shape", shapes),
-    )
-    text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults if names)
-    if not text:
-        return
-    only_head = all(any(head in name for head in HEAD) for _, names in faults for name in names)
-    fix = "--reset-head keeps the net's own" if only_head else "give the model that they belong to"
-    raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
-
-
-def convert_weights(source: str | Path, target: str | Path, to: str = "ours", model: str = "") -> dict[str, Any]:
-    """Read weights in any style and write them in another; values keep every bit.
-
-    The net is recognised from names and shapes, built, and compared with: nothing may be missing or unexpected.
-
-    Args:
-        source: see `read_weights`.
-        target: a file ending in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
-        to: the names to write: "ours", "torchvision" (and timm), "mindcv" or "official".
-        model: the model's name; "" recognises it.
-
-    Returns:
-        {"model": name, "from": style, "to": style, "tensors": count, "warnings": texts}
-
-    Raises:
-        ValueError: what does not fit, with every name; or the target's net would compute something else.
-    """
-    if to not in STYLES:
-        raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
-    read = read_weights(source)
-    try:
-        found = recognise_model(read.arrays, model or read.model)
-    except WeightsError as error:
-        raise WeightsError(f"{source}: {error}" + ("" if model else "; name it with --model")) from None
-    net = create_model(**found)
-    names = [parameter.name for parameter in net.get_parameters()]
-    check_fit({parameter.name: parameter.shape for parameter in net.get_parameters()}, read.arrays, str(source))
-    warning, useless = ("", False) if to == read.style else differences(to, names, _stem_kernel(read.arrays))
-    if useless:
-        raise WeightsError(f"to: {to!r}: {warning}")
-    basic = is_basic(names)
-    write_arrays(Path(target), {rename(name, to, basic): read.arrays[name] for name in names})
-    unsure = "" if model or read.model else ambiguity(found["name"])
-    warnings = [text for text in (read.warning, warning, unsure) if text]
-    return {"model": found["name"], "from": read.style, "to": to, "tensors": len(names), "warnings": warnings}

@@ -14,6 +14,8 @@ Ours are torchvision's tree with MindSpore's leaf names, so each style is a few 
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 STYLES = ("ours", "torchvision", "mindcv", "official")
 
 _LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
@@ -99,25 +101,24 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     return result
 
 
-def differences(style: str, names: Mapping[str, str] | Iterable[str], stem_kernel: int = 7) -> tuple[str, bool]:
+def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
     """What equal names hide: how the net of this style computes something else than ours with the same weights.
 
     Args:
         style: where weights come from, or go to.
-        names: our names of the net's parameters.
-        stem_kernel: height of the first convolution; only after 7 comes the max-pool.
+        arrays: weights by our names.
 
     Returns:
         The difference ("" for none), and whether it is so large that the weights are useless.
     """
-    names = list(names)
-    if style == "mindcv" and stem_kernel == 7:
+    stem = arrays.get("conv1.weight")
+    if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows
         return "MindCV's stem max-pool pads with `same` (0 and 1), ours with 1 and 1: features shift by a pixel", False
-    if style == "official" and not is_basic(names):
+    if style == "official" and not is_basic(arrays):
         return (
             "the official MindSpore ResNet-50, 101 and 152 pad strided convolutions with `same` and have BatchNorm eps "
             "1e-4; ours pad 1 and 1 with eps 1e-5, so the same weights compute something else"
         ), True
-    if style == "torchvision" and any(".se.gather." in name for name in names) and any(".se.mlp." in n for n in names):
+    if style == "torchvision" and all(any(part in name for name in arrays) for part in (".se.gather.", ".se.mlp.")):
         return "timm's gather-excite has no ReLU between gather and excite; ours follows the authors' models", False
     return "", False

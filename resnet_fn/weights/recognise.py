@@ -1,15 +1,18 @@
-"""Which model weights belong to, told from names and shapes."""
+"""Which model weights belong to, told from names and shapes, and whether they fit a net."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from resnet_fn.checkpoint.parameters import misfits
 from resnet_fn.config.hints import closest
 from resnet_fn.models import MODELS
 from resnet_fn.models.resnet import BasicBlock, Design
 from resnet_fn.weights.names import is_basic
+
+HEAD = ("fc.weight", "fc.bias")
 
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
@@ -51,6 +54,20 @@ def same_parameters(name: str) -> tuple[str, ...]:
     GENet's θ⁻ gathers by a mean, so `genet50_minus` has the names and shapes of `resnet50`.
     """
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
+
+
+def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
+    """Refuse arrays that are not exactly the wanted names and shapes.
+
+    Raises:
+        WeightsError: lists every name that is missing, unexpected or of another shape.
+    """
+    faults = misfits(wanted, arrays)
+    if faults:
+        text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
+        only_head = all(name.startswith(HEAD) for names in faults.values() for name in names)
+        fix = "--reset-head keeps the net's own" if only_head else "give the model that they belong to"
+        raise WeightsError(f"{file}: does not fit the net ({text}); {fix}")
 
 
 def ambiguity(name: str) -> str:

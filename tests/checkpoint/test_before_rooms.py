@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from resnet_fn import RunOptions, evaluate, load_checkpoint, train
-from resnet_fn.checkpoint.run_folder import read_metrics
 from resnet_fn.config.recipe import recipe_from_dict
+from resnet_fn.plot import read_events
 
 RUN = Path(__file__).parent / "fixtures" / "run-before-rooms"
 STEP = RUN / "checkpoints" / "step-00000005"
@@ -42,7 +42,7 @@ def test_it_loads():
 
 
 def test_it_evaluates_as_it_did():
-    (then,) = (event for event in read_metrics(RUN) if event["event"] == "eval" and event["update"] == 5)
+    (then,) = (event for event in read_events(RUN) if event["event"] == "eval" and event["update"] == 5)
     now = evaluate(STEP)
     assert now == {key: close_to(then[key]) for key in ("loss", "top1", "top5", "count")}
 
@@ -56,7 +56,7 @@ def test_it_goes_on_as_the_code_of_then_did():
         ("eval", ("update", "loss", "top1")),
     ):
         then, now = (
-            [e for e in read_metrics(run) if e["event"] == kind and e["update"] > 5] for run in (RUN, Path("run"))
+            [e for e in read_events(run) if e["event"] == kind and e["update"] > 5] for run in (RUN, Path("run"))
         )
         assert [[event[field] for field in fields] for event in now] == [
             [close_to(event[field]) for field in fields] for event in then

@@ -85,6 +85,11 @@ def test_best_is_the_one_that_the_newest_names():
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
 
 
+def test_a_checkpoint_folder_may_have_any_name():
+    checkpoint("run", 5).rename("mine")
+    assert find_checkpoint(Path("mine")).state["update"] == 5
+
+
 def test_a_path_that_is_not_there_names_what_is():
     checkpoint("runs/digits-1", 5)
     with pytest.raises(CheckpointError) as caught:

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.checkpoint.run_folder import read_metrics
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate, evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import find_images, predict
+from resnet_fn.plot import read_events
 from resnet_fn.report import plots
 from resnet_fn.report.writer import build_report, write_report
 from resnet_fn.run.loop import train
@@ -66,7 +66,7 @@ def rows_of(folder):
 
 def test_evaluation_says_what_training_said(run):
     """In fp16 too, and with averaged weights: the same bits."""
-    last = [event for event in read_metrics(run) if event["event"] == "eval"][-1]
+    last = [event for event in read_events(run) if event["event"] == "eval"][-1]
     found = evaluate(run)
     assert found == {key: last[key] for key in found}
 

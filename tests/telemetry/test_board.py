@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from resnet_fn.checkpoint.run_folder import read_metrics
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
+from resnet_fn.plot import read_events
 from resnet_fn.run.loop import train
 from resnet_fn.telemetry import drawing
 from resnet_fn.telemetry.board import Board
@@ -85,7 +85,7 @@ def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run
 
 
 def test_norms_in_the_log_are_the_steps_own(run):
-    rows = [event for event in read_metrics(run) if "norms" in event]
+    rows = [event for event in read_events(run) if "norms" in event]
     assert [row["update"] for row in rows] == [4, 8]
     for row in rows:
         total = np.sqrt(sum(value**2 for value in row["norms"]["gradient"].values()))
@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
     shutil.copytree(run, tmp_path / "again")
     shutil.rmtree(tmp_path / "again/checkpoints/step-00000010")
     train(SMALL, RunOptions(out_dir=str(tmp_path / "again"), progress=False))
-    log = read_metrics(tmp_path / "again")
+    log = read_events(tmp_path / "again")
     assert [row["update"] for row in log if row["event"] == "train"] == list(range(1, 11))
     events = read_board(tmp_path / "again")
     starts = [event.step for event in events if event.session_log.status == event_pb2.SessionLog.START]

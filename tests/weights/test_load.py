@@ -11,8 +11,9 @@ from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.models import MODELS, create_model
 from resnet_fn.weights import names
+from resnet_fn.weights.convert import convert_weights
 from resnet_fn.weights.files import read_arrays, write_arrays
-from resnet_fn.weights.load import convert_weights, load_weights, read_any_weights, read_weights
+from resnet_fn.weights.load import load_weights, read_any_weights, read_weights
 from resnet_fn.weights.recognise import WeightsError, recognise_model, same_parameters
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -229,5 +230,5 @@ def test_a_damaged_newest_checkpoint_falls_back(capsys):
     with pytest.raises(CheckpointError, match="run: none of its 2 checkpoints is intact; start a new run"):
         read_weights("run")
     Path("empty").mkdir()
-    with pytest.raises(WeightsError, match="empty: is no checkpoint folder and no run folder; give a weight file"):
+    with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
         read_weights("empty")
