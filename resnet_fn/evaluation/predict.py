@@ -14,11 +14,10 @@ from resnet_fn.config.hints import near_path
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import BLOCK, top_classes
 from resnet_fn.update.eval_step import make_eval_step
-
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
@@ -30,7 +29,7 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+            inside = sorted(p for p in path.rglob("*") if is_image(p.name) and p.is_file())
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
             found += inside

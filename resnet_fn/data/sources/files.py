@@ -12,12 +12,12 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import as_decodable, eval_pixels
 
-_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 def is_image(name: str) -> bool:
     """Whether a file's ending says that it is an image. (Whether it is one, the prescan finds out.)"""
-    return name.lower().endswith(_ENDINGS)
+    return name.lower().endswith(ENDINGS)
 
 
 @dataclasses.dataclass(frozen=True)
