@@ -12,16 +12,16 @@ _HELD_HERE = 3  # references to an array that only `Buffers.take` sees: its list
 class Buffers:
     """Arrays of one shape that are given out again once nobody else holds them.
 
-    A batch of 64 photographs is 38 MB: fresh memory of that size comes from the system and goes back to it every
+    A batch of 64 photos is 38 MB: fresh memory of that size comes from the system and goes back to it every
     time, and touching it first costs a seventh of all the work on an image.
 
     Args:
         shape: of each array, float32.
-        most: arrays that are kept; whoever holds on to more of them gets new ones.
+        limit: arrays that are kept; whoever holds on to more of them gets new ones.
     """
 
-    def __init__(self, shape: tuple[int, ...], most: int = 4) -> None:
-        self._shape, self._most = shape, most
+    def __init__(self, shape: tuple[int, ...], limit: int = 4) -> None:
+        self._shape, self._limit = shape, limit
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -30,7 +30,7 @@ class Buffers:
             if sys.getrefcount(array) == _HELD_HERE:
                 return array
         array = np.empty(self._shape, np.float32)
-        if len(self._arrays) < self._most:
+        if len(self._arrays) < self._limit:
             self._arrays.append(array)
         return array
 
@@ -38,8 +38,8 @@ class Buffers:
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
-def limit_arenas(most: int) -> None:
-    """Have glibc's malloc keep at most `most` arenas, unless MALLOC_ARENA_MAX says otherwise; elsewhere do nothing.
+def limit_arenas(limit: int) -> None:
+    """Have glibc's malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX says otherwise; elsewhere do nothing.
 
     Every pipeline has new threads, and each may take another of the 8 arenas per CPU: until all of them have seen
     the largest images, resident memory grows, for about thirty epochs of a small set (what is in use does not grow).
@@ -48,4 +48,4 @@ def limit_arenas(most: int) -> None:
     if "MALLOC_ARENA_MAX" not in os.environ:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(_M_ARENA_MAX, most)
+            mallopt(_M_ARENA_MAX, limit)

@@ -88,21 +88,21 @@ def score(
     return Scores(rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32), kept)
 
 
-def top_classes(logits: np.ndarray, most: int = TOP) -> np.ndarray:
+def top_classes(logits: np.ndarray, limit: int = TOP) -> np.ndarray:
     """The likeliest classes and their probabilities, float32 [n, 2k]: k classes, then k probabilities.
 
     Equal logits rank by class. The softmax is computed in float64; where a logit is not finite, probabilities are 0.
 
     Args:
         logits: [n, classes].
-        most: k is this, or the number of classes where there are fewer.
+        limit: k is this, or the number of classes where there are fewer.
     """
     exact = logits.astype(np.float64)
     finite = np.isfinite(exact).all(1, keepdims=True)
     exact = np.where(finite, exact, 0.0)
     exponentials = np.exp(exact - exact.max(1, keepdims=True))
     probabilities = np.where(finite, exponentials / exponentials.sum(1, keepdims=True), 0.0)
-    order = np.argsort(-exact, axis=1, kind="stable")[:, :most]
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :limit]
     return np.concatenate((order, np.take_along_axis(probabilities, order, 1)), 1).astype(np.float32)
 
 

@@ -83,12 +83,12 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def agreed_signal(votes: np.ndarray) -> int:
+def agreed_signal(stop_flags: np.ndarray) -> int:
     """The signal number that all ranks stop for, from the summed `StopRequest.stop_flags`; 0: go on.
 
     Ranks may have got different signals; SIGTERM goes before SIGINT, so that all leave with one exit code.
     """
-    return next((int(number) for number, count in zip(SIGNALS, votes, strict=True) if count > 0), 0)
+    return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)
 
 
 def raise_if_stopped(number: int) -> None:
