@@ -142,7 +142,7 @@ def _pool(ours: Layer, theirs: Layer) -> list[str]:
 def _padding(ours: Layer, theirs: Layer) -> list[str]:
     if ours.input is None or ours.input.ndim != 4:
         return []
-    a, b = _mindspore_pads(ours.layer, ours.input.shape[2:]), _torch_pads(theirs.layer)
+    a, b = mindspore_pads(ours.layer, ours.input.shape[2:]), torch_pads(theirs.layer)
     if a is None or a == b:
         return []
     mode = str(ours.layer.pad_mode).lower()
@@ -155,7 +155,7 @@ def _words(pads: Pads) -> str:
     return rows if rows == columns else f"{rows} rows, {columns} columns"
 
 
-def _mindspore_pads(layer: Any, size: Sequence[int]) -> Pads | None:
+def mindspore_pads(layer: Any, size: Sequence[int]) -> Pads | None:
     """How many zeros a MindSpore convolution or pool adds on each side of an input of height and width `size`.
 
     None where the layer does not say.
@@ -182,7 +182,7 @@ def _mindspore_pads(layer: Any, size: Sequence[int]) -> Pads | None:
     return (pads[0], pads[1], pads[2], pads[3])
 
 
-def _torch_pads(layer: Any) -> Pads:
+def torch_pads(layer: Any) -> Pads:
     """How many zeros a torch convolution or pool adds on each side."""
     if layer.padding == "valid":
         return (0, 0, 0, 0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare import difference, relative_error
+from resnet_fn.parity.compare import Stage, difference, relative_error
 
 
 def test_difference_is_the_definition():
@@ -28,3 +28,21 @@ def test_nan_on_one_side_is_a_divergence_and_on_both_is_none():
     assert relative_error([1.0, math.nan], [1.0, 2.0]) == math.inf
     assert relative_error([1.0, math.nan], [1.0, math.nan]) == 0.0
     assert difference("x", [1.0, math.nan], [1.0, 2.0]).verdict == "DIFFERS"
+
+
+def test_two_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"^x: shape \(2,\) here, \(3,\) in the reference; make them equal$"):
+        difference("x", np.ones(2), np.ones(3))
+
+
+def test_a_stage_is_as_bad_as_its_worst_array():
+    ok = difference("ok", [1.0], [1.0])
+    rounding = difference("rounding", [1 + 3e-3], [1.0], [1 + 1e-3], tolerance=1e-4)
+    slightly, far = (difference(name, [value], [1.0], tolerance=1e-4) for name, value in (("a", 1.01), ("b", 3.0)))
+    assert [Stage("s", found).verdict for found in ([], [ok], [ok, rounding])] == ["skipped", "ok", "rounding"]
+    stage = Stage("s", [ok, slightly, rounding, far])
+    assert (stage.verdict, stage.first.name, stage.worst.name) == ("DIFFERS", "a", "b")
+    assert far.excess == pytest.approx(2 / 1e-4)
+    assert rounding.excess == pytest.approx(3e-3 / (4 * 1e-3 / (1 + 1e-3)))
+    assert Stage("s", [ok], failed="a name has no counterpart").verdict == "DIFFERS"
+    assert far.values() == "3 here, 1 in the reference at [0]"

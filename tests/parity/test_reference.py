@@ -18,6 +18,8 @@ CLASSES = 10
 # The scale of the residual branches' last gammas, chosen with PyTorch alone, so that float32 can hold 1e-4 at all: at
 # 0.1 its own float32 gradients of ResNet-152 are 6e-4 to 6e-3 from its float64 ones, at 0.03 4e-6 to 5e-6.
 LAST_GAMMA = {"resnet152": 0.03}
+# The first seed to try: with those before it some pre-activation is within rounding of zero.
+FIRST_SEED = {"genet50_plus": 2}
 # What the others are made of too: ten seconds and more each.
 LARGE = (
     *("resnet34", "resnet101", "resnet152", "resnet44", "resnet56", "resnet110", "wide_resnet50_2", "resnext50_32x4d"),
@@ -89,7 +91,8 @@ def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> 
     # three batches, and the gradient jumps there. Then another batch is tried; a fault fails all.
     size, count = (33, 2) if stem == "d" else (16, 4) if MODELS[name].stem == "cifar" or stem == "cifar" else (64, 2)
     errors = {}
-    for seed in range(6):
+    first = FIRST_SEED.get(name, 0)
+    for seed in range(first, first + 6):
         net, ref = pair(name, stem, size, seed)
         images, labels = batch(count, size, seed)
         assert logits_error(net, ref, images) < 1e-5

@@ -10,8 +10,10 @@ from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
 
+from resnet_fn.parity.compare import difference  # noqa: E402
 from resnet_fn.parity.ladder import compare_step  # noqa: E402
-from resnet_fn.parity.relu_ties import flip_ties  # noqa: E402
+from resnet_fn.parity.layers import LayerDifference  # noqa: E402
+from resnet_fn.parity.relu_ties import flip_ties, tie_width  # noqa: E402
 from resnet_fn.parity.report import table  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -31,6 +33,16 @@ def test_an_input_near_zero_takes_the_other_side(relu):
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
     assert out.tolist() == [0.0, -1e-7, 1.0, 0.0]
     assert torch.relu(x).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
+
+
+def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
+    def layer(mode, ours, exact):
+        output = difference("x", np.array([ours]), np.array([1.0]), np.array([exact]))
+        return LayerDifference(mode, "x", "x", output, None, (), 0)
+
+    assert tie_width([]) == 0
+    layers = [layer("eval", 1.5, 1.0), layer("train", 1 + 1e-6, 1.0), layer("train", 1.0, 1 / (1 + 2e-6))]
+    assert tie_width(layers) == pytest.approx(4 * 2e-6)
 
 
 class TorchNet(torch.nn.Module):

@@ -1,0 +1,87 @@
+"""The ladder as a table, as JSON and as a plot."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.compare import Stage, difference
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.report import name_map, table, write_json, write_plot
+
+NAMES = NameMap("execution order and shapes", {"conv.weight": "0.weight", "a.b": "1.c"}, {"conv": "0"}, ())
+
+
+def one(name, ours, theirs=1.0, **how):
+    return difference(name, np.array([ours]), np.array([theirs]), **how)
+
+
+def ladder(*, faulty):
+    good = Stage("inputs", [one("images", 1.0)])
+    skipped = Stage("initialisation", note="not asked for")
+    wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
+    rounded = Stage("gradients", [one("a.b", 1 + 1e-3, exact=np.array([1 + 5e-4]), tolerance=1e-4), one("x", 1.0)])
+    hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
+    layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints, 0)
+    notes = ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"] if faulty else []
+    return Ladder([good, skipped, wrong, rounded], [layer], NAMES, notes, ties=0 if faulty else 7)
+
+
+def test_a_table_of_agreement():
+    text = table(ladder(faulty=False))
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0] == ["stage", "compared", "max", "abs", "relative", "cosine", "allowed", "rounding", "verdict"]
+    assert rows[1] == ["inputs", "1", "0.0e+00", "0.0e+00", "1.000000000", "0e+00", "ok"]
+    assert rows[2] == ["initialisation", "0", "skipped:", "not", "asked", "for"]
+    numbers = ["1.0e-03", "1.0e-03", "1.000000000", "1e-04", "5.0e-04"]
+    assert rows[4] == ["gradients", "2", *numbers, "rounding", "(a.b)"]
+    assert "float32 cannot say on which side of 0 7 inputs of a ReLU lie" in text
+    assert text.endswith("\n\nverdict: both compute the same")
+
+
+def test_a_table_of_a_fault():
+    lines = table(ladder(faulty=True)).splitlines()
+    assert lines[-5:] == [
+        "first layer that differs: conv (the reference's 0) in evaluation mode: 2 here, 1 in the reference at [0]",
+        "  conv: pad_mode same pads 0/1, the reference 1/1",
+        "first gradient that differs, going backward: none",
+        "settings that differ:",
+        "  bn1 and 1 more: eps 1 here, 2 in the reference",
+    ]
+    assert "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+
+
+def test_names_are_listed_where_names_alone_did_not_do():
+    assert name_map(ladder(faulty=False)).splitlines() == [
+        "names: 2 parameters and statistics paired by execution order and shapes; ours, the reference's:",
+        "  conv.weight  0.weight",
+        "  a.b          1.c",
+    ]
+    by_name = Ladder([], [], NameMap("names", {"a": "a"}, {}, ()), [])
+    assert name_map(by_name) == "names: 1 parameters and statistics paired by name"
+
+
+def test_json_holds_everything_and_null_for_what_is_not_finite():
+    found = ladder(faulty=True)
+    found.stages[2].differences.append(one("logits", math.nan))
+    write_json(found, "ladder.json", [])
+    read = json.loads(Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert (read["agrees"], read["first_stage"], read["first_layer"]) == (False, "eval forward", "conv")
+    assert read["names"]["parameters"] == NAMES.parameters
+    forward = read["stages"][2]["differences"]
+    assert [item["ours"] for item in forward] == [2.0, None]
+    assert [item["relative"] for item in forward] == [1.0, None]
+    assert read["layers"][0]["hints"] == ["pad_mode same pads 0/1, the reference 1/1"]
+    assert (read["layers"][0]["input"], read["data"]) == (None, [])
+
+
+def test_a_plot_of_every_layer():
+    pytest.importorskip("matplotlib", reason="the plot needs matplotlib: pip install 'resnet_fn[plots]'")
+    write_plot(ladder(faulty=True), "layers.svg", "every layer")
+    drawn = Path("layers.svg").read_text()
+    assert "<!-- every layer -->" in drawn
+    assert "<!-- conv -->" in drawn
