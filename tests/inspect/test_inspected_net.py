@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor
 
-from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.inspect.activations import activations
@@ -14,7 +14,6 @@ from resnet_fn.inspect.gradients import gradients
 from resnet_fn.inspect.inspected_net import open_net
 from resnet_fn.models import create_model
 from resnet_fn.recipes import recipe
-from resnet_fn.weights.recognise import WeightsError
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -60,5 +59,5 @@ def test_other_classes_are_refused(checkpoint):
 
 
 def test_a_folder_that_holds_nothing_is_named(tmp_path):
-    with pytest.raises(WeightsError, match="is no checkpoint folder and no run folder; give a weight file or one of"):
+    with pytest.raises(CheckpointError, match="holds no checkpoint; give a run folder or a checkpoint folder"):
         open_net(tmp_path)
