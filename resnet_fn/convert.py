@@ -20,10 +20,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
     parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
+    cli.add_non_finite_flag(parser)
     parsed = parser.parse(arguments)
     from resnet_fn.weights.convert import convert_weights
 
-    result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model)
+    result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model, parsed.allow_non_finite)
     for warning in result["warnings"]:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     print(

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir")}
+    how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if recipe is not None:
         figures = evaluate_weights(parsed.weights, recipe, **how)
     else:

@@ -43,7 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime import process
 
     process.start(parsed.device, parsed.threads)
-    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size)
+    trained = load_net(
+        parsed.checkpoint,
+        parsed.which,
+        ema=parsed.ema,
+        image_size=parsed.image_size,
+        allow_non_finite=parsed.allow_non_finite,
+    )
     dataset = open_trained_dataset(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))
     images, _, _ = next(eval_batches(dataset.test, dataset.input, size))

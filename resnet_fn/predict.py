@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
     files = find_images(parsed.images)
     process.start(parsed.device, parsed.threads)
-    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema)
+    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
     width = max(len(str(path)) for path in files)
     for result in predict(trained, files, parsed.top):
         if parsed.json:

@@ -49,6 +49,19 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
     return {kind: names for kind, names in faults.items() if names}
 
 
+def check_finite(arrays: Arrays, source: object) -> None:
+    """Refuse weights or state with NaN or infinity in it: a ReLU may hide it in plausible answers.
+
+    Raises:
+        ValueError: names the arrays, and how many of their values are not finite.
+    """
+    bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in arrays.items()}
+    told = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
+    if told:
+        fix = "give other weights (--allow-non-finite takes them where nothing is trained)"
+        raise ValueError(f"{source}: not finite: {few(told)}; {fix}")
+
+
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
     """Put arrays into Parameters: nothing missing, nothing extra.
 

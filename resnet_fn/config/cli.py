@@ -130,6 +130,12 @@ def add_checkpoint_flags(parser: Parser, required: bool = True) -> None:
     group.add_argument(
         "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
     )
+    add_non_finite_flag(group)
+
+
+def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
+    """The flag that takes weights which are refused otherwise."""
+    parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
 
 
 def add_device_flags(parser: Parser) -> None:

@@ -63,6 +63,7 @@ def evaluate_in_detail(
     ema: bool | None = None,
     image_size: int = 0,
     data_dir: str = "",
+    allow_non_finite: bool = False,
 ) -> Evaluation:
     """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
 
@@ -75,6 +76,7 @@ def evaluate_in_detail(
         ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width that the net sees; 0 for the recipe's own.
         data_dir: where the data set lies; "": where it lay in training.
+        allow_non_finite: score weights with NaN or infinity in them too.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
@@ -88,7 +90,7 @@ def evaluate_in_detail(
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     process.start(device, threads)
     workers = join(device)
-    trained = load_net(checkpoint, which, ema=ema, image_size=image_size)
+    trained = load_net(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     scores = score(make_eval_step(net, with_logits=True), dataset, batch_size, workers)
@@ -104,6 +106,7 @@ def evaluate_weights(
     device: str = "CPU",
     threads: int = 0,
     data_dir: str = "",
+    allow_non_finite: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
@@ -112,7 +115,7 @@ def evaluate_weights(
     Args:
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
-        batch_size, device, threads, data_dir: as in `evaluate`.
+        batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
 
     Returns, raises: as `evaluate`; WeightsError where the file does not fit the net.
     """
@@ -122,5 +125,5 @@ def evaluate_weights(
     workers = join(device)
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",))
     net = build_net(recipe, dataset.input)
-    load_weights(net, file)
+    load_weights(net, file, allow_non_finite=allow_non_finite)
     return summarise(score(make_eval_step(net), dataset, batch_size, workers))

@@ -7,7 +7,7 @@ from pathlib import Path
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
-from resnet_fn.checkpoint.parameters import assign_all
+from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
@@ -44,6 +44,7 @@ def load_net(
     ema: bool | None = None,
     image_size: int = 0,
     precision: str = "",
+    allow_non_finite: bool = False,
 ) -> LoadedNet:
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
 
@@ -54,8 +55,10 @@ def load_net(
             where the checkpoint holds one, which is what training's own evaluation scores.
         image_size: height and width that the net sees; 0 for the recipe's own.
         precision: that the net computes in, see `Recipe`; "" for the recipe's own.
+        allow_non_finite: take weights with NaN or infinity in them.
 
     Raises:
+        ValueError: names weights that are not finite.
         CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
     """
     found = find_checkpoint(Path(source), which)
@@ -70,6 +73,8 @@ def load_net(
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
     averaged = assign_checkpoint(net, found, ema)
+    if not allow_non_finite:
+        check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, found.path)
     net.set_train(False)
     return LoadedNet(net, recipe, spec, found, averaged)
 

@@ -54,11 +54,11 @@ def open_net(source: str | Path, recipe: Recipe | None = None, data_dir: str = "
         ValueError: the weights do not fit, or the data set is not there or is another one.
     """
     if recipe is None:
-        loaded = load_net(source, precision=PRECISION)
+        loaded = load_net(source, precision=PRECISION, allow_non_finite=True)
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = dataclasses.replace(recipe, precision=PRECISION)
     dataset = open_dataset(recipe, data_dir)
     net = build_net(recipe, dataset.input)
-    load_weights(net, source)
+    load_weights(net, source, allow_non_finite=True)
     return InspectedNet(net, recipe, dataset, None)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.checkpoint.parameters import assign_all
+from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict
@@ -79,6 +79,7 @@ def save(session: Session) -> None:
 def restore(components: Components, checkpoint: Checkpoint) -> Progress:
     """Put a checkpoint's state into the components, exactly."""
     weights, training = components.state
+    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(weights, checkpoint.weights, checkpoint.path)
     assign_all(training, checkpoint.training, checkpoint.path)
     return Progress(checkpoint.state["update"], checkpoint.state["best"], checkpoint.state["last"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mindspore import nn
 
-from resnet_fn.checkpoint.parameters import assign
+from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.ema import averages_of
@@ -79,7 +79,7 @@ def read_any_weights(file: str | Path) -> Source:
     return Source(path, ours, style, warning, useless, model, averaged, update)
 
 
-def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> None:
+def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow_non_finite: bool = False) -> None:
     """Put a file's weights and BatchNorm statistics into a net of ours, by exact name and shape.
 
     Assigned with `ops.assign`, which compiled functions see. A difference between the file's net and ours that
@@ -90,9 +90,11 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> No
         file: see `read_weights`.
         reset_head: keep the net's own last layer (`fc`), for another number of classes. It is the only way to
             leave anything out.
+        allow_non_finite: take weights with NaN or infinity in them.
 
     Raises:
         WeightsError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
+        ValueError: names what is not finite. Nothing has been assigned then.
     """
     source = read_weights(file)
     parameters = {parameter.name: parameter for parameter in net.get_parameters()}
@@ -101,6 +103,8 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False) -> No
         parameters = {name: parameter for name, parameter in parameters.items() if name not in HEAD}
         arrays = {name: array for name, array in arrays.items() if name not in HEAD}
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(file))
+    if not allow_non_finite:
+        check_finite(arrays, file)
     for warning in (source.warning, _other_function(net, source.model)):
         if warning:
             print(f"warning: {file}: {warning}", file=sys.stderr, flush=True)

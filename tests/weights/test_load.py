@@ -101,6 +101,32 @@ def test_what_does_not_fit_is_listed_and_nothing_is_assigned():
     assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
 
 
+def test_weights_that_are_not_finite_are_refused_by_name():
+    def poison(arrays):
+        arrays["fc.bias"][1] = np.nan
+        arrays["conv1.weight"][0, :, 0, 0] = -np.inf
+
+    written("a.safetensors", change=poison)
+    net = create_model("resnet8", num_classes=3)
+    before = arrays_of(net)
+    message = (
+        "a.safetensors: not finite: 3 of 432 values of conv1.weight, 1 of 3 values of fc.bias; give other weights "
+        "(--allow-non-finite takes them where nothing is trained)"
+    )
+    for refuses in (lambda: load_weights(net, "a.safetensors"), lambda: convert.main(["a.safetensors", "b.ckpt"])):
+        with pytest.raises(ValueError) as error:
+            refuses()
+        assert str(error.value) == message
+    assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
+    assert not Path("b.ckpt").exists()
+    assert convert.main(["a.safetensors", "b.ckpt", "--allow-non-finite"]) == 0
+    load_weights(net, "b.ckpt", allow_non_finite=True)
+    assert np.isnan(net.fc.bias.asnumpy()).tolist() == [False, True, False]
+    # What is left out is not looked at.
+    written("head.safetensors", change=lambda arrays: arrays["fc.bias"].fill(np.nan))
+    load_weights(net, "head.safetensors", reset_head=True)
+
+
 def test_reset_head_is_the_only_way_to_other_classes():
     ours = written("a.safetensors")
     net = create_model("resnet8", num_classes=5)
