@@ -1,49 +1,73 @@
 """python -m resnet_fn.benchmark PART: measure one part of the package on this machine.
 
-A part is a module of this package with `DESCRIPTION`, `add_arguments(parser)`, `run(options) -> dict` (JSON types)
-and `table(result) -> str`.
+A part is a module of this package with `DESCRIPTION` (what it measures, and what its numbers mean), `FLAGS` (name:
+default, meaning) and `run(options)`, which returns JSON types.
 """
 
 import importlib
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
+from resnet_fn.config.json_text import finite_or_null
 
 PARTS = {
-    "step": "resnet_fn.benchmark.step",
-    "data": "resnet_fn.benchmark.data",
-    "allreduce": "resnet_fn.benchmark.allreduce",
-    "startup": "resnet_fn.benchmark.startup",
-    "accumulation": "resnet_fn.benchmark.accumulation",
-    "evaluation": "resnet_fn.benchmark.evaluation",
-    "time-to-accuracy": "resnet_fn.benchmark.accuracy",
+    "step": "step",
+    "data": "data",
+    "allreduce": "allreduce",
+    "startup": "startup",
+    "accumulation": "accumulation",
+    "evaluation": "evaluation",
+    "save": "save",
+    "time-to-accuracy": "accuracy",
 }
 
 
+def lines(result: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """A result as text: name and value, nested ones below their name; several rounds as "median [min, max]"."""
+    for name, value in result.items():
+        if isinstance(value, dict):
+            yield indent + name
+            yield from lines(value, indent + "  ")
+        else:
+            yield f"{indent + name:36}  {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        if len(value) > 2 and None not in value:
+            return f"{_shown(statistics.median(value))} [{_shown(min(value))}, {_shown(max(value))}]"
+        return ", ".join(map(_shown, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run one part, print its table, write its figures as JSON if asked."""
+    """Run one part, print its numbers, write them as JSON if asked."""
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print("usage: python -m resnet_fn.benchmark PART [--json FILE] [flags; PART --help lists them]\n")
-        print(f"parts: {', '.join(PARTS)}")
-        print(
-            "\nexamples:\n" + "\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS)
-        )
+        print(f"parts: {', '.join(PARTS)}\n\nexamples:")
+        print("\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS))
         return 0
     if name not in PARTS:
         raise cli.UsageError(f"part: {name!r} is unknown; {closest(name, PARTS)}")
-    part = importlib.import_module(PARTS[name])
+    part = importlib.import_module(f"resnet_fn.benchmark.{PARTS[name]}")
     parser = cli.Parser(f"benchmark {name}", part.DESCRIPTION)
-    parser.add_argument("--json", metavar="FILE", help="write the figures")
-    part.add_arguments(parser)
+    parser.add_argument("--json", metavar="FILE", help="write the numbers")
+    for flag, (default, meaning) in part.FLAGS.items():
+        unit, text = {int: "N", float: "X"}.get(type(default), "NAME"), f"{meaning}; default {default}"
+        parser.add_argument(f"--{flag}", type=type(default), default=default, metavar=unit, help=text)
     options = parser.parse(arguments[1:])
-    result = part.run(options)
-    print(part.table(result))
+    result = finite_or_null(part.run(options))
+    print(part.DESCRIPTION, *lines(result), sep="\n")
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        cli.write_text(Path(options.json), json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -1,36 +1,77 @@
-"""Processes that take turns: A works while B waits, so that both see the same machine.
+"""Taking turns: A works while B waits, so that both see the same machine; and processes that work when they are told.
 
-Each side is a process of its own (memory, thread pools and environment do not mix) that builds its work, says so, and
-then runs as many steps as it is told, when it is told.
+Each process has memory, thread pools and environment of its own. It builds its work, says so, and then runs as many
+steps as it is told.
 """
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+Run = Callable[[int], list[float]]  # does so many steps; the seconds of each
+
+
+def timed(step: Callable[[], object]) -> Run:
+    """A function that runs steps and returns the seconds of each."""
+
+    def run(steps: int) -> list[float]:
+        seconds = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    return run
+
+
+def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str, list[float]]:
+    """Let them take turns, `steps` steps at a time; every other round goes in reverse.
+
+    Returns:
+        For each the median seconds of a step, one for each round.
+    """
+    medians: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name in list(runs)[:: -1 if number % 2 else 1]:
+            medians[name].append(statistics.median(runs[name](steps)))
+    return medians
+
+
+def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[str, dict[str, float]]:
+    """Each other's seconds over ours, round by round: {"torch": {"median": …, "min": …, "max": …}}; above 1 we win."""
+    result = {}
+    for name, seconds in medians.items():
+        if name != ours:
+            pairs = [theirs / own for own, theirs in zip(medians[ours], seconds, strict=True)]
+            result[name] = {"median": statistics.median(pairs), "min": min(pairs), "max": max(pairs)}
+    return result
 
 
 class Side:
-    """One of the processes that take turns.
+    """One of the processes that take turns; as a context, it ends with it.
 
     Args:
         kind: a key of `sides.KINDS`.
         spec: what it works on, as JSON types.
         environment: variables beside this process's own.
-        name: what to call it; "" for `kind`.
 
     Attributes:
-        ready_seconds: from the process's start to the end of its first step.
+        facts: "ready_seconds" from the process's start to the end of its first step, "first_step_seconds" of that step,
+            "peak_bytes" of its memory so far, and more by kind.
+        log: lines that it printed beside its answers.
     """
 
-    def __init__(
-        self, kind: str, spec: Mapping[str, Any], environment: Mapping[str, str] | None = None, name: str = ""
-    ) -> None:
-        self.kind = name or kind
+    def __init__(self, kind: str, spec: Mapping[str, Any], **environment: str) -> None:
+        self._kind = kind
+        self.facts: dict[str, Any] = {}
+        self.log: list[str] = []
         began = time.perf_counter()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "resnet_fn.benchmark.sides", kind, json.dumps(spec)],
@@ -38,58 +79,29 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **environment},
         )
-        self._answer()
-        self.ready_seconds = time.perf_counter() - began
+        self.facts["first_step_seconds"] = self.run(1)[0]
+        self.facts["ready_seconds"] = time.perf_counter() - began
+
+    def __enter__(self) -> "Side":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()  # it ends with its standard input
 
     def run(self, steps: int) -> list[float]:
-        """Run steps; seconds of each."""
-        return self._ask(f"run {steps}")
-
-    def facts(self) -> dict[str, Any]:
-        """What the side knows of itself: peak memory in bytes, and more by kind."""
-        return self._ask("facts")
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, line: str) -> Any:
+        """Run steps; the seconds of each."""
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
         assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # why it has ended stands in its error output
+            print(steps, file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith("answer "):
-                return json.loads(line.removeprefix("answer "))
+                answer = json.loads(line.removeprefix("answer "))
+                self.facts |= answer["facts"]
+                return answer["seconds"]
+            self.log.append(line)
         error = self._process.communicate()[1].strip().splitlines()
-        raise ValueError(f"against: {self.kind} cannot run here ({error[-1] if error else 'no message'}); leave it out")
-
-
-def interleave(sides: Sequence[Side], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Let the sides take turns, `steps` steps at a time; the order turns round each time.
-
-    Returns:
-        For each kind the median seconds of a step, one for each round.
-    """
-    medians: dict[str, list[float]] = {side.kind: [] for side in sides}
-    for turn in range(rounds):
-        for side in sides if turn % 2 == 0 else reversed(sides):
-            medians[side.kind].append(statistics.median(side.run(steps)))
-    return medians
-
-
-def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[str, dict[str, float]]:
-    """Our speed over each other's, round by round: {"torch": {"median": …, "min": …, "max": …}}; above 1 we win."""
-    result = {}
-    for kind, seconds in medians.items():
-        if kind != ours:
-            pairs = [theirs / own for own, theirs in zip(medians[ours], seconds, strict=True)]
-            result[kind] = {"median": statistics.median(pairs), "min": min(pairs), "max": max(pairs)}
-    return result
+        message = error[-1] if error else "no message"
+        raise ValueError(f"{self._kind}: cannot run here ({message}); compare without it")

@@ -1,7 +1,12 @@
-"""The nets that are measured, and the flags that choose one."""
+"""The nets that are measured, the flags that choose one, and the update that every side computes."""
 
-import argparse
+import dataclasses
 from typing import Any
+
+from resnet_fn.config.cli import UsageError
+from resnet_fn.config.hints import closest
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 
 # name: model, stem, batch size, image size, steps of one turn
 NETS: dict[str, dict[str, Any]] = {
@@ -10,19 +15,38 @@ NETS: dict[str, dict[str, Any]] = {
     "resnet20-cifar": {"model": "resnet20", "stem": "cifar", "batch_size": 128, "image_size": 32, "steps": 6},
     "resnet20-digits": {"model": "resnet20", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 20},
 }
+NET = {"net": ("resnet18-cifar", ", ".join(NETS)), "rounds": (5, "turns of each side")}
+THREADS = {"threads": (0, "CPU threads of each; 0: its own default")}
+
+
+def check_name(flag: str, name: str, known: Any) -> None:
+    """Refuse a flag's value that is not one of those known."""
+    if name not in known:
+        raise UsageError(f"--{flag}: {name!r} is unknown; {closest(name, known)}")
 
 
 def specification(net: str, threads: int) -> dict[str, Any]:
-    """What a side works on: a row of NETS with its classes and threads."""
+    """What a side works on, as JSON types: a row of NETS with its classes and threads."""
+    check_name("net", net, NETS)
     return {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
 
 
-def add_net_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which net, and how often."""
-    parser.add_argument("--net", choices=tuple(NETS), default="resnet18-cifar", help="default resnet18-cifar")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each side; default 5")
+def recipe(spec: dict[str, Any]) -> Recipe:
+    """The update that every side computes: `Recipe`'s own optimizer, clipping and label smoothing."""
+    fields = {name: spec[name] for name in ("model", "stem", "batch_size", "image_size")}
+    return Recipe(dataset="synthetic", learning_rate=0.1, **fields)
 
 
-def add_threads(parser: argparse.ArgumentParser) -> None:
-    """How many CPU threads each side has."""
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each; 0: its own default")
+def input_spec(spec: dict[str, Any]) -> InputSpec:
+    """Colour images, and as many classes as the specification says."""
+    from resnet_fn.data.sources.files import color_spec
+
+    found = color_spec("random", tuple(map(str, range(spec["classes"]))), (0.5,) * 3, (0.25,) * 3)
+    return dataclasses.replace(found, image_size=spec["image_size"], eval_resize=0)
+
+
+def build(spec: dict[str, Any]) -> Any:
+    """The specification's net, a MindSpore Cell."""
+    from resnet_fn.models.build import build_net
+
+    return build_net(recipe(spec), input_spec(spec))

@@ -1,130 +1,108 @@
 """The loader that people come from: PyTorch's DataLoader over torchvision's transforms of PIL images.
 
-The transforms are written out as torchvision 0.28 has them, call by call, so that no torchvision is needed; where it
-is installed, a test compares the pixels bit for bit. Sources, in https://github.com/pytorch/vision/tree/v0.28.0:
-torchvision/datasets/folder.py (pil_loader), transforms/transforms.py (RandomResizedCrop.get_params, RandomCrop,
-RandomHorizontalFlip), transforms/functional.py (to_tensor, resized_crop), transforms/_functional_pil.py (crop, resize,
-hflip, pad), transforms/_functional_tensor.py (normalize). What is left out, because it checks and computes nothing, is
-in the reference's favour: nn.Module's and Compose's calls, the tests of types.
-
-Run in a process of its own (PyTorch forks its workers, which MindSpore's threads would not survive):
-python -m resnet_fn.benchmark.reference_loader KIND FOLDER BATCH WORKERS EPOCHS, prints images/s of each epoch.
+The transforms are those of https://github.com/pytorch/vision/tree/v0.28.0/torchvision, call by call, but for what
+checks and computes nothing; a test compares the pixels bit for bit. torchvision need not be installed. It takes a
+process of its own: PyTorch forks its workers, which MindSpore's threads would not survive.
 """
 
-import json
 import math
-import os
-import sys
-import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+from resnet_fn.benchmark.interleave import Run, timed
+from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
+from resnet_fn.runtime.extras import import_extra
+
+torch = import_extra("torch", "benchmark data's comparison")
 
 
-def _normalised(image: Any) -> Any:
-    import torch
+def photograph(path: Path) -> Any:
+    """A JPEG through RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize: float32 [3, 224, 224]."""
+    from PIL import Image
 
+    with open(path, "rb") as file:  # pil_loader
+        image = Image.open(file).convert("RGB")
+    left, top, wide, tall = _box(*image.size)
+    # resized_crop: a crop, then PIL's resize, which antialiases.
+    crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
+    return _flipped_and_normalised(crop)
+
+
+def cifar(pixels: np.ndarray) -> Any:
+    """uint8 [32, 32, 3] through RandomCrop(32, 4), RandomHorizontalFlip, ToTensor, Normalize: float32 [3, 32, 32]."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.expand(Image.fromarray(pixels), border=4, fill=(0, 0, 0))  # _functional_pil.pad
+    top, left = (int(torch.randint(0, 9, size=(1,)).item()) for _ in range(2))
+    return _flipped_and_normalised(image.crop((left, top, left + 32, top + 32)))
+
+
+def _box(width: int, height: int) -> tuple[int, int, int, int]:
+    log_ratio = torch.log(torch.tensor((3 / 4, 4 / 3)))
+    for _ in range(10):
+        area = width * height * torch.empty(1).uniform_(0.08, 1.0).item()
+        ratio = torch.exp(torch.empty(1).uniform_(log_ratio[0], log_ratio[1])).item()
+        wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < wide <= width and 0 < tall <= height:
+            top = torch.randint(0, height - tall + 1, size=(1,)).item()
+            left = torch.randint(0, width - wide + 1, size=(1,)).item()
+            return left, top, wide, tall
+    # The central crop of the nearest aspect ratio that is allowed.
+    wide, tall = min(width, round(height * 4 / 3)), min(height, round(width / (3 / 4)))
+    return (width - wide) // 2, (height - tall) // 2, wide, tall
+
+
+def _flipped_and_normalised(image: Any) -> Any:
+    from PIL import Image
+
+    if torch.rand(1) < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     # to_tensor: np.array(copy=True), view, permute + contiguous, to float32, div (not in place).
     tensor = torch.from_numpy(np.array(image, np.uint8, copy=True)).view(image.size[1], image.size[0], 3)
     tensor = tensor.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
     # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two operations in place.
     tensor = tensor.clone()
-    mean, std = torch.as_tensor(MEAN, dtype=tensor.dtype), torch.as_tensor(STD, dtype=tensor.dtype)
+    mean, std = (torch.as_tensor(values, dtype=tensor.dtype) for values in (IMAGENET_MEAN, IMAGENET_STD))
     if (std == 0).any():
         raise ValueError("std: has a zero")
     return tensor.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
-def _coin() -> bool:
-    import torch
+class Images:
+    """What a DataLoader reads: each item through a function, with label 0."""
 
-    return bool(torch.rand(1) < 0.5)  # RandomHorizontalFlip.forward
-
-
-class Photographs:
-    """ImageFolder with RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize."""
-
-    def __init__(self, folder: str) -> None:
-        self._paths = sorted(
-            os.path.join(place, name) for place, _, names in os.walk(os.path.join(folder, "train")) for name in names
-        )
+    def __init__(self, items: Any, transform: Callable[[Any], Any]) -> None:
+        self._items, self._transform = items, transform
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._items)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        from PIL import Image
-
-        with open(self._paths[index], "rb") as file:  # pil_loader
-            image = Image.open(file).convert("RGB")
-        left, top, wide, tall = self._box(*image.size)
-        # resized_crop: a crop, then PIL's resize, which antialiases.
-        crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
-        if _coin():
-            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _normalised(crop), 0
-
-    @staticmethod
-    def _box(width: int, height: int) -> tuple[int, int, int, int]:
-        import torch
-
-        log_ratio = torch.log(torch.tensor((3 / 4, 4 / 3)))
-        for _ in range(10):
-            area = width * height * torch.empty(1).uniform_(0.08, 1.0).item()
-            ratio = torch.exp(torch.empty(1).uniform_(log_ratio[0], log_ratio[1])).item()
-            wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-            if 0 < wide <= width and 0 < tall <= height:
-                top = torch.randint(0, height - tall + 1, size=(1,)).item()
-                left = torch.randint(0, width - wide + 1, size=(1,)).item()
-                return int(left), int(top), wide, tall
-        # The central crop of the nearest aspect ratio that is allowed.
-        wide, tall = min(width, round(height * 4 / 3)), min(height, round(width / (3 / 4)))
-        return (width - wide) // 2, (height - tall) // 2, wide, tall
+        return self._transform(self._items[index]), 0
 
 
-class Cifar:
-    """Arrays in memory with RandomCrop(32, 4), RandomHorizontalFlip, ToTensor, Normalize."""
+def read_epochs(source: str | int, batch_size: int, workers: int) -> Run:
+    """A function that reads epochs and returns the seconds per image of each.
 
-    def __init__(self, samples: int) -> None:
-        self.images = np.random.default_rng(0).integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        import torch
-        from PIL import Image, ImageOps
-
-        image = ImageOps.expand(Image.fromarray(self.images[index]), border=4, fill=(0, 0, 0))  # _functional_pil.pad
-        top, left = (int(torch.randint(0, 9, size=(1,)).item()) for _ in range(2))
-        image = image.crop((left, top, left + 32, top + 32))
-        if _coin():
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _normalised(image), 0
-
-
-def main(kind: str, source: str, batch: int, workers: int, epochs: int) -> list[float]:
-    """Images per second of each epoch after the first, whose start-up is not counted."""
-    import torch
-    from torch.utils.data import DataLoader
-
+    `source` is a folder of photographs, or how many images of CIFAR's size to make. Workers that stay, and twice the
+    default of batches ahead, are in the loader's favour.
+    """
     torch.set_num_threads(1)
-    data: Any = Photographs(source) if kind == "photographs" else Cifar(int(source))
-    # Default collation; memory is pinned for a GPU only. Workers that stay, and twice the default of batches ahead,
-    # are in its favour.
-    loader = DataLoader(
-        data, batch, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=True, prefetch_factor=4
+    if isinstance(source, int):
+        images = Images(np.random.default_rng(0).integers(0, 256, (source, 32, 32, 3), dtype=np.uint8), cifar)
+    else:
+        images = Images(sorted(Path(source, "train").rglob("*.JPEG")), photograph)
+    loader = torch.utils.data.DataLoader(
+        images,
+        batch_size,
+        shuffle=True,
+        num_workers=workers,
+        drop_last=True,
+        persistent_workers=True,
+        prefetch_factor=4,
     )
-    rates = []
-    for _ in range(epochs + 1):
-        began, images = time.perf_counter(), 0
-        for pictures, _labels in loader:
-            images += len(pictures)
-        rates.append(images / (time.perf_counter() - began))
-    return rates[1:]
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], sys.argv[2], *(int(word) for word in sys.argv[3:6]))))
+    run = timed(lambda: list(map(len, loader)))
+    return lambda epochs: [seconds / (len(loader) * batch_size) for seconds in run(epochs)]

@@ -1,4 +1,4 @@
-"""The sides of a comparison: the same net, batch and work in ours, PyTorch, `Model.train` and MindCV.
+"""The sides of a comparison: the same net, batch and update in this package, PyTorch, `Model.train` and MindCV.
 
 Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND SPEC`.
 """
@@ -8,16 +8,17 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from resnet_fn.benchmark.interleave import Run, timed
+from resnet_fn.benchmark.nets import build, recipe
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime import process
+from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.waiter import ResultWaiter
-
-LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, CLIP, SMOOTHING = 0.1, 0.9, 5e-4, 1.0, 0.1
-
-Step = Callable[[], None]
-Run = Callable[[int], list[float]]
 
 
 def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -28,215 +29,193 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, spec["classes"], spec["batch_size"]).astype(np.int32)
 
 
-def timed(step: Step) -> Run:
-    """A function that runs steps and returns the seconds of each."""
-
-    def run(steps: int) -> list[float]:
-        seconds = []
-        for _ in range(steps):
-            began = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - began)
-        return seconds
-
-    return run
-
-
-def ours(spec: dict[str, Any]) -> Run:
-    """The jitted step that training uses, and its way to wait."""
-    from resnet_fn.runtime import process
-
-    process.start("CPU", spec["threads"])
+def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], None]:
+    """The compiled step that training uses, with its way to wait; with `workers` above 1 it all-reduces."""
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.models import create_model
+    from resnet_fn.update.gradients import make_all_reduce
     from resnet_fn.update.loss import make_loss
-    from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
+    from resnet_fn.update.optimizer import make_optimizer
     from resnet_fn.update.step import make_train_step
 
-    net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
-    optimizer = momentum_sgd(weight_decay_groups(net, WEIGHT_DECAY), MOMENTUM, nesterov=True)
+    chosen = recipe(spec)
     train_step = make_train_step(
-        net, make_loss(smoothing=SMOOTHING), optimizer, clip_norm=CLIP, accumulate=spec.get("accumulate", 1)
+        net,
+        make_loss(chosen.label_smoothing),
+        make_optimizer(chosen, net),
+        clip_norm=chosen.clip_norm,
+        accumulate=spec.get("accumulate", 1),
+        workers=workers,
+        all_reduce=make_all_reduce(workers),
     )
     images, labels = batch(spec)
-    waiter = ResultWaiter()
+    waiter = ResultWaiter(alone=workers == 1)
 
     def step() -> None:
-        rate = Tensor(LEARNING_RATE, mindspore.float32)
+        rate = Tensor(chosen.learning_rate, mindspore.float32)
         result = train_step(Tensor(images), Tensor(labels), rate)
         waiter.fetch(result, time.perf_counter())
 
+    return step
+
+
+def ours(spec: dict[str, Any]) -> Run:
+    """This package."""
+    process.start("CPU", spec["threads"])
+    net = build(spec)
     spec["gradient_bytes"] = sum(parameter.nbytes for parameter in net.trainable_params())
-    return timed(step)
+    return timed(our_step(net, spec))
 
 
-def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:
-    """PyTorch: the reference net, SGD, clip_grad_norm_, cross_entropy."""
-    import torch
+def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
+    """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
+    torch = import_extra("torch", "this comparison")
+    from resnet_fn.parity.torch_run import decay_groups
 
-    from resnet_fn.parity.reference import reference_net
+    groups = decay_groups(net, chosen.weight_decay)
+    optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
 
-    if spec["threads"]:
-        torch.set_num_threads(spec["threads"])
-    torch.manual_seed(0)
-    net = reference_net(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
-    forward = torch.compile(net) if compiled else net
-    decay = [p for name, p in net.named_parameters() if p.ndim > 1]
-    rest = [p for name, p in net.named_parameters() if p.ndim <= 1]
-    groups = [{"params": decay, "weight_decay": WEIGHT_DECAY}, {"params": rest, "weight_decay": 0.0}]
-    optimizer = torch.optim.SGD(groups, LEARNING_RATE, MOMENTUM, nesterov=True)
-    images, labels = (torch.from_numpy(array) for array in batch(spec))
-
-    def step() -> None:
+    def step(images: Any, labels: Any, learning_rate: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(forward(images), labels.long(), label_smoothing=SMOOTHING)
+        smoothing = chosen.label_smoothing
+        loss = torch.nn.functional.cross_entropy(forward(images), labels.long(), label_smoothing=smoothing)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), chosen.clip_norm)
         optimizer.step()
         loss.item()
 
-    return timed(step)
+    return step
 
 
-def torch_compile(spec: dict[str, Any]) -> Run:
-    """PyTorch with torch.compile over the net."""
-    return torch_eager(spec, compiled=True)
+def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:
+    """PyTorch with the reference net."""
+    from resnet_fn.parity.reference import reference_net, torch
+
+    if spec["threads"]:
+        torch.set_num_threads(spec["threads"])
+    net = reference_net(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
+    chosen = recipe(spec)
+    step = torch_step(net, chosen, torch.compile(net) if compiled else net)
+    images, labels = map(torch.from_numpy, batch(spec))
+    return timed(lambda: step(images, labels, chosen.learning_rate))
 
 
 def model_train(spec: dict[str, Any]) -> Run:
-    """MindSpore's own `Model.train` in graph mode with its own convolutions; else the same net, loss, SGD and clip."""
-    from resnet_fn.runtime import process
-
-    process.start("CPU", spec["threads"])
+    """MindSpore's own `Model.train`: the same loss, SGD and clipping."""
+    net, chosen = _graph_mode_net(spec), recipe(spec)
     import mindspore
     from mindspore import Tensor, nn, ops
 
-    from resnet_fn.update.loss import cross_entropy
     from resnet_fn.update.optimizer import weight_decay_groups
 
-    mindspore.set_context(mode=mindspore.GRAPH_MODE)
-    net = _plain_net(spec)
-    pairs = weight_decay_groups(net, WEIGHT_DECAY)
+    pairs = weight_decay_groups(net, chosen.weight_decay)
     groups = [
-        {"params": [p for p, decay in pairs if decay], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p, decay in pairs if decay], "weight_decay": chosen.weight_decay},
         {"params": [p for p, decay in pairs if not decay], "weight_decay": 0.0},
         {"order_params": [p for p, _ in pairs]},
     ]
-
-    class Loss(nn.Cell):
-        def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-            return cross_entropy(logits, labels, SMOOTHING)
+    clip_norm, loss = chosen.clip_norm, nn.CrossEntropyLoss(label_smoothing=chosen.label_smoothing)
 
     class TrainWithClip(nn.TrainOneStepCell):
         def construct(self, *inputs: Tensor) -> Tensor:
             loss = self.network(*inputs)
             gradients = self.grad(self.network, self.weights)(*inputs, ops.ones_like(loss))
-            gradients = ops.clip_by_global_norm(gradients, CLIP)
+            gradients = ops.clip_by_global_norm(gradients, clip_norm)
             return ops.depend(loss, self.optimizer(gradients))
 
-    optimizer = nn.SGD(groups, LEARNING_RATE, MOMENTUM, nesterov=True)
-    model = mindspore.Model(TrainWithClip(nn.WithLossCell(net, Loss()), optimizer))
-    return _by_model(model, *batch(spec))
-
-
-def _by_model(model: Any, images: np.ndarray, labels: np.ndarray) -> Run:
-    import mindspore
-
-    class Clock(mindspore.Callback):
-        """Notes when each step ends, after its loss is there."""
-
-        def __init__(self) -> None:
-            self.times = [time.perf_counter()]
-
-        def step_end(self, run_context: Any) -> None:
-            run_context.original_args().net_outputs.asnumpy()
-            self.times.append(time.perf_counter())
-
-        on_train_step_end = step_end
-
-    def run(steps: int) -> list[float]:
-        source = [(images, labels)] * steps
-        dataset = mindspore.dataset.GeneratorDataset(source, ["images", "labels"], shuffle=False)
-        clock = Clock()
-        model.train(1, dataset, callbacks=[clock], dataset_sink_mode=False)
-        return [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
-
-    return run
+    optimizer = nn.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
+    return _by_model(mindspore.Model(TrainWithClip(nn.WithLossCell(net, loss), optimizer)), spec)
 
 
 def mindcv(spec: dict[str, Any]) -> Run:
-    """MindCV's trainer in graph mode: its train step, optimizer and loss, over the net of `model_train`."""
-    from resnet_fn.runtime import process
-
-    process.start("CPU", spec["threads"])
-    import mindspore
+    """MindCV's trainer: its train step, optimizer and loss."""
+    net, chosen = _graph_mode_net(spec), recipe(spec)
     from mindcv.loss import create_loss
     from mindcv.optim import create_optimizer
     from mindcv.utils import create_trainer
 
-    mindspore.set_context(mode=mindspore.GRAPH_MODE)
-    net = _plain_net(spec)
     optimizer = create_optimizer(
         net.trainable_params(),
         opt="momentum",
-        lr=LEARNING_RATE,
-        weight_decay=WEIGHT_DECAY,
-        momentum=MOMENTUM,
-        nesterov=True,
+        lr=chosen.learning_rate,
+        weight_decay=chosen.weight_decay,
+        momentum=chosen.momentum,
+        nesterov=chosen.nesterov,
         weight_decay_filter="norm_and_bias",
     )
     model = create_trainer(
         net,
-        create_loss("CE", label_smoothing=SMOOTHING),
+        create_loss("CE", label_smoothing=chosen.label_smoothing),
         optimizer,
         metrics=set(),
         amp_level="O0",
         amp_cast_list="[]",
         loss_scale_type="fixed",
         clip_grad=True,
-        clip_value=CLIP,
+        clip_value=chosen.clip_norm,
     )
-    return _by_model(model, *batch(spec))
+    return _by_model(model, spec)
 
 
-def _plain_net(spec: dict[str, Any]) -> Any:
-    """Our net with MindSpore's own convolutions."""
-    from resnet_fn.models import create_model
+def _graph_mode_net(spec: dict[str, Any]) -> Any:
+    """Our net with MindSpore's own convolutions, to run in graph mode."""
+    process.start("CPU", spec["threads"])
+    import mindspore
+
     from resnet_fn.models.winograd import use_winograd
 
-    net = create_model(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
+    mindspore.set_context(mode=mindspore.GRAPH_MODE)
+    net = build(spec)
     use_winograd(net, False)
     return net
+
+
+def _by_model(model: Any, spec: dict[str, Any]) -> Run:
+    import mindspore
+
+    def run(steps: int) -> list[float]:
+        times = [time.perf_counter()]
+
+        def note(run_context: Any) -> None:
+            run_context.original_args().net_outputs.asnumpy()
+            times.append(time.perf_counter())
+
+        dataset = mindspore.dataset.GeneratorDataset([batch(spec)] * steps, ["images", "labels"], shuffle=False)
+        callback = mindspore.LambdaCallback(on_train_step_end=note)
+        model.train(1, dataset, callbacks=[callback], dataset_sink_mode=False)
+        return np.diff(times).tolist()
+
+    return run
+
+
+def loader(spec: dict[str, Any]) -> Run:
+    """PyTorch's DataLoader; a step is an epoch, its time that of an image."""
+    from resnet_fn.benchmark.reference_loader import read_epochs
+
+    return read_epochs(**spec)
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
     "ours": ours,
     "torch": torch_eager,
-    "torch_compile": torch_compile,
+    "torch_compile": partial(torch_eager, compiled=True),
     "model_train": model_train,
     "mindcv": mindcv,
+    "loader": loader,
 }
 
 
 def serve(kind: str, spec: dict[str, Any]) -> None:
-    """Build a side, run its first step, then do what standard input says."""
+    """Build a side, then run as many steps as each line of standard input says."""
     run = KINDS[kind](spec)
-    began = time.perf_counter()
-    run(1)
-    first = time.perf_counter() - began
-    print("answer null", flush=True)
     for line in sys.stdin:
-        word, *arguments = line.split()
-        if word == "run":
-            answer: Any = run(int(arguments[0]))
-        else:
-            # ru_maxrss is in KiB on Linux
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            answer = {"peak_bytes": peak, "first_step_seconds": first}
-            answer |= {"gradient_bytes": spec.get("gradient_bytes")}
-        print("answer " + json.dumps(answer), flush=True)
+        seconds = run(int(line))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
+        facts = {"peak_bytes": peak, "gradient_bytes": spec.get("gradient_bytes")}
+        print("answer " + json.dumps({"seconds": seconds, "facts": facts}), flush=True)
 
 
 if __name__ == "__main__":

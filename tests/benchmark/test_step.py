@@ -1,0 +1,40 @@
+"""oneDNN's log read; multiply-adds against a published count; the whole part."""
+
+import json
+
+import pytest
+
+from resnet_fn.benchmark.__main__ import main
+from resnet_fn.benchmark.nets import specification
+from resnet_fn.benchmark.step import logged_milliseconds, training_flops
+
+
+def test_the_log_is_summed_by_kind_and_direction():
+    log = """onednn_verbose,v1,info,oneDNN v3.1.1
+onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:abcd:f0,,alg:x,mb2,0.25
+onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx2,backward_data,src_f32::blocked:abcd:f0,,alg:x,mb2,1.5
+onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:abcd:f0,,alg:x,mb2,0.5
+onednn_verbose,v1,primitive,create:cache_miss,cpu,matmul,gemm:jit,undef,src_f32::blocked:ab:f0,,,36x2:2x4:36x4,9.5
+onednn_verbose,exec,cpu,matmul,gemm:jit,undef,src_f32::blocked:ab:f0,,,36x2:2x4:36x4,2
+a line of something else
+"""
+    times = logged_milliseconds(log.splitlines(keepends=True))
+    assert times == {"convolution forward_training": 0.75, "convolution backward_data": 1.5, "matmul": 2.0}
+
+
+def test_flops_are_torchvisions_count():
+    """ResNet-50 at 224 pixels: 4.089 billion multiply-adds (torchvision's `_ops` of its weights)."""
+    spec = specification("resnet50-224", threads=0)
+    assert training_flops(spec) / (2 * 3 * 8) == pytest.approx(4.089e9, abs=5e5)
+
+
+@pytest.mark.slow
+def test_the_step_beside_pytorchs():
+    pytest.importorskip("torch")
+    assert main(["step", "--net", "resnet20-digits", "--rounds", "1", "--json", "step.json"]) == 0
+    with open("step.json", encoding="utf-8") as file:
+        result = json.load(file)
+    assert result["ratio"]["torch"] > 0
+    assert result["gemm_peak_flops_per_second"] > result["flops_per_second"] > 0
+    assert sum(result["operations"].values()) == pytest.approx(1000 * min(result["step_seconds"]["ours"]), rel=1.0)
+    assert any("matmul" in kind for kind in result["operations"])
