@@ -12,19 +12,17 @@ from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.evaluate --checkpoint runs/first --which best
-  python -m resnet_fn.evaluate --checkpoint runs/first --report report
-  python -m resnet_fn.evaluate --checkpoint runs/first/checkpoints/step-00000440 --json result.json
+  python -m resnet_fn.evaluate runs/first --which best
+  python -m resnet_fn.evaluate runs/first --report report
+  python -m resnet_fn.evaluate runs/first/checkpoints/step-00000440 --json result.json
   python -m resnet_fn.evaluate --weights net.pth --recipe digits
 """
 
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser(
-        "evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "--checkpoint PATH"
-    )
-    cli.add_checkpoint_flags(flags, required=False)
+    flags = cli.Parser("evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "RUN")
+    cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors or .ckpt, with --recipe")
     group.add_argument("--recipe", metavar="NAME", help="net and data of --weights")
@@ -62,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         figures = evaluate_weights(parsed.weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}
-        evaluation = evaluate_in_detail(parsed.checkpoint, parsed.which, **how)
+        evaluation = evaluate_in_detail(cli.chosen_checkpoint(parsed), parsed.which, **how)
         figures = summarise(evaluation.scores)
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
@@ -80,8 +78,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _weights_recipe(parsed: argparse.Namespace) -> Recipe | None:
     """The recipe that says what --weights are of; None for a checkpoint, which knows."""
-    if bool(parsed.checkpoint) == bool(parsed.weights):
-        raise cli.UsageError("give either --checkpoint PATH or --weights FILE --recipe NAME")
+    if bool(parsed.run or parsed.checkpoint) == bool(parsed.weights):
+        raise cli.UsageError("give either RUN or --weights FILE --recipe NAME")
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     if not parsed.weights:
         if parsed.recipe or changes:

@@ -6,8 +6,8 @@ from pathlib import Path
 from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.export --checkpoint runs/first --format mindir --out digits.mindir
-  python -m resnet_fn.export --checkpoint runs/first --format onnx --batch 1 --out digits.onnx
+  python -m resnet_fn.export runs/first --format mindir --out digits.mindir
+  python -m resnet_fn.export runs/first --format onnx --batch 1 --out digits.onnx
 """
 _IMAGES = 128  # of the test set, on which the file is verified
 
@@ -31,6 +31,7 @@ def parser() -> cli.Parser:
 def main(arguments: Sequence[str]) -> int:
     """Export, verify, and say how exactly the file agrees."""
     parsed = parser().parse(arguments)
+    checkpoint = cli.chosen_checkpoint(parsed)
     if parsed.batch != "dynamic" and not (parsed.batch.isdigit() and int(parsed.batch)):
         raise cli.UsageError(f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic")
     if parsed.batch != "dynamic" and parsed.format == "safetensors":
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
     process.start(parsed.device, parsed.threads)
     trained = load_net(
-        parsed.checkpoint,
+        checkpoint,
         parsed.which,
         ema=parsed.ema,
         image_size=parsed.image_size,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
-  python -m resnet_fn.predict --checkpoint runs/first seven.png
-  python -m resnet_fn.predict --checkpoint runs/first --which best --json scans/
+  python -m resnet_fn.predict runs/first seven.png
+  python -m resnet_fn.predict runs/first --which best --json scans/
 """
 
 
@@ -17,10 +17,15 @@ def parser() -> cli.Parser:
         "predict",
         "Name the likeliest classes of images, with their probabilities.",
         _EXAMPLES,
-        "--checkpoint PATH IMAGE_OR_FOLDER …",
+        "RUN IMAGE_OR_FOLDER …",
     )
-    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help="image files, or folders of them")
-    cli.add_checkpoint_flags(flags)
+    flags.add_argument(
+        "images",
+        nargs="+",
+        metavar="IMAGE_OR_FOLDER",
+        help="image files, or folders of them; before them RUN, a run or checkpoint folder, but for --checkpoint",
+    )
+    cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("what is printed")
     group.add_argument("--top", type=int, default=5, metavar="N", help="classes of each image; default 5")
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
@@ -33,13 +38,16 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     if parsed.top < 1:
         raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
+    checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
+    if not images:
+        raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_net
     from resnet_fn.evaluation.predict import find_images, predict
     from resnet_fn.runtime import process
 
-    files = find_images(parsed.images)
+    files = find_images(images)
     process.start(parsed.device, parsed.threads)
-    trained = load_net(parsed.checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
+    trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
     width = max(len(str(path)) for path in files)
     for result in predict(trained, files, parsed.top):
         if parsed.json:

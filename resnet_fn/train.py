@@ -1,12 +1,11 @@
 """python -m resnet_fn.train: train a recipe."""
 
-import dataclasses
 import signal
 from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.fields import check_given
+from resnet_fn.config.fields import changed, faults
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 
@@ -30,17 +29,20 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
         "",
     )
     parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
-    cli.add_fields(parser, Recipe, skip=("name",))
-    cli.add_fields(parser, RunOptions)
-    parsed = parser.parse(arguments)
+    early, _ = parser.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     try:
-        recipe = recipes.recipe(parsed.recipe)
-        given = cli.given(parsed, Recipe)
-        recipe = dataclasses.replace(recipe, **given)
-        check_given(recipe, given)
-        return recipe, RunOptions(**cli.given(parsed, RunOptions))
+        base = recipes.recipe(early.recipe)
     except ValueError as error:
         raise cli.UsageError(str(error)) from None
+    parser.description = f"{parser.description}\nDefaults are those of the recipe {base.name}, * marks what it sets."
+    cli.add_fields(parser, base, skip=("name",))
+    cli.add_fields(parser, RunOptions)
+    parsed = parser.parse(arguments)
+    given = cli.given(parsed, Recipe)
+    recipe, options = changed(base, given), changed(RunOptions(), cli.given(parsed, RunOptions))
+    if wrong := [*faults(recipe, given), *faults(options)]:
+        raise cli.UsageError("; ".join(wrong))
+    return recipe, options
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -128,7 +128,7 @@ def test_evaluate_mistakes():
     bare = command("resnet_fn.evaluate")
     assert (bare.returncode, bare.stderr) == (
         2,
-        "evaluate: error: give either --checkpoint PATH or --weights FILE --recipe NAME\n",
+        "evaluate: error: give either RUN or --weights FILE --recipe NAME\n",
     )
 
 

@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from resnet_fn.checkpoint.folder import (
@@ -23,7 +22,7 @@ from resnet_fn.checkpoint.folder import (
     recover_interrupted_replace,
 )
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.runtime.disk import replace_file
@@ -136,19 +135,19 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """
     path = Path(path)
     if not path.exists():
-        there = ", ".join(sorted({str(p) for p in _nearby_runs(path)})[-3:])
+        there = ", ".join(sorted({*_runs_in(path.parent), *_runs_in(Path("runs"))})[-3:])
         hint = near_path(path, f"there is {there}" if there else "give a run folder")
         raise CheckpointError(f"{path}: does not exist; {hint}")
     if (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name):
         return load_checkpoint(path)
     run = RunFolder(path)
+    if not run.checkpoints.exists() and (runs := _runs_in(path)):
+        raise CheckpointError(f"{path}: is a folder of runs; give one of them: {few(runs, 20)}")
     return run.best() if which == "best" else run.newest()
 
 
-def _nearby_runs(path: Path) -> Iterator[Path]:
-    for parent in (path.parent, Path("runs")):
-        if parent.is_dir():
-            yield from (p for p in parent.iterdir() if (p / "checkpoints").is_dir())
+def _runs_in(folder: Path) -> list[str]:
+    return sorted(str(path.parent) for path in folder.glob("*/checkpoints"))
 
 
 def find_start(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS
-from resnet_fn.config.hints import closest, first_line
+from resnet_fn.config.fields import GROUPS, flag_name
+from resnet_fn.config.hints import closest, closest_flag, first_line
 
 
 class UsageError(ValueError):
@@ -68,20 +68,26 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and name the nearest flag for one that does not exist."""
+        """Parse, and name the nearest flag for each that does not exist."""
         parsed, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            word = unknown[0].split("=")[0]
-            hint = closest(word, flags) if word.startswith("-") else "flags start with --; yes/no flags take no value"
-            raise UsageError(f"unknown argument {unknown[0]!r}; {hint}")
+            words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            wrong = [f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
+            stray = f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"
+            raise UsageError("; ".join(wrong) or stray)
         return parsed
 
 
-def add_fields(parser: argparse.ArgumentParser, config: type, skip: Iterable[str] = ()) -> None:
+def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
     """Add one flag for each setting of a dataclass, in the groups that they name.
 
     Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
+
+    Args:
+        parser: gets the flags.
+        config: the dataclass, or an instance whose values the help shows, a * at those that are its own.
+        skip: settings that get none.
     """
     fields = [field for field in dataclasses.fields(config) if field.name not in skip]
     there = {field.metadata["group"] for field in fields}
@@ -90,9 +96,11 @@ def add_fields(parser: argparse.ArgumentParser, config: type, skip: Iterable[str
         told = field.metadata
         choices = f" ({', '.join(choice for choice in told['choices'] if choice)})" if told["choices"] else ""
         unit = f" [{told['unit']}]" if told["unit"] else ""
-        default = show_value(field.default)
+        value = getattr(config, field.name)  # of a dataclass itself: the field's default
+        own = "*" if value != field.default else ""
+        default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
         options: dict[str, Any] = {
-            "help": f"{told['meaning']}{choices}{unit}" + (f"; default {default}" if default else ""),
+            "help": f"{told['meaning']}{choices}{unit}{default}",
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
@@ -101,7 +109,8 @@ def add_fields(parser: argparse.ArgumentParser, config: type, skip: Iterable[str
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        groups[told["group"]].add_argument("--" + field.name.replace("_", "-"), **options)
+        flags = [f"--{name}" for name in (flag_name(field.name), *told["aliases"])]
+        groups[told["group"]].add_argument(*flags, **options)
 
 
 def show_value(value: object) -> str:
@@ -122,10 +131,13 @@ def _converter(wanted: type) -> Callable[[str], Any]:
     return convert
 
 
-def add_checkpoint_flags(parser: Parser, required: bool = True) -> None:
-    """The flags that choose a trained net."""
+def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
+    """The flags that choose a trained net; `positional`: RUN may stand alone, see `chosen_checkpoint`."""
+    if positional:
+        parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder or a checkpoint folder")
     group = parser.add_argument_group("which net")
-    group.add_argument("--checkpoint", required=required, metavar="PATH", help="a run folder or a checkpoint folder")
+    same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
+    group.add_argument("--checkpoint", metavar="PATH", help=same)
     group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
     group.add_argument(
         "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
@@ -136,6 +148,17 @@ def add_checkpoint_flags(parser: Parser, required: bool = True) -> None:
 def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
     """The flag that takes weights which are refused otherwise."""
     parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
+
+
+def chosen_checkpoint(parsed: argparse.Namespace) -> str:
+    """The path that was given as RUN or as --checkpoint.
+
+    Raises:
+        UsageError: none, or both.
+    """
+    if bool(parsed.run) == bool(parsed.checkpoint):
+        raise UsageError("give either RUN or --checkpoint RUN: a run folder or a checkpoint folder")
+    return parsed.run or parsed.checkpoint
 
 
 def add_device_flags(parser: Parser) -> None:

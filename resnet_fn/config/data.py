@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import Needs, check_fields, require, setting
+from resnet_fn.config.fields import Needs, Settings, setting
 
 DATASETS = ("digits", "cifar10", "cifar100", "imagefolder", "mindrecord", "synthetic")
 _FILES = ("imagefolder", "mindrecord")  # sets that are decoded on the fly, in MindSpore's C++ pipeline
@@ -26,20 +26,29 @@ _IN_COLOUR = Needs(
     always=True,
 )
 _RESIZE = Needs(lambda r: r.of_files, "is for sets of image files; sets in memory are resized to --eval-size")
+_CROP = Needs(
+    lambda r: r.evaluation_resize >= r.evaluation_size,
+    "is below the crop of {r.evaluation_size}; give {r.evaluation_size} or more",
+    always=True,
+)
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(Settings):
     """Fields of `Recipe` about data; see there."""
 
     dataset: str = _data("digits", "data set", choices=DATASETS)
-    image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1)
+    image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases=("img-size",))
     eval_size: int = _data(0, "the same in evaluation; 0: image_size", "pixels", at_least=0)
     eval_resize: int = _data(
-        0, "shorter side before evaluation's centre crop; 0: eval_size / 0.875", "pixels", at_least=0, needs=_RESIZE
+        0,
+        "shorter side before evaluation's centre crop; 0: eval_size / 0.875",
+        "pixels",
+        at_least=0,
+        needs=(_RESIZE, _CROP),
     )
     max_shift: int = _augment(0, "random shift of a training image, each way", "pixels", at_least=0, needs=_IN_MEMORY)
     max_rotation: float = _augment(
@@ -93,7 +102,18 @@ class DataSettings:
         within="[0, 0.5)",
         needs=Needs(lambda r: r.mixes, "needs mixup or cutmix", always=True),
     )
-    repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
+    repeats: int = _data(
+        1,
+        "times that an update sees each of its images, differently augmented",
+        "times",
+        at_least=1,
+        needs=Needs(
+            lambda r: r.batch_size % r.repeats == 0,
+            "does not divide the batch size {r.batch_size}",
+            always=True,
+            other="batch_size",
+        ),
+    )
     on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _data(
         2048, "training images of the synthetic set; an eighth as many test", "samples", at_least=8, needs=_SYNTHETIC
@@ -119,9 +139,3 @@ class DataSettings:
     def evaluation_resize(self) -> int:
         """Shorter side of an image file before evaluation's centre crop, pixels."""
         return self.eval_resize or round(self.evaluation_size / 0.875)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        crop = self.evaluation_size
-        fix = f"is below the crop of {crop}; give {crop} or more"
-        require(self.evaluation_resize >= crop, "eval_resize", self.eval_resize, fix)

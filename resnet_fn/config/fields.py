@@ -3,10 +3,11 @@
 Flags, help, the recipes' listing and every check are made from the declaration.
 """
 
+import copy
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from resnet_fn.config.hints import closest
@@ -30,14 +31,17 @@ class Needs(NamedTuple):
 
     Attributes:
         holds: whether a recipe has it.
-        text: "needs --policy randaugment".
-        always: refused in any recipe whose value is not the one that turns the setting off. False: only where a user
-            typed it (`--policy ""` turns a recipe's augmentation off without asking that its strength go too).
+        text: "needs --policy randaugment"; "{r.epochs}" in it is that field's value.
+        always: refused in any recipe whose value is not the one that turns the setting off; a flag that takes away
+            what a recipe's own value needs turns it off. False: refused only where a user typed it (`--policy ""`
+            turns a recipe's augmentation off without asking that its strength go too).
+        other: the field that must agree with this one. Neither is turned off: whichever a user typed is refused.
     """
 
     holds: Callable[[Any], bool]
     text: str
     always: bool = False
+    other: str = ""
 
 
 def setting(
@@ -46,6 +50,7 @@ def setting(
     meaning: str,
     unit: str = "",
     *,
+    aliases: tuple[str, ...] = (),
     choices: tuple[str, ...] = (),
     at_least: float | None = None,
     above: float | None = None,
@@ -59,6 +64,7 @@ def setting(
         group: one of `GROUPS`.
         default: its type is the setting's.
         meaning, unit: what the help says.
+        aliases: other names of its flag, which PyTorch's and timm's users type.
         choices: all values that there are.
         at_least, above: bounds of a number.
         within: both, as "[0, 1)" or "0..30".
@@ -68,52 +74,71 @@ def setting(
     assert group in GROUPS, group
     bounds = {"at_least": at_least, "above": above, "within": within, "example": example}
     conditions = (needs,) if isinstance(needs, Needs) else needs
-    told = {"meaning": meaning, "group": group, "unit": unit, "choices": choices, "bounds": bounds, "needs": conditions}
-    return dataclasses.field(default=default, metadata=told)
+    told = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
+    return dataclasses.field(default=default, metadata={**told, "bounds": bounds, "needs": conditions})
 
 
-def require(condition: bool, field: str, value: object, fix: str) -> None:
-    """Refuse a value.
+class Settings:
+    """Base of a dataclass of settings: refuses unknown names, and every value that cannot be, in one message."""
 
-    Raises:
-        ValueError: the condition does not hold; the message names field, value and fix.
+    def __new__(cls, *_: Any, **fields: Any) -> Any:
+        """Name the nearest field of one that does not exist."""
+        known = getattr(cls, "__dataclass_fields__", {})
+        for name in fields:
+            if name not in known:
+                raise ValueError(f"{cls.__name__.lower()}: unknown field {name!r}; {closest(name, sorted(known))}")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check everything; whole numbers become floats where a float is meant."""
+        for field in dataclasses.fields(self):
+            if type(field.default) is float and type(getattr(self, field.name)) is int:
+                vars(self)[field.name] = float(getattr(self, field.name))
+        if wrong := faults(self):
+            raise ValueError("; ".join(wrong))
+
+
+def changed(config: Any, given: Mapping[str, Any]) -> Any:
+    """A config with what a user typed, unchecked; values of its own that this leaves without what they need are off."""
+    new = copy.copy(config)
+    vars(new).update(given)
+    lost = True
+    while lost:
+        lost = {
+            field.name: _off(field)
+            for field in dataclasses.fields(new)
+            if field.name not in given and any(need.always and not need.other for need in _unmet(new, field))
+        }
+        vars(new).update(lost)
+    return new
+
+
+def faults(config: Any, given: Collection[str] = ()) -> list[str]:
+    """All that is wrong with a config, a line each: values that cannot be, or else values that do not go together.
+
+    Args:
+        config: its values have their fields' types, or it is what a constructor was given.
+        given: the settings that a user typed: these are refused where they would be ignored, and named first.
     """
-    if not condition:
-        raise ValueError(f"{field}: {value!r} {fix}")
+    wrong = [_fault(field, getattr(config, field.name)) for field in dataclasses.fields(config)]
+    if any(wrong):
+        return [text for text in wrong if text]
+    return [
+        _explain(config, field.name, need, given)
+        for field in dataclasses.fields(config)
+        for need in _unmet(config, field, given)
+    ]
 
 
 def check_value(config: type, name: str, value: Any) -> None:
     """Refuse a value that the declaration of a setting does not allow; for functions that take one setting alone."""
-    _check_field(config.__dataclass_fields__[name], value)  # type: ignore[attr-defined]
+    if wrong := _fault(config.__dataclass_fields__[name], value):  # type: ignore[attr-defined]
+        raise ValueError(wrong)
 
 
-def check_fields(config: Any) -> None:
-    """Refuse what a declaration does not allow: type, non-finite numbers, choices, bounds, what it always needs."""
-    for field in dataclasses.fields(config):
-        if type(field.default) is float and type(getattr(config, field.name)) is int:
-            object.__setattr__(config, field.name, float(getattr(config, field.name)))
-        _check_field(field, getattr(config, field.name))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        off = False if isinstance(field.default, bool) else field.default
-        for need in field.metadata["needs"]:
-            require(not need.always or value == off or need.holds(config), field.name, value, need.text)
-
-
-def check_given(config: Any, given: Iterable[str]) -> None:
-    """Refuse settings that a user typed and that would be ignored.
-
-    Args:
-        config: with what was typed.
-        given: names of the settings that were.
-
-    Raises:
-        ValueError: names the setting, its value and what it needs.
-    """
-    for name in given:
-        for need in config.__dataclass_fields__[name].metadata["needs"]:
-            if not need.always and not need.holds(config):
-                raise ValueError(f"{name}: {getattr(config, name)} would change nothing: it {need.text}")
+def flag_name(name: str) -> str:
+    """A setting's flag, without the dashes."""
+    return name.replace("_", "-")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -121,28 +146,48 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
 
 
-def _check_field(field: Any, value: Any) -> None:
-    name, wanted = field.name, type(field.default)
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
-        raise ValueError(f"{name}: {value!r} is a {type(value).__name__}; give a {wanted.__name__}")
+def _off(field: Any) -> Any:
+    return False if isinstance(field.default, bool) else field.default
+
+
+def _unmet(config: Any, field: Any, given: Collection[str] = ()) -> list[Needs]:
+    on = getattr(config, field.name) != _off(field)
+    needs = field.metadata["needs"]
+    return [need for need in needs if (on if need.always else field.name in given) and not need.holds(config)]
+
+
+def _explain(config: Any, name: str, need: Needs, given: Collection[str]) -> str:
+    value, text = getattr(config, name), need.text.format(r=config)
+    if not need.always:
+        return f"{name}: {value} would change nothing: it {text}"
+    if name not in given and need.other in given:
+        other = getattr(config, need.other)
+        return f"{need.other}: {other!r} does not go with {name} {value!r}, which {text}; give --{flag_name(name)} too"
+    return f"{name}: {value!r} {text}"
+
+
+def _fault(field: Any, value: Any) -> str:
+    """What is wrong with a value by itself; "" where nothing is."""
+    wanted, choices = type(field.default), field.metadata["choices"]
     numbers = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-        raise ValueError(f"{name}: {value!r} is not finite; give a number")
-    choices = field.metadata["choices"]
-    if choices and value not in choices:
-        raise ValueError(f"{name}: {value!r} is unknown; {closest(value, [choice for choice in choices if choice])}")
-    _check_bounds(name, value, **field.metadata["bounds"])
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        wrong = f"is a {type(value).__name__}; give a {wanted.__name__}"
+    elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+        wrong = "is not finite; give a number"
+    elif choices and value not in choices:
+        wrong = f"is unknown; {closest(value, [choice for choice in choices if choice])}"
+    else:
+        wrong = _out_of_bounds(value, **field.metadata["bounds"])
+    return wrong and f"{field.name}: {value!r} {wrong}"
 
 
-def _check_bounds(
-    name: str, value: Any, at_least: float | None, above: float | None, within: str, example: float | None
-) -> None:
-    if at_least is not None:
-        short = "is negative" if at_least == 0 else "is too small"
-        require(value >= at_least, name, value, f"{short}; give {at_least} or more")
-    if above is not None:
-        require(value > above, name, value, f"must be above {above}")
+def _out_of_bounds(value: Any, at_least: float | None, above: float | None, within: str, example: float | None) -> str:
+    if at_least is not None and value < at_least:
+        return f"{'is negative' if at_least == 0 else 'is too small'}; give {at_least} or more"
+    if above is not None and value <= above:
+        return f"must be above {above}"
     if within:
         low, high = (float(number) for number in re.findall(r"[\d.]*\d", within.replace("..", " ")))
         inside = low < value < high or (value == low and within[0] != "(") or (value == high and within[-1] != ")")
-        require(inside, name, value, f"is not in {within}" + ("" if example is None else f"; give {example}"))
+        return "" if inside else f"is not in {within}" + ("" if example is None else f"; give {example}")
+    return ""

@@ -14,6 +14,15 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"use one of {', '.join(names)}"
 
 
+def closest_flag(word: str, flags: Iterable[str]) -> str:
+    """A hint for a flag that does not exist: the nearest ones; dashes and "no-" do not make two flags alike."""
+    no = "--no-" if word.startswith("--no-") else "--"
+    bare = dict.fromkeys(flag.removeprefix("--").removeprefix("no-") for flag in flags)
+    near = difflib.get_close_matches(word.removeprefix(no).lstrip("-").replace("_", "-"), bare, n=3, cutoff=0.6)
+    names = [no + name if no + name in flags else "--" + name for name in near]
+    return f"did you mean {' or '.join(names)}?" if near else "there is no such flag and none like it; see --help"
+
+
 def near_path(path: str | Path, otherwise: str) -> str:
     """A hint for a path that does not exist: the nearest ones beside where it goes wrong, or `otherwise`."""
     there = wrong = Path(path)

@@ -3,14 +3,15 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import check_fields, require, setting
+from resnet_fn.config.fields import Needs, Settings, setting
 
 _run = partial(setting, "the run: how updates are computed, not which")
 _record = partial(setting, "what the run records")
+_TWO = Needs(lambda o: o.keep_last >= 2, "would lose the run if the newest were damaged; give 2 or more", always=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Settings):
     """How a run is computed and recorded.
 
     Raises:
@@ -35,11 +36,7 @@ class RunOptions:
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
     checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
-    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints")
+    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints", needs=_TWO)
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
     max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1)
     progress: bool = _record(True, "show a progress bar")
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        require(self.keep_last >= 2, "keep_last", self.keep_last, "would lose the run if the newest were damaged; 2+")

@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.data import DataSettings
-from resnet_fn.config.fields import Needs, require, setting
-from resnet_fn.config.hints import closest
+from resnet_fn.config.fields import Needs, setting
 
 _net = partial(setting, "net")
 _rate = partial(setting, "batch and learning rate")
@@ -14,6 +13,27 @@ _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
+_NESTEROV = (
+    Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov", always=True),
+    Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov", always=True),
+)
+_STEP = Needs(lambda r: r.schedule == "step", "go with --schedule step", always=True)
+_MILESTONES = Needs(
+    lambda r: r.schedule != "step" or bool(r.milestones),
+    "needs --milestones, which go with --schedule step",
+    always=True,
+    other="milestones",
+)
+_WARMUP = Needs(lambda r: r.warmup_epochs <= r.epochs, "is above epochs ({r.epochs})", always=True, other="epochs")
+_FLOOR = (
+    Needs(lambda r: r.schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
+    Needs(
+        lambda r: r.min_learning_rate <= r.learning_rate,
+        "is above learning_rate ({r.learning_rate})",
+        always=True,
+        other="learning_rate",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +45,11 @@ class Recipe(DataSettings):
     """
 
     name: str = _net("custom", "name of the recipe; the run folder is called after it")
-    model: str = _net("resnet20", "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …")
+    model: str = _net(
+        "resnet20",
+        "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …",
+        aliases=("arch",),
+    )
     stem: str = _net("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _net("batch", "normalisation after each convolution", choices=("batch", "none"))
     initialisation: str = _net(
@@ -38,28 +62,38 @@ class Recipe(DataSettings):
         "keep the net's own last layer, for other classes than --weights has",
         needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE", always=True),
     )
-    batch_size: int = _rate(64, "samples of one update, over all workers", "samples", at_least=1)
+    batch_size: int = _rate(
+        64, "samples of one update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
+    )
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _rate(0, "seeds the initialisation, the order and the augmentation", at_least=0)
-    schedule: str = _rate("cosine", "learning-rate schedule", choices=("cosine", "linear", "step", "constant"))
-    learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0)
+    schedule: str = _rate(
+        "cosine",
+        "learning-rate schedule",
+        choices=("cosine", "linear", "step", "constant"),
+        aliases=("sched",),
+        needs=_MILESTONES,
+    )
+    learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases=("lr",))
     min_learning_rate: float = _rate(
         0.0,
         "where cosine and linear end",
         at_least=0,
-        needs=Needs(lambda r: r.schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
+        needs=_FLOOR,
     )
-    warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0)
-    milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated")
+    warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
+    milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated", needs=_STEP)
     milestone_factor: float = _rate(
         0.1,
         "what a milestone multiplies the learning rate by",
         needs=Needs(lambda r: r.schedule == "step", "needs --schedule step"),
     )
-    optimizer: str = _optimizer("sgd", "what turns gradients into an update", choices=("sgd", "lars", "lamb"))
+    optimizer: str = _optimizer(
+        "sgd", "what turns gradients into an update", choices=("sgd", "lars", "lamb"), aliases=("opt",)
+    )
     momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of LAMB", within="[0, 1)", example=0.9)
-    nesterov: bool = _optimizer(True, "Nesterov's momentum")
-    weight_decay: float = _optimizer(5e-4, "weight decay; not on gamma, beta and bias", at_least=0)
+    nesterov: bool = _optimizer(True, "Nesterov's momentum", needs=_NESTEROV)
+    weight_decay: float = _optimizer(5e-4, "weight decay; not on gamma, beta and bias", at_least=0, aliases=("wd",))
     decay_all: bool = _optimizer(False, "weight decay on gamma, beta and bias too")
     trust_coefficient: float = _optimizer(
         0.001,
@@ -74,7 +108,9 @@ class Recipe(DataSettings):
     ema_start: float = _optimizer(0.0, "until when the average is a plain copy", "epochs", at_least=0, needs=_EMA)
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
     loss: str = _loss("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))
-    label_smoothing: float = _loss(0.1, "probability spread over all classes", "fraction of 1", within="[0, 1)")
+    label_smoothing: float = _loss(
+        0.1, "probability spread over all classes", "fraction of 1", within="[0, 1)", aliases=("smoothing",)
+    )
     smoothing_over: str = _loss(
         "all",
         "classes that the smoothing spreads over: PyTorch's all C, or the C - 1 others",
@@ -87,26 +123,8 @@ class Recipe(DataSettings):
         2000, "finite updates before the loss scale doubles (fp16)", "updates", at_least=1, needs=_FP16
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fix = f"is SGD's, not {self.optimizer.upper()}'s; give --no-nesterov"
-        require(not self.nesterov or self.optimizer == "sgd", "nesterov", True, fix)
-        require(not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum above 0; give --no-nesterov")
-        fix = f"does not divide the batch size {self.batch_size}"
-        require(self.batch_size % self.repeats == 0, "repeats", self.repeats, fix)
-        fix = f"is above epochs ({self.epochs})"
-        require(self.warmup_epochs <= self.epochs, "warmup_epochs", self.warmup_epochs, fix)
-        fix = f"is above learning_rate ({self.learning_rate})"
-        require(self.min_learning_rate <= self.learning_rate, "min_learning_rate", self.min_learning_rate, fix)
-        fix = "go with --schedule step, and it with them: give both or neither"
-        require((self.schedule == "step") == bool(self.milestones), "milestones", self.milestones, fix)
-
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     """Rebuild a recipe from JSON types; unknown fields are an error, absent ones take their default."""
-    known = {field.name for field in dataclasses.fields(Recipe)}
-    unknown = sorted(set(fields) - known)
-    if unknown:
-        raise ValueError(f"recipe: unknown field {unknown[0]!r}; {closest(unknown[0], sorted(known))}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     return Recipe(**values)

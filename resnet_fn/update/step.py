@@ -46,6 +46,16 @@ class StepResult(NamedTuple):
     rank_sums: Tensor
     squares: Tensor
 
+    @property
+    def loss(self) -> Tensor:
+        """The mean loss, float32 scalar."""
+        return self.means[0]
+
+    @property
+    def accuracy(self) -> Tensor:
+        """The share of samples whose likeliest class is the label's, float32 scalar."""
+        return self.means[1]
+
 
 _assign, _add = ops.Assign(), ops.AssignAdd()
 
@@ -56,7 +66,7 @@ class TrainStep(Protocol):
     """One update: see `make_train_step`."""
 
     def __call__(
-        self, images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor | None = None
+        self, images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
     ) -> StepResult:
         """Do one update."""
 
@@ -89,9 +99,9 @@ def make_train_step(
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
-        worker's share, n a multiple of `accumulate`; learning_rate a float32 scalar tensor; rank_values float32 [k],
-        whatever else is to be summed over the ranks with this update. It sets the net to training mode. With a loss
-        or a gradient that is not finite on any rank, nothing changes but the scaler.
+        worker's share, n a multiple of `accumulate`; learning_rate a float, or a float32 scalar tensor; rank_values
+        float32 [k], whatever else is to be summed over the ranks with this update. It sets the net to training mode.
+        With a loss or a gradient that is not finite on any rank, nothing changes but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -150,9 +160,11 @@ def make_train_step(
         compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply)
 
     def train_step(
-        images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor | None = None
+        images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
     ) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
+        if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
+            learning_rate = Tensor(learning_rate, mindspore.float32)
         return StepResult(
             *compiled(images, labels, learning_rate, nothing_more if rank_values is None else rank_values)
         )

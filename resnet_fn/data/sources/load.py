@@ -6,18 +6,26 @@ from pathlib import Path
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import DataSet, check_images, check_labels
+from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
-from resnet_fn.data.sources.records import load_records
+from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.sources.synthetic import make_synthetic
 from resnet_fn.runtime.process import cpu_count
 from resnet_fn.runtime.workers import Workers
 
 _NEED_NO_FOLDER = ("digits", "synthetic")
+# What a folder of each of the other sets holds.
+_SIGNS = {
+    "mindrecord": (INDEX,),
+    "cifar10": ("data_batch_1*", "cifar-10-*/data_batch_1*"),
+    "cifar100": ("meta", "fine_label_names.txt", "cifar-100-*/meta", "cifar-100-*/fine_label_names.txt"),
+    "imagefolder": ("train",),
+}
 
 
 def open_dataset(
@@ -59,7 +67,26 @@ def open_dataset(
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), what)
+    if "train" in splits and recipe.name == "digits":
+        dataset = dataclasses.replace(dataset, notes=(*dataset.notes, *_note_on_size(recipe, dataset.train)))
     return dataset
+
+
+def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
+    """What to say where the recipe of 16-pixel digits meets photographs: it is the default, perhaps nobody chose it."""
+    if not isinstance(split, FileSplit):
+        return []
+    from PIL import Image
+
+    with Image.open(split.path(0)) as image:
+        width, height = image.size
+    size = recipe.image_size
+    if min(width, height) < 4 * size:
+        return []
+    return [
+        f"warning: {split.path(0)} has {width} x {height} pixels and the net sees {size} x {size}, with a learning "
+        f"rate of {recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
+    ]
 
 
 def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, workers: int = 1) -> DataSet:
@@ -79,7 +106,9 @@ def _load(recipe: Recipe, data_dir: str, threads: int) -> DataSet:
     name = recipe.dataset
     if name in _NEED_NO_FOLDER:
         if data_dir:
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; leave it out")
+            looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
+            hint = f"; it looks like --dataset {looks[0]}" if looks else "; leave it out"
+            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none{hint}")
         if name == "digits":
             return load_digits()
         return make_synthetic(recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size)
