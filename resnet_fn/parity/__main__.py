@@ -26,10 +26,10 @@ exit code 0: both compute the same; 1: they do not, and the output says where it
 def _parser() -> cli.Parser:
     parser = cli.Parser("parity", "Compare a net and one training step with PyTorch, stage by stage.", _EXAMPLES, "")
     group = parser.add_argument_group("what is compared")
-    group.add_argument("--model", default="resnet8", metavar="NAME", help="one of our networks; default resnet8")
+    group.add_argument("--model", default="resnet8", metavar="NAME", help="a net of this package; default resnet8")
     group.add_argument("--net", metavar="FILE:FUNCTION", help="your own: a function that returns a MindSpore Cell")
     group.add_argument(
-        "--reference", metavar="FILE:FUNCTION", help="a function that returns a torch Module; default ours in PyTorch"
+        "--reference", metavar="FILE:FUNCTION", help="a function that returns a torch Module; default --model in PyTorch"
     )
     group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
     group.add_argument(

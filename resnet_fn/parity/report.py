@@ -157,7 +157,7 @@ def write_plot(ladder: Ladder, path: str, title: str) -> None:
     for ax, mode, words in zip(axes, ("eval", "train"), ("evaluation", "training"), strict=True):
         layers = [item for item in ladder.layers if item.mode == mode]
         errors = [max(item.output.relative, 1e-10) for item in layers]
-        ax.semilogy(errors, marker=".", label="ours against the reference")
+        ax.semilogy(errors, marker=".", label="MindSpore against the reference")
         ax.semilogy(
             [max(item.output.rounding, 1e-10) for item in layers], "--", label="the reference, float32 to float64"
         )
