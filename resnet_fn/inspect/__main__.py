@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             result = _parameters(parsed.checkpoint, write)
     if parsed.json:
-        Path(parsed.json).write_text(json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
+        cli.write_text(Path(parsed.json), json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
 
 
@@ -62,10 +62,9 @@ def _parser() -> cli.Parser:
     parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
     parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
-    parser.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
     parser.add_argument("--out-dir", metavar="PATH", help="write TensorBoard histograms there")
     parser.add_argument("--json", metavar="FILE", help="write the statistics; null where one is not finite")
+    cli.add_device_flags(parser)
     return parser
 
 

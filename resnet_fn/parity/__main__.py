@@ -29,7 +29,9 @@ def _parser() -> cli.Parser:
     group.add_argument("--model", default="resnet8", metavar="NAME", help="a net of this package; default resnet8")
     group.add_argument("--net", metavar="FILE:FUNCTION", help="your own: a function that returns a MindSpore Cell")
     group.add_argument(
-        "--reference", metavar="FILE:FUNCTION", help="a function that returns a torch Module; default --model in PyTorch"
+        "--reference",
+        metavar="FILE:FUNCTION",
+        help="a function that returns a torch Module; default --model in PyTorch",
     )
     group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
     group.add_argument(
@@ -47,14 +49,13 @@ def _parser() -> cli.Parser:
         "num-classes": (10, "classes"),
         "accumulate": (1, "micro-batches of one update"),
         "seed": (0, "of weights, statistics and images"),
-        "threads": (0, "CPU kernel threads; 0: all CPUs"),
     }
     for name, (default, meaning) in numbers.items():
         group.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning}; default {default}")
     group.add_argument(
         "--learning-rate", type=float, metavar="X", help="peak; default the recipe's, times batch size / the recipe's"
     )
-    group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
+    cli.add_device_flags(parser)
     group = parser.add_argument_group("what is written")
     group.add_argument("--json", metavar="FILE", help="write everything, every array and layer")
     group.add_argument("--figure", metavar="FILE", help="draw the error of every layer; needs resnet_fn[plots]")

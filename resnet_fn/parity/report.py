@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.cli import write_text
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.parity.compare import DIFFERS, OK, ROUNDING, Difference, Stage
 from resnet_fn.parity.ladder import Ladder
@@ -140,7 +141,7 @@ def _difference(item: Difference) -> dict[str, Any]:
 def write_json(ladder: Ladder, path: str, data: Sequence[PixelDifference]) -> None:
     """Write everything, and the data stage where there is one, to a file; a number that is not finite becomes null."""
     everything = {**_as_dict(ladder), "data": [dataclasses.asdict(item) for item in data]}
-    Path(path).write_text(json.dumps(finite_or_null(everything), indent=1, allow_nan=False) + "\n")
+    write_text(Path(path), json.dumps(finite_or_null(everything), indent=1, allow_nan=False) + "\n")
 
 
 def write_plot(ladder: Ladder, path: str, title: str) -> None:
