@@ -216,8 +216,9 @@ def evaluate_epoch(session: Session) -> None:
         return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
     with averaged(components.weights, components.ema):
-        scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
-    metrics = summarise(scores)
+        metrics = summarise(
+            score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+        )
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
@@ -228,5 +229,3 @@ def evaluate_epoch(session: Session) -> None:
         f"epoch {epoch + 1}/{components.recipe.epochs}: loss {metrics['loss']:.4f}, top-1 {metrics['top1']:.2%}, "
         f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images",
     )
-    labels, classes = components.dataset.test.labels, components.dataset.classes
-    session.telemetry.confusion(labels, scores.prediction, classes, progress.update)

@@ -1,4 +1,4 @@
-"""TensorBoard: curves, pictures, the config, and the run as a row of the hyper-parameter table.
+"""TensorBoard: curves, the first batch, the config, and the run as a row of the hyper-parameter table.
 
 Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
 train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), config/.
@@ -12,8 +12,7 @@ import numpy as np
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.evaluation.metrics import confusion_matrix
-from resnet_fn.telemetry import drawing
+from resnet_fn.telemetry.batch_picture import draw_batch
 from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
 
 # metrics.jsonl field → TensorBoard name
@@ -75,13 +74,7 @@ class Board:
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Add the run's first batch as the net sees it, with its labels."""
-        sheet = drawing.batch_grid(images, drawing.label_texts(labels, classes), drawing.input_title(images))
-        self._writer.add_image("train/first_batch", sheet, 0, dataformats="HWC")
-
-    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
-        """Add an evaluation's confusion matrix."""
-        picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
-        self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
+        self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
 
     def close(self, whole: bool) -> None:
         """Write everything; `whole`: the run came to its end."""

@@ -82,11 +82,6 @@ class Telemetry:
             self._log.flush()
             self.say(text)
 
-    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
-        """Show an evaluation's confusion matrix."""
-        if self._folder is not None:
-            self._board.confusion(labels, predictions, classes, update)
-
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
         if self._folder is not None:
