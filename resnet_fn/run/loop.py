@@ -29,7 +29,7 @@ from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed
 from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
-from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.telemetry.telemetry import open_telemetry
 from resnet_fn.update.ema import averaged
 
 
@@ -77,7 +77,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         folder = run.path if workers.is_main else None
         with (
             contextlib.closing(components.feed),
-            Telemetry(folder, progress.update, components.total, options.progress) as telemetry,
+            open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
             CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
         ):
             for note in (
@@ -85,7 +85,6 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
                 *notes_on_resume(checkpoint.state if checkpoint else {}, components.feed),
             ):
                 telemetry.say(note)
-            telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             session = Session(

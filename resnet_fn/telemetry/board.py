@@ -39,17 +39,19 @@ class Board:
 
     Args:
         folder: the run folder.
+        recipe, options: the config, written as text and as the run's row in the table of hyper-parameters.
         start: updates done before; what a stopped run wrote about later ones is hidden.
     """
 
-    def __init__(self, folder: Path, start: int) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else 0, flush_secs=10)
-        self._start = start
         self._session_end: Any = None
+        if not start:
+            self._add_config(recipe, options)
 
-    def scalars(self, names: Mapping[str, str], event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that `names` gives a TensorBoard name."""
-        for field, name in names.items():
+    def scalars(self, event: Mapping[str, Any]) -> None:
+        """Add the fields of an event that have a TensorBoard name."""
+        for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None:
                 self._writer.add_scalar(name, event[field], event["update"])
 
@@ -58,19 +60,6 @@ class Board:
         for kind, groups in norms.items():
             for group, value in groups.items():
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
-
-    def config(self, recipe: Recipe, options: RunOptions) -> None:
-        """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""
-        if self._start:
-            return
-        for name, settings in (("recipe", vars(recipe)), ("options", vars(options))):
-            rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
-            self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
-        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
-        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
-        # first, and every curve's last point is a metric, evaluation's first.
-        _, begin, self._session_end = hparams(values, {})
-        self._writer.file_writer.add_summary(begin, 0)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Add the run's first batch as the net sees it, with its labels."""
@@ -81,3 +70,13 @@ class Board:
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()
+
+    def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
+        for name, settings in (("recipe", vars(recipe)), ("options", vars(options))):
+            rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
+            self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
+        values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
+        # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
+        # first, and every curve's last point is a metric, evaluation's first.
+        _, begin, self._session_end = hparams(values, {})
+        self._writer.file_writer.add_summary(begin, 0)

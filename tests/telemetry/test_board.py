@@ -111,8 +111,8 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
 
 def test_a_board_that_starts_anew_hides_what_was_there(tmp_path):
     for _ in range(2):
-        board = Board(tmp_path, 0)
-        board.scalars({"loss": "train/loss"}, {"update": 1, "loss": 2.0})
+        board = Board(tmp_path, SMALL, RunOptions(), 0)
+        board.scalars({"event": "train", "update": 1, "loss": 2.0})
         board.close(whole=False)
         time.sleep(1.1)  # tensorboardX names its files by the second
     starts = [e.step for e in read_board(tmp_path) if e.session_log.status == event_pb2.SessionLog.START]
