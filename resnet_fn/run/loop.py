@@ -29,7 +29,7 @@ from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed
 from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
-from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.telemetry.telemetry import open_telemetry
 from resnet_fn.update.ema import averaged
 
 
@@ -77,7 +77,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
         folder = run.path if workers.is_main else None
         with (
             contextlib.closing(components.feed),
-            Telemetry(folder, progress.update, components.total, options.progress) as telemetry,
+            open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
             CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
         ):
             for note in (
@@ -85,7 +85,6 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
                 *notes_on_resume(checkpoint.state if checkpoint else {}, components.feed),
             ):
                 telemetry.say(note)
-            telemetry.started(recipe, options)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             session = Session(
@@ -216,8 +215,9 @@ def evaluate_epoch(session: Session) -> None:
         return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
     with averaged(components.weights, components.ema):
-        scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
-    metrics = summarise(scores)
+        metrics = summarise(
+            score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+        )
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
@@ -228,5 +228,3 @@ def evaluate_epoch(session: Session) -> None:
         f"epoch {epoch + 1}/{components.recipe.epochs}: loss {metrics['loss']:.4f}, top-1 {metrics['top1']:.2%}, "
         f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images",
     )
-    labels, classes = components.dataset.test.labels, components.dataset.classes
-    session.telemetry.confusion(labels, scores.prediction, classes, progress.update)

@@ -1,4 +1,4 @@
-"""TensorBoard: curves, pictures, the config, and the run as a row of the hyper-parameter table.
+"""TensorBoard: curves, the first batch, the config, and the run as a row of the hyper-parameter table.
 
 Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
 train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), config/.
@@ -12,8 +12,7 @@ import numpy as np
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.evaluation.metrics import confusion_matrix
-from resnet_fn.telemetry import drawing
+from resnet_fn.telemetry.batch_picture import draw_batch
 from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
 
 # metrics.jsonl field → TensorBoard name
@@ -40,17 +39,19 @@ class Board:
 
     Args:
         folder: the run folder.
+        recipe, options: the config, written as text and as the run's row in the table of hyper-parameters.
         start: updates done before; what a stopped run wrote about later ones is hidden.
     """
 
-    def __init__(self, folder: Path, start: int) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else 0, flush_secs=10)
-        self._start = start
         self._session_end: Any = None
+        if not start:
+            self._add_config(recipe, options)
 
-    def scalars(self, names: Mapping[str, str], event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that `names` gives a TensorBoard name."""
-        for field, name in names.items():
+    def scalars(self, event: Mapping[str, Any]) -> None:
+        """Add the fields of an event that have a TensorBoard name."""
+        for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None:
                 self._writer.add_scalar(name, event[field], event["update"])
 
@@ -60,10 +61,17 @@ class Board:
             for group, value in groups.items():
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
-    def config(self, recipe: Recipe, options: RunOptions) -> None:
-        """Add the config as text, and the run's row in the table of hyper-parameters; once in a run."""
-        if self._start:
-            return
+    def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+        """Add the run's first batch as the net sees it, with its labels."""
+        self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
+
+    def close(self, whole: bool) -> None:
+        """Write everything; `whole`: the run came to its end."""
+        if whole and self._session_end is not None:
+            self._writer.file_writer.add_summary(self._session_end, 0)
+        self._writer.close()
+
+    def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         for name, settings in (("recipe", vars(recipe)), ("options", vars(options))):
             rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
             self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
@@ -72,19 +80,3 @@ class Board:
         # first, and every curve's last point is a metric, evaluation's first.
         _, begin, self._session_end = hparams(values, {})
         self._writer.file_writer.add_summary(begin, 0)
-
-    def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first batch as the net sees it, with its labels."""
-        sheet = drawing.batch_grid(images, drawing.label_texts(labels, classes), drawing.input_title(images))
-        self._writer.add_image("train/first_batch", sheet, 0, dataformats="HWC")
-
-    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
-        """Add an evaluation's confusion matrix."""
-        picture = drawing.confusion_picture(confusion_matrix(labels, predictions, len(classes)), classes)
-        self._writer.add_image("eval/confusion_matrix", picture, update, dataformats="HWC")
-
-    def close(self, whole: bool) -> None:
-        """Write everything; `whole`: the run came to its end."""
-        if whole and self._session_end is not None:
-            self._writer.file_writer.add_summary(self._session_end, 0)
-        self._writer.close()

@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone has them."""
+"""What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone tells it."""
 
 import json
 import os
@@ -13,55 +13,52 @@ from tqdm import tqdm
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.telemetry.board import SCALARS, Board
+from resnet_fn.telemetry.board import Board
+
+
+def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
+    """The telemetry of a run.
+
+    Args:
+        folder: the run folder; None (every rank but 0): the silent twin.
+        start, total: updates done before, and in the whole run.
+    """
+    return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
 
 
 class Telemetry:
-    """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything.
+    """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
 
-    Args:
-        folder: the run folder; None (every rank but 0): all calls do nothing.
-        start, total: updates done before, and in the whole run.
-        progress: whether to show the bar.
-    """
-
-    def __init__(self, folder: Path | None, start: int, total: int, progress: bool = True) -> None:
-        self._folder = folder
-        if folder is None:
-            return
+    def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
-        self._board = Board(folder, start)
+        self._board = Board(folder, recipe, options, start)
         self._left = total - start
         # A log file gets a line now and then, a terminal a smooth bar.
         interval = 0.1 if os.isatty(2) else 10.0
         self._bar = tqdm(
-            total=total, initial=start, unit="update", disable=not progress, mininterval=interval, dynamic_ncols=True
+            total=total,
+            initial=start,
+            unit="update",
+            disable=not options.progress,
+            mininterval=interval,
+            dynamic_ncols=True,
         )
 
     def __enter__(self) -> "Telemetry":
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        if self._folder is not None:
-            self._bar.close()
-            self._log.close()
-            self._board.close(whole=error is None and self._left == 0)
-
-    def started(self, recipe: Recipe, options: RunOptions) -> None:
-        """Show the config."""
-        if self._folder is not None:
-            self._board.config(recipe, options)
+        self._bar.close()
+        self._log.close()
+        self._board.close(whole=error is None and self._left == 0)
 
     def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Show what the net is fed: float32 [n, C, H, W], and labels [n] or [n, classes]."""
-        if self._folder is not None:
-            self._board.batch(images, labels, classes)
+        self._board.batch(images, labels, classes)
 
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
         """One update is done; log its event if there is one."""
-        if self._folder is None:
-            return
         if event is not None:
             event["memory_mb"] = memory_mb()
             self._write(event)
@@ -77,36 +74,55 @@ class Telemetry:
 
     def evaluated(self, event: dict[str, Any], text: str) -> None:
         """Log an evaluation and print a line about it."""
-        if self._folder is not None:
-            self._write(event)
-            self._log.flush()
-            self.say(text)
-
-    def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
-        """Show an evaluation's confusion matrix."""
-        if self._folder is not None:
-            self._board.confusion(labels, predictions, classes, update)
+        self._write(event)
+        self._log.flush()
+        self.say(text)
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
-        if self._folder is not None:
-            for event in events:
-                self._write(event)
+        for event in events:
+            self._write(event)
 
     def flush(self) -> None:
         """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
-        if self._folder is not None:
-            self._log.flush()
+        self._log.flush()
 
     def say(self, text: str) -> None:
         """Print a line on stdout without tearing the bar."""
-        if self._folder is not None:
-            self._bar.clear()
-            print(text, flush=True)
+        self._bar.clear()
+        print(text, flush=True)
 
     def _write(self, event: dict[str, Any]) -> None:
         self._log.write(json.dumps(finite_or_null(event), allow_nan=False) + "\n")
-        self._board.scalars(SCALARS[event["event"]], event)
+        self._board.scalars(event)
+
+
+class SilentTelemetry(Telemetry):
+    """The twin of every rank but 0: the same calls, and nothing comes of them."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(self, error: object, *_: object) -> None:
+        pass
+
+    def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+        """Nothing."""
+
+    def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
+        """Nothing."""
+
+    def evaluated(self, event: dict[str, Any], text: str) -> None:
+        """Nothing."""
+
+    def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
 
 
 def memory_mb() -> float:
