@@ -64,7 +64,9 @@ def start(device: str = "CPU", threads: int = 0) -> None:
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
+        # After an operation has run nothing can be chosen any more; what it ran on may be what is asked for.
+        if mindspore.get_context("device_target") != device:
+            raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 

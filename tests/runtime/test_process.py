@@ -36,3 +36,15 @@ def test_the_compile_cache_is_refused(monkeypatch):
 def test_another_device_in_one_process_is_refused():
     with pytest.raises(ValueError, match="device: this process already computes on CPU"):
         process.start("Ascend")
+
+
+def test_operations_that_ran_before_are_no_hindrance():
+    """In a notebook: MindSpore can choose no device then, but it computes on the right one already."""
+    code = (
+        "import resnet_fn, mindspore\n"
+        "print((mindspore.Tensor([1.0]) + 1).asnumpy())\n"
+        "from resnet_fn.runtime import process; process.start('CPU'); process.start('CPU')\n"
+        "print((mindspore.Tensor([2.0]) + 1).asnumpy())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[2.]\n[3.]\n"), done.stderr
