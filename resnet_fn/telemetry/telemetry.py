@@ -13,7 +13,9 @@ from tqdm import tqdm
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime.disk import replace_file
 from resnet_fn.telemetry.board import SCALARS, Board
+from resnet_fn.telemetry.events import read_log
 
 
 class Telemetry:
@@ -75,12 +77,11 @@ class Telemetry:
         self._left -= 1
         self._bar.update()
 
-    def evaluated(self, event: dict[str, Any], text: str) -> None:
-        """Log an evaluation and print a line about it."""
+    def evaluated(self, event: dict[str, Any]) -> None:
+        """Log an evaluation."""
         if self._folder is not None:
             self._write(event)
             self._log.flush()
-            self.say(text)
 
     def confusion(self, labels: np.ndarray, predictions: np.ndarray, classes: Sequence[str], update: int) -> None:
         """Show an evaluation's confusion matrix."""
@@ -119,16 +120,8 @@ def memory_mb() -> float:
 
 
 def _drop_events_after(log: Path, update: int) -> None:
-    """Cut events of later updates (and a torn last line) from a log that a stopped run left."""
-    if not log.exists():
-        return
-    kept = []
-    for line in log.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["update"] <= update:
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):
-            continue  # torn by the fault that stopped the run
-    temporary = log.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    temporary.replace(log)
+    """Cut events of later updates (and damaged lines) from a log that a stopped run left."""
+    if log.exists():
+        kept = [json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update]
+        with replace_file(log) as file:
+            file.write_text("".join(kept), encoding="utf-8")

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,32 @@ def test_the_compile_cache_is_refused(monkeypatch):
 def test_another_device_in_one_process_is_refused():
     with pytest.raises(ValueError, match="device: this process already computes on CPU"):
         process.start("Ascend")
+
+
+@pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
+def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
+    """MindSpore writes the graph of a failed compilation there."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    place = shared / f"resnet_fn-{os.getuid()}"
+    if kind == "link":
+        place.symlink_to(tmp_path)
+    elif kind == "open":
+        place.mkdir()
+        place.chmod(0o777)
+    elif kind == "file":
+        place.touch()
+    environment = {name: value for name, value in os.environ.items() if name != "MS_OM_PATH"}
+    code = "import os, resnet_fn; print(os.environ['MS_OM_PATH'])"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**environment, "TMPDIR": str(shared)},
+        )
+        folder = Path(done.stdout.strip())
+        assert (folder == place) == (kind == "ours"), done
+        status = folder.lstat()
+        assert (status.st_uid, status.st_mode & 0o777) == (os.getuid(), 0o700)
