@@ -1,12 +1,12 @@
 """python -m resnet_fn.plot: draw the curves of one or several runs, without TensorBoard."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
+from resnet_fn.telemetry.events import read_log
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first
@@ -29,19 +29,18 @@ def parser() -> cli.Parser:
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's metrics.jsonl; a line that is being written is left for the next time.
+    """The events of a run's metrics.jsonl.
 
     Raises:
         ValueError: the folder holds none, with the nearest that does.
     """
     file = run / "metrics.jsonl"
     try:
-        text = file.read_text(encoding="utf-8")
+        events = read_log(file)
     except OSError:
         near = sorted(p.parent.name for p in run.parent.glob("*/metrics.jsonl")) if run.parent.is_dir() else []
         hint = closest(run.name, near) if near else "give a run folder"
         raise ValueError(f"{run}: holds no metrics.jsonl; {hint}") from None
-    events = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     if not events:
         raise ValueError(f"{file}: is still empty; wait for the first update")
     return events

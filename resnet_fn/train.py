@@ -1,7 +1,9 @@
 """python -m resnet_fn.train: train a recipe."""
 
+import shlex
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
@@ -45,16 +47,27 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     return recipe, options
 
 
+def resume_flags(options: RunOptions, run: Path) -> list[str]:
+    """What the command of a stopped run lacks to go on when it is given again; the last of equal flags counts."""
+    if not options.out_dir:
+        return ["--resume", str(run)]
+    return ["--resume", "auto"] if options.resume == "never" else []
+
+
 def main(arguments: Sequence[str]) -> int:
     """Train, and say what came out and what to type next."""
     recipe, options = parse(arguments)
+    cli.outlive_console()
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.loop import train
+    from resnet_fn.runtime.command_line import typed_command
     from resnet_fn.runtime.workers import join
 
     result = train(recipe, options)
     if result.stopped:
+        if join().is_main:
+            print(f"to go on: {shlex.join([*typed_command(), *resume_flags(options, result.run)])}", flush=True)
         return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:

@@ -1,7 +1,7 @@
 """The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
 
 runs/first/
-    config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/
+    config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -92,11 +93,11 @@ class RunFolder:
         for path in self.checkpoints.glob("step-*.tmp-*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def create(self) -> None:
-        """Make the folder.
+    def create(self, lock: FolderLock) -> None:
+        """Make the folder, and keep other runs out of it.
 
         Raises:
-            ValueError: it cannot be made or takes no files.
+            ValueError: it cannot be made or takes no files, or another run has it.
         """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -104,6 +105,7 @@ class RunFolder:
                 pass  # a folder may be there and still not take files
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
+        lock.take(self.path)
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers) -> None:
         """Write config.json: what was asked for, and what computed it."""
@@ -150,16 +152,20 @@ def _runs_in(folder: Path) -> list[str]:
     return sorted(str(path.parent) for path in folder.glob("*/checkpoints"))
 
 
-def find_start(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[RunFolder, Checkpoint | None]:
+def find_start(
+    recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
+) -> tuple[RunFolder, Checkpoint | None]:
     """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow; nothing is made yet.
+
+    Rank 0 takes the lock of a folder that holds a run already.
 
     Returns:
         The folder, and the checkpoint to resume from (None: start at update 0).
 
     Raises:
-        CheckpointError, ValueError: nothing to resume, another recipe, or a folder already taken.
+        CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
     """
-    run, checkpoint = _choose(recipe, options) if workers.is_main else (RunFolder(Path()), None)
+    run, checkpoint = _choose(recipe, options, lock) if workers.is_main else (RunFolder(Path()), None)
     decided = [str(run.path), str(checkpoint.path if checkpoint else "")]
     folder, start = json.loads(broadcast_text(json.dumps(decided), workers))
     if not workers.is_main:
@@ -170,25 +176,36 @@ def find_start(recipe: Recipe, options: RunOptions, workers: Workers) -> tuple[R
     return run, checkpoint
 
 
-def _choose(recipe: Recipe, options: RunOptions) -> tuple[RunFolder, Checkpoint | None]:
-    name = options.out_dir
-    checkpoint: Checkpoint | None
-    if options.resume not in ("auto", "never"):
-        checkpoint = find_checkpoint(Path(options.resume))
-        run = RunFolder(Path(name) if name else checkpoint.path.resolve().parent.parent)
-        newest = max(run.updates(), default=0)
-        if newest > checkpoint.state["update"]:
-            raise ValueError(
-                f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
-                "give another --out-dir"
-            )
-    else:
-        run = RunFolder(Path(name or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"))
+def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
+    source = "" if options.resume in ("auto", "never") else options.resume
+    checkpoint = find_checkpoint(Path(source)) if source else None
+    own = (
+        checkpoint.path.resolve().parent.parent
+        if checkpoint
+        else f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
+    run = RunFolder(Path(options.out_dir or own))
+    if run.checkpoints.is_dir():
+        lock.take(run.path)
         recover_interrupted_replace(run.checkpoints)
-        there = bool(run.updates())
-        if there and options.resume == "never":
-            raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
-        checkpoint = run.newest() if there else None
+    newest = max(run.updates(), default=0)
+    if newest and options.resume == "never":
+        raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
+    if newest and checkpoint is None:
+        checkpoint = run.newest()
+    elif newest and checkpoint and run.path.resolve() != own:
+        checkpoint = run.newest()
+        began = Path(checkpoint.state.get("branched_from", ""))
+        if Path(source).resolve() not in (began, began.parent.parent):
+            raise ValueError(
+                f"out_dir: {run.path} already holds a run, which did not begin with {source}; give another --out-dir, "
+                "or leave out --resume to go on with that run"
+            )
+    elif checkpoint and newest > checkpoint.state["update"]:
+        raise ValueError(
+            f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
+            "give another --out-dir"
+        )
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)
     return run, checkpoint

@@ -86,8 +86,8 @@ class CheckpointWriter:
             self._finished.append({**event, "write_seconds": time.perf_counter() - began})
         except OSError as error:
             self._error = OSError(
-                f"{folder}: cannot be saved ({error.strerror or error}); make room or give another --out-dir, then "
-                "give the same command to go on from the checkpoint before"
+                f"{folder}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
+                f"--out-dir {folder.parent.parent} to go on from the checkpoint before"
             )
         except Exception as error:  # surfaces in the loop's own thread
             self._error = error

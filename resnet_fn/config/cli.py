@@ -1,7 +1,7 @@
 """Commands: flags made from dataclass fields, errors in one line, exit codes.
 
 Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
-(SIGTERM) and 130 (SIGINT): stopped by a signal, with a checkpoint saved.
+(SIGTERM), 130 (SIGINT) and 129 (SIGHUP): stopped by a signal, with a checkpoint saved.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -191,6 +192,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata are no fault of the pixels
     try:
         sys.exit(main(arguments))
     except UsageError as error:
@@ -206,6 +208,37 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         code, message = 1, _one_line(error)
     print(f"{command}: error: {message}", file=sys.stderr, flush=True)
     sys.exit(code)
+
+
+class _Lossy:
+    """A stream that takes everything: when it is full or its reader has gone, the rest goes nowhere."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        self._try(self._stream.write, text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
+        try:
+            call(*arguments)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def outlive_console() -> None:
+    """From now on this process goes on when stdout or stderr is closed, full, or nobody reads it any more."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # one of the three was closed: what is opened next must not get its number, and its output
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
 def _one_line(error: Exception) -> str:

@@ -78,6 +78,7 @@ def setting(
     return dataclasses.field(default=default, metadata={**told, "bounds": bounds, "needs": conditions})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """Base of a dataclass of settings: refuses unknown names, and every value that cannot be, in one message."""
 
@@ -102,13 +103,11 @@ def changed(config: Any, given: Mapping[str, Any]) -> Any:
     """A config with what a user typed, unchecked; values of its own that this leaves without what they need are off."""
     new = copy.copy(config)
     vars(new).update(given)
-    lost = True
-    while lost:
-        lost = {
-            field.name: _off(field)
-            for field in dataclasses.fields(new)
-            if field.name not in given and any(need.always and not need.other for need in _unmet(new, field))
-        }
+    while lost := {
+        field.name: _off(field)
+        for field in dataclasses.fields(new)
+        if field.name not in given and any(need.always and not need.other for need in _unmet(new, field))
+    }:
         vars(new).update(lost)
     return new
 

@@ -21,6 +21,7 @@ class RunOptions(Settings):
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path")
     resume: str = _run("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
     data_dir: str = _run("", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path")
+    allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _run(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
     )

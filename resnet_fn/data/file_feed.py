@@ -24,6 +24,7 @@ from resnet_fn.data.normalise import normalise
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
+from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.workers import Workers
 
 
@@ -47,6 +48,9 @@ class FileFeed:
         share = self._plan.share
         self._chunk = max(part for part in range(1, 17) if share % part == 0)  # small enough for the caches
         self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
+        names = self._split.names if isinstance(self._split, FileSplit) else ()
+        listing = "\0".join(names).encode("utf-8", "surrogateescape") + self._split.labels.tobytes()
+        self._files = sha256(listing)
         limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
         self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
         self._epoch = -1
@@ -85,9 +89,10 @@ class FileFeed:
         return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size, and what the C++ random generators depend on."""
+        """The set's size, a hash of the files' names and labels, and what the C++ random generators depend on."""
         return {
             "samples": len(self._dataset.train),
+            "files": self._files,
             "data_threads": self._split.threads,
             "workers": self._workers.size,
         }

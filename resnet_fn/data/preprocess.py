@@ -5,7 +5,6 @@ and a net that was trained in PyTorch loses accuracy with it; its C++ decoder gi
 """
 
 import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,7 @@ def open_rgb(data: bytes) -> Any:
     """
     from PIL import Image  # a dependency of MindSpore; imported late, it costs start-up time
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # large images and odd metadata: prescan decides what is too large
-        return Image.open(io.BytesIO(data)).convert("RGB")
+    return Image.open(io.BytesIO(data)).convert("RGB")
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:

@@ -1,30 +1,46 @@
 """Whether a resumed run sees the very bits that the unbroken one would have seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
+from resnet_fn.config.hints import few
 from resnet_fn.data.feed import Feed
 
 
-def notes_on_resume(state: Mapping[str, Any], feed: Feed) -> list[str]:
-    """Compare a checkpoint's feed with the present one.
+def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> tuple[str, ...]:
+    """Compare a checkpoint's training set with the present one.
+
+    Args:
+        state: the checkpoint's. Earlier ones know less; what they do not know is not compared.
+        classes, feed: the present ones.
+        allow_other: go on with another training set.
 
     Returns:
-        One line for each difference that changes the augmentation, and nothing else.
+        One line for each difference that goes on: another training set, or what changes the augmentation alone.
 
     Raises:
-        ValueError: the training set has another size: every later update would hold other samples.
+        ValueError: another training set, with the differences: later updates would hold other samples or labels.
     """
-    then, now = state.get("feed", {}), feed.reproducibility_key()
-    if then.get("samples", now["samples"]) != now["samples"]:
-        raise ValueError(
-            f"resume: the training set has {now['samples']} samples and had {then['samples']}; "
-            "give the same data, or another --out-dir"
-        )
+    now = feed.reproducibility_key()
+    then = {**now, **state.get("feed", {})}
+    before = state.get("dataset", {}).get("classes", classes)
+    renamed = [f"{old!r} → {new!r}" for old, new in zip_longest(before, classes) if old != new]
+    differences = [f"classes {few(renamed)}"] if renamed else []
+    if then["samples"] != now["samples"]:
+        differences.append(f"samples {then['samples']} → {now['samples']}")
+    if not differences and then.get("files") != now.get("files"):
+        differences.append("names or classes of its files")
+    text = f"another training set than the checkpoint's ({', '.join(differences)})"
+    if differences and not allow_other:
+        raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
     names = {"data_threads": "data threads", "workers": "workers"}
-    return [
-        f"resuming with {now[key]} {name} instead of {then[key]}: the same samples in the same order, "
-        "but their random crops and colours differ from the unbroken run's"
-        for key, name in names.items()
-        if key in now and key in then and now[key] != then[key]
-    ]
+    return (
+        *([f"resuming with {text}"] if differences else []),
+        *(
+            f"resuming with {now[key]} {name} instead of {then[key]}: the same samples in the same order, "
+            "but their random crops and colours differ from the unbroken run's"
+            for key, name in names.items()
+            if key in now and now[key] != then[key]
+        ),
+    )

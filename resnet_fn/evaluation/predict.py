@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,7 @@ def _name_bad_file(path: Path) -> Iterator[None]:
     from PIL import UnidentifiedImageError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd metadata is no fault of the pixels
-            yield
+        yield
     except (OSError, SyntaxError, ValueError) as error:
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None

@@ -20,11 +20,12 @@ from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.run.build import build_components
-from resnet_fn.run.not_finite import NotFiniteError, keep_batch
+from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.session import Progress, Session, restore, save, should_save_at_epoch_end
 from resnet_fn.runtime import process
+from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed_signal
 from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
@@ -54,9 +55,9 @@ class TrainResult:
 def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
-    Under msrun every worker calls this alike, and all return the same metrics. SIGTERM and SIGINT, on any rank, end
-    it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they keep
-    their own meaning: see `StopRequest`.
+    Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
+    rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
+    keep their own meaning: see `StopRequest`. No other process can train in the run folder meanwhile.
 
     Raises:
         ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
@@ -66,12 +67,17 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
     """
     process.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
-    with StopRequest() as stop_request:
-        run, checkpoint = find_start(recipe, options, workers)
+    with StopRequest() as stop_request, FolderLock() as lock:
+        run, checkpoint = find_start(recipe, options, workers, lock)
         components = build_components(recipe, options, workers, run.path, checkpoint)
-        progress = restore(components, checkpoint) if checkpoint else Progress()
+        notes = components.dataset.notes
+        if checkpoint:
+            notes += notes_on_resume(
+                checkpoint.state, components.dataset.classes, components.feed, options.allow_other_data
+            )
+        progress = restore(components, checkpoint, run) if checkpoint else Progress()
         if workers.is_main:
-            run.create()
+            run.create(lock)
             run.write_config(recipe, options, workers)
             write_scan(run.path, components.dataset.scans)
         folder = run.path if workers.is_main else None
@@ -80,10 +86,7 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
             CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
         ):
-            for note in (
-                *components.dataset.notes,
-                *notes_on_resume(checkpoint.state if checkpoint else {}, components.feed),
-            ):
+            for note in notes:
                 telemetry.say(note)
             if checkpoint:
                 telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
@@ -113,19 +116,20 @@ def run_epochs(session: Session) -> int:
         # A run that was stopped at an epoch's end still owes the evaluation.
         if due and (progress.last is None or progress.last["update"] != progress.update):
             try:
-                evaluate_epoch(session)
+                line = evaluate_epoch(session)
             except StoppedError as signalled:
                 stopped = signalled.number
                 break
             if should_save_at_epoch_end(session):
                 save(session)
+            session.telemetry.say(line)  # after the save: it must not depend on a console
         if progress.update >= components.total:
             break
         stopped = train_epoch(session)
     if stopped:
         save(session)
         name = signal.Signals(stopped).name
-        session.telemetry.say(f"{name}: stopping after update {progress.update}; the same command goes on from there")
+        session.telemetry.say(f"{name}: stopping after update {progress.update}")
     session.writer.wait()
     session.telemetry.checkpointed(session.writer.poll())
     return stopped
@@ -189,7 +193,7 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
     """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
     run, workers, update = session.run, session.workers, session.progress.update
     indices = session.components.feed.indices(update - 1)
-    if broken[workers.rank]:
+    if workers.rank in find_suspects(broken):
         keep_batch(run.path, update, *batch, indices, workers)
     text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
     session.writer.wait()
@@ -202,8 +206,8 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
     raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; fix the data or lower the learning rate")
 
 
-def evaluate_epoch(session: Session) -> None:
-    """Evaluate on the whole test set and note whether it is the best so far.
+def evaluate_epoch(session: Session) -> str:
+    """Evaluate on the whole test set and note whether it is the best so far; returns a line about it.
 
     Raises:
         StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
@@ -223,8 +227,8 @@ def evaluate_epoch(session: Session) -> None:
     # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
     if metrics["loss"] < float("inf") and (progress.best is None or metrics["top1"] >= progress.best["top1"]):
         progress.best = {"top1": metrics["top1"], "update": progress.update}
-    session.telemetry.evaluated(
-        progress.last,
+    session.telemetry.evaluated(progress.last)
+    return (
         f"epoch {epoch + 1}/{components.recipe.epochs}: loss {metrics['loss']:.4f}, top-1 {metrics['top1']:.2%}, "
-        f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images",
+        f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images"
     )

@@ -38,10 +38,14 @@ def describe(
     rows = np.zeros((workers.size, len(indices)), np.float32)
     rows[workers.rank] = np.where(wrong if wrong.any() else np.ones_like(wrong), indices + 1, 0)
     rows = sum_over_ranks(rows, workers)
-    culprits = [
-        f"rank {rank}, samples {few([int(v) - 1 for v in rows[rank] if v], 12, ' ')}" for rank in np.flatnonzero(broken)
-    ]
-    where = "; ".join(culprits) or "the sum over the ranks, on none of them alone"
-    files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in np.flatnonzero(broken))
-    kept = f"; the batch is kept in {run}: {files}" if files else ""
-    return f"update {update}: loss or gradients are not finite on {where}{kept}"
+    suspects = find_suspects(broken)
+    where = "; ".join(f"rank {r}, samples {few([int(v) - 1 for v in rows[r] if v], 12, ' ')}" for r in suspects)
+    if not broken.any():
+        where = f"one of these, or in their sum: {where}"
+    files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in suspects)
+    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {run}: {files}"
+
+
+def find_suspects(broken: np.ndarray) -> np.ndarray:
+    """The ranks that `broken` names; all, where none shows what is wrong (in its loss or first layer's gradient)."""
+    return np.flatnonzero(broken if broken.any() else np.ones_like(broken))

@@ -25,11 +25,13 @@ class Progress:
         update: updates done.
         best: {"top1", "update"} of the best evaluation, None before the first.
         last: the latest evaluation, None before the first.
+        branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
     """
 
     update: int = 0
     best: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
+    branched_from: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,10 +78,12 @@ def save(session: Session) -> None:
     session.writer.save(run.step(newest), state, prune)
 
 
-def restore(components: Components, checkpoint: Checkpoint) -> Progress:
-    """Put a checkpoint's state into the components, exactly."""
+def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> Progress:
+    """Put a checkpoint's state into the components of a run that goes on from it, exactly."""
     weights, training = components.state
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(weights, checkpoint.weights, checkpoint.path)
     assign_all(training, checkpoint.training, checkpoint.path)
-    return Progress(checkpoint.state["update"], checkpoint.state["best"], checkpoint.state["last"])
+    state, source = checkpoint.state, checkpoint.path.resolve()
+    branched_from = state.get("branched_from", "") if source.parent.parent == run.path.resolve() else str(source)
+    return Progress(state["update"], state["best"], state["last"], branched_from)

@@ -3,8 +3,10 @@
 `prepare_environment` runs when the package is imported, before MindSpore; it imports nothing heavy.
 """
 
+import contextlib
 import os
 import platform
+import stat
 import tempfile
 
 from resnet_fn.config.hints import first_line
@@ -15,13 +17,25 @@ def prepare_environment() -> None:
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
     # A failing compilation writes rank_0/om/analyze_fail.ir below this folder; its default is the user's own.
-    os.environ.setdefault("MS_OM_PATH", os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}"))
+    if "MS_OM_PATH" not in os.environ:
+        os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if _avx512_convolutions_are_slow():
         # MindSpore 2.9 and 2.10 with AVX-512 take oneDNN's reference kernel for 3x3 convolutions on NCHW data:
         # 7,600 ms instead of 38 ms for [32, 64, 32, 32]. With AVX2 as the ceiling they take the JIT GEMM kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+
+def _private_folder() -> str:
+    """This user's folder among the temporary files: one that another user made first, or a link, is not taken."""
+    path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    there = os.lstat(path)
+    if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
+        path = tempfile.mkdtemp(prefix="resnet_fn-")
+    return path
 
 
 def _avx512_convolutions_are_slow() -> bool:

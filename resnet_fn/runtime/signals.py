@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request: end after this update or evaluation batch, with a checkpoint."""
+"""SIGTERM, SIGINT and SIGHUP as a request: end after this update or evaluation batch, with a checkpoint."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StoppedError(Exception):
@@ -20,11 +20,11 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """From `install_handlers` to the end of this context, SIGTERM and SIGINT are noted; further ones change nothing.
+    """From `install_handlers` to the end of this context, `SIGNALS` are noted; further ones change nothing.
 
     Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once, however long
     a scan, a start-up of several workers or a compilation would still take. Outside the main thread Python allows no
-    handlers; there the signals keep their meaning throughout.
+    handlers; there the signals keep their meaning throughout. So does a SIGHUP that is ignored (nohup).
 
     While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
     this process instead. A command that wants to tell them apart blocks SIGINT before NumPy and MindSpore start their
@@ -58,7 +58,8 @@ class StopRequest:
         if not self._taken:
             self._taken = True
             if _in_main_thread():
-                self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+                noted = [n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+                self._before = {number: signal.signal(number, self._note) for number in noted}
 
     def _listen(self) -> None:
         while True:
@@ -75,7 +76,7 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """float32 [2]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
+        """float32 [3]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
         return self._asked.copy()
 
 
@@ -86,7 +87,7 @@ def _in_main_thread() -> bool:
 def agreed_signal(stop_flags: np.ndarray) -> int:
     """The signal number that all ranks stop for, from the summed `StopRequest.stop_flags`; 0: go on.
 
-    Ranks may have got different signals; SIGTERM goes before SIGINT, so that all leave with one exit code.
+    Ranks may have got different signals; the first of `SIGNALS` counts, so that all leave with one exit code.
     """
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)
 

@@ -13,7 +13,9 @@ from tqdm import tqdm
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime.disk import replace_file
 from resnet_fn.telemetry.board import Board
+from resnet_fn.telemetry.events import read_log
 
 
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
@@ -72,11 +74,10 @@ class Telemetry:
         self._left -= 1
         self._bar.update()
 
-    def evaluated(self, event: dict[str, Any], text: str) -> None:
-        """Log an evaluation and print a line about it."""
+    def evaluated(self, event: dict[str, Any]) -> None:
+        """Log an evaluation."""
         self._write(event)
         self._log.flush()
-        self.say(text)
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
@@ -112,7 +113,7 @@ class SilentTelemetry(Telemetry):
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
         """Nothing."""
 
-    def evaluated(self, event: dict[str, Any], text: str) -> None:
+    def evaluated(self, event: dict[str, Any]) -> None:
         """Nothing."""
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
@@ -135,16 +136,8 @@ def memory_mb() -> float:
 
 
 def _drop_events_after(log: Path, update: int) -> None:
-    """Cut events of later updates (and a torn last line) from a log that a stopped run left."""
-    if not log.exists():
-        return
-    kept = []
-    for line in log.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["update"] <= update:
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):
-            continue  # torn by the fault that stopped the run
-    temporary = log.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    temporary.replace(log)
+    """Cut events of later updates (and damaged lines) from a log that a stopped run left."""
+    if log.exists():
+        kept = [json.dumps(event) + "\n" for event in read_log(log) if event["update"] <= update]
+        with replace_file(log) as file:
+            file.write_text("".join(kept), encoding="utf-8")

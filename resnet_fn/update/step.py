@@ -18,7 +18,6 @@ from resnet_fn.update.gradients import (
     Reduce,
     clip_by_global_norm,
     each,
-    is_finite,
     reduce_gradients,
     unscale,
 )
@@ -34,9 +33,9 @@ class StepResult(NamedTuple):
         means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
-        rank_sums: float32 [k + workers], the sum over the ranks of `rank_values`; then 1 for each rank whose own loss
-            or gradients were not finite (of several workers: loss or first layer's gradient). It rides along in the
-            all-reduce of `means`: every rank knows it at once.
+        rank_sums: float32 [k + workers], the sum over the ranks of `rank_values`; then 1 for each rank whose own loss,
+            gradients or BatchNorm statistics were not finite (of several workers: the first layer's gradient). It rides
+            along in the all-reduce of `means`: every rank knows it at once.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
     """
 
@@ -101,7 +100,7 @@ def make_train_step(
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
         worker's share, n a multiple of `accumulate`; learning_rate a float, or a float32 scalar tensor; rank_values
         float32 [k], whatever else is to be summed over the ranks with this update. It sets the net to training mode.
-        With a loss or a gradient that is not finite on any rank, nothing changes but the scaler.
+        With a loss, a gradient or a BatchNorm statistic that is not finite on any rank, nothing changes but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -109,6 +108,7 @@ def make_train_step(
     # a NaN would stay in them for good. So they are copied first and put back on a skip.
     statistics = tuple(parameter for parameter in net.get_parameters() if not parameter.requires_grad)
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
+    vectors = tuple(parameter for parameter in statistics if parameter.ndim == 1)  # all of BatchNorm's are
     share = 1.0 / (accumulate * workers)
     update = optimizer.update  # jit cannot look into a NamedTuple
     average_statistics = average_batchnorm(statistics, workers, all_reduce)
@@ -133,10 +133,10 @@ def make_train_step(
     def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
-        gradients, squares, norm, reduced = reduce_gradients(gradients, means, rank_values, rank_one_hot, all_reduce)
+        gradients, squares, norm, reduced, finite = reduce_gradients(
+            gradients, means, rank_values, rank_one_hot, vectors, all_reduce
+        )
         means, rank_sums = reduced[:2], reduced[2:]
-        # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
-        finite = is_finite(means, norm)
         if finite:
             update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
             if average_statistics is not None:

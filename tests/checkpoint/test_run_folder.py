@@ -11,71 +11,98 @@ from resnet_fn.checkpoint.run_folder import RunFolder, find_checkpoint, find_sta
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(batch_size=240)
 
 
-def checkpoint(folder, update, best=None, recipe=RECIPE):
+@pytest.fixture
+def lock():
+    with FolderLock() as held:
+        yield held
+
+
+def checkpoint(folder, update, best=None, recipe=RECIPE, **more):
     arrays = {"w": np.full(3, update, np.float32)}
-    state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
+    state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe), **more}
     return write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
 
 
-def test_a_new_folder_starts_at_update_0():
-    run, found = find_start(RECIPE, RunOptions(out_dir="new"), Workers())
+def test_a_new_folder_starts_at_update_0(lock):
+    run, found = find_start(RECIPE, RunOptions(out_dir="new"), Workers(), lock)
     assert (run.path, found) == (Path("new"), None)
     assert not run.path.exists()  # nothing is made before everything is known to be right
-    run.create()
+    run.create(lock)
     assert run.checkpoints.is_dir()
 
 
-def test_auto_goes_on_from_the_newest():
+def test_auto_goes_on_from_the_newest(lock):
     for update in (5, 10):
         checkpoint("run", update)
-    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers())
+    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
     assert found.state["update"] == 10
 
 
-def test_auto_goes_on_after_a_crash_in_a_replacement():
+def test_auto_goes_on_after_a_crash_in_a_replacement(lock):
     checkpoint("run", 5).rename("run/checkpoints/step-00000005.old")
-    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers())
+    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
     assert found.state["update"] == 5
 
 
-def test_never_refuses_a_folder_that_holds_a_run():
+def test_never_refuses_a_folder_that_holds_a_run(lock):
     checkpoint("run", 5)
     with pytest.raises(ValueError) as caught:
-        find_start(RECIPE, RunOptions(out_dir="run", resume="never"), Workers())
+        find_start(RECIPE, RunOptions(out_dir="run", resume="never"), Workers(), lock)
     assert str(caught.value) == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
-def test_another_recipe_is_refused_with_its_differences():
+def test_another_recipe_is_refused_with_its_differences(lock):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet8", name="other")
     with pytest.raises(ValueError) as caught:
-        find_start(other, RunOptions(out_dir="run"), Workers())
+        find_start(other, RunOptions(out_dir="run"), Workers(), lock)
     assert str(caught.value) == (
         "resume: run/checkpoints/step-00000005 was made by another recipe (model 'resnet20' → 'resnet8', "
         "learning_rate 0.2 → 0.1); give the same flags, or another --out-dir"
     )
 
 
-def test_a_path_continues_there_unless_it_would_overwrite():
+def test_a_path_continues_there_unless_it_would_overwrite(lock):
     for update in (5, 10):
         checkpoint("run", update)
-    run, found = find_start(RECIPE, RunOptions(resume="run"), Workers())
+    run, found = find_start(RECIPE, RunOptions(resume="run"), Workers(), lock)
     assert (run.path.resolve(), found.state["update"]) == (Path("run").resolve(), 10)
     with pytest.raises(ValueError, match=r"already goes on to update 10, past step-00000005; give another --out-dir"):
-        find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers())
-    run, found = find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers())
+        find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers(), lock)
+    run, found = find_start(
+        RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers(), FolderLock()
+    )
     assert (run.path, found.state["update"]) == (Path("branch"), 5)
 
 
-def test_all_damaged_is_refused():
+def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
+    """The same line again: --resume X --out-dir Y, X a run or one of its checkpoints."""
+    x, first = checkpoint("x", 5), Path("x/checkpoints/step-00000005").resolve()
+    checkpoint("y", 7, branched_from=str(first))
+    checkpoint("x", 10)
+    for source in ("x", str(x)):
+        run, found = find_start(RECIPE, RunOptions(resume=source, out_dir="y"), Workers(), lock)
+        assert (run.path, found.path) == (Path("y"), Path("y/checkpoints/step-00000007"))
+    checkpoint("z", 3)
+    for source, folder in (("x", "z"), ("x/checkpoints/step-00000010", "y"), ("y", "x")):
+        with pytest.raises(ValueError) as caught:
+            find_start(RECIPE, RunOptions(resume=source, out_dir=folder), Workers(), lock)
+        assert str(caught.value) == (
+            f"out_dir: {folder} already holds a run, which did not begin with {source}; give another --out-dir, "
+            "or leave out --resume to go on with that run"
+        )
+
+
+def test_all_damaged_is_refused(lock):
     (checkpoint("run", 5) / "state.json").write_text("")
     with pytest.raises(CheckpointError, match="none of its 1 checkpoints is intact; start a new run"):
-        find_start(RECIPE, RunOptions(out_dir="run"), Workers())
+        find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
 
 
 def test_best_is_the_one_that_the_newest_names():

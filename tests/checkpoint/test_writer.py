@@ -76,7 +76,7 @@ def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, parameters):
     from resnet_fn.checkpoint.writer import CheckpointWriter
 
     (tmp_path / "file").write_text("in the way")
-    message = "cannot be saved (Not a directory); make room or give another --out-dir"
+    message = "cannot be saved (Not a directory); make room, then give the same command with --out-dir"
     with CheckpointWriter(parameters, []) as writer:
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
         writer._thread.join()

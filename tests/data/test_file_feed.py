@@ -189,10 +189,27 @@ def test_a_resume_with_other_threads_or_workers_says_so(photographs):
         dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
     )
     same = {"feed": feed.reproducibility_key()}
-    assert notes_on_resume(same, feed) == []
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, feed)
+    assert notes_on_resume(same, (), feed, False) == ()
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, (), feed, False)
     assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, feed)
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, (), feed, False)
     assert line.startswith("resuming with 2 workers instead of 1")
-    with pytest.raises(ValueError, match="the training set has 21 samples and had 20; give the same data"):
-        notes_on_resume({"feed": {"samples": 20}}, feed)
+
+
+def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
+    feed = make_feed(photographs, RECIPE)
+    known, classes = feed.reproducibility_key(), photographs.classes
+    for state, difference in (
+        ({"feed": {"samples": 20}}, "samples 20 → 21"),
+        ({"feed": {**known, "files": "0"}}, "names or classes of its files"),
+        ({"feed": known, "dataset": {"classes": ["ant", *classes[1:], "dog"]}}, "classes 'ant' → 'bee', 'dog' → None"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            notes_on_resume(state, classes, feed, False)
+        text = f"another training set than the checkpoint's ({difference})"
+        assert str(caught.value) == (f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
+        assert notes_on_resume(state, classes, feed, True) == (f"resuming with {text}",)
+    assert notes_on_resume({}, classes, feed, False) == ()  # of a checkpoint that knows nothing of it
+    turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
+    other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
+    assert other.reproducibility_key()["files"] != known["files"]

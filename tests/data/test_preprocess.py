@@ -1,11 +1,15 @@
 """Evaluation's pixels are torchvision's, at odd sizes and shapes too."""
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from mindspore.dataset import vision
 from PIL import Image
 
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_rgb
+from resnet_fn.data.sources.scan import examine
 from resnet_fn.parity.pixels import reference_transform, sample_files
 
 
@@ -39,3 +43,15 @@ def test_extreme_shapes(encode):
 def test_converted_files_keep_their_pixels(make_photograph, encode):
     data = encode(make_photograph(3), "WEBP")
     assert np.array_equal(np.asarray(open_rgb(as_decodable(data))), np.asarray(open_rgb(data)))
+
+
+def test_threads_that_decode_leave_the_processs_warnings_alone(make_photograph, encode, tmp_path):
+    """Filters that are changed and put back in threads end up changed: one puts back what another had changed."""
+    data = encode(make_photograph(1))
+    (tmp_path / "a.jpg").write_bytes(data)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(lambda _: (open_rgb(data), examine(str(tmp_path / "a.jpg")), list(warnings.filters)), range(2000))
+        )
+    assert warnings.filters == before

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.train import parse
 
 FLAGS = (
     *("--dataset", "imagefolder", "--image-size", "16", "--model", "resnet8", "--batch-size", "4", "--epochs", "4"),
@@ -42,3 +43,25 @@ def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
         assert ours.keys() == theirs.keys()
         assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
     assert one.state["feed"] == {"samples": 21, "data_threads": 1, "workers": 1}
+
+
+@pytest.mark.usefixtures("device")
+def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(folder, capsys):
+    """The classes are sorted by name: "zebra" puts the others' labels one lower."""
+    from resnet_fn import train
+
+    def run(*more: str) -> None:
+        train(*parse([*FLAGS, "--epochs", "1", "--data-dir", str(folder), "--out-dir", "run", *more]))
+
+    run()
+    for half in ("train", "val"):
+        (folder / half / "bee").rename(folder / half / "zebra")
+    before = {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"}
+    with pytest.raises(ValueError) as caught:
+        run()
+    difference = "classes 'bee' → 'cat with a space', 'cat with a space' → 'zebra'"
+    text = f"another training set than the checkpoint's ({difference})"
+    assert str(caught.value) == f"resume: {text}; give the same data, another --out-dir, or --allow-other-data"
+    assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"} == before
+    run("--allow-other-data")
+    assert f"resuming with {text}\n" in capsys.readouterr().out

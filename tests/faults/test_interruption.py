@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -228,6 +229,7 @@ def test_exit_codes_of_signals(unbroken, tmp_path):
         assert time.monotonic() - sent < 30
         newest = RunFolder(folder).newest().state["update"]
         assert newest < 25
-        assert f"{number.name}: stopping after update {newest}; the same command goes on from there" in output
+        again = shlex.join(command(folder))
+        assert f"{number.name}: stopping after update {newest}\nto go on: {again}\n" in output
     assert f"resuming after update {newest} from " in finish(folder)
     assert final_state(folder) == unbroken["state"]

@@ -109,8 +109,8 @@ def test_a_full_disk_surfaces_and_loses_nothing():
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "train: error: run/checkpoints/step-00000001: cannot be saved (File too large); make room or give another "
-        "--out-dir, then give the same command to go on from the checkpoint before"
+        "train: error: run/checkpoints/step-00000001: cannot be saved (File too large); make room, then give the same "
+        "command with --out-dir run to go on from the checkpoint before"
     )
     assert os.listdir("run/checkpoints") == []
     done = subprocess.run([*words, "--out-dir", "run"], capture_output=True, text=True, timeout=200)

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,32 @@ def test_operations_that_ran_before_are_no_hindrance():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "[2.]\n[3.]\n"), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
+def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
+    """MindSpore writes the graph of a failed compilation there."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    place = shared / f"resnet_fn-{os.getuid()}"
+    if kind == "link":
+        place.symlink_to(tmp_path)
+    elif kind == "open":
+        place.mkdir()
+        place.chmod(0o777)
+    elif kind == "file":
+        place.touch()
+    environment = {name: value for name, value in os.environ.items() if name != "MS_OM_PATH"}
+    code = "import os, resnet_fn; print(os.environ['MS_OM_PATH'])"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**environment, "TMPDIR": str(shared)},
+        )
+        folder = Path(done.stdout.strip())
+        assert (folder == place) == (kind == "ours"), done
+        status = folder.lstat()
+        assert (status.st_uid, status.st_mode & 0o777) == (os.getuid(), 0o700)

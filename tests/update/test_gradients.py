@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from resnet_fn.update.gradients import LARGE, clip_by_global_norm, global_norm, squared_norms, unscale
+from resnet_fn.update.gradients import (
+    LARGE,
+    clip_by_global_norm,
+    global_norm,
+    reduce_gradients,
+    squared_norms,
+    unscale,
+)
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -60,3 +67,27 @@ def test_unscale_recovers_what_float16_held():
     (out,) = unscale([gradient], Tensor(2.0**-16, mindspore.float32))
     assert out.dtype == mindspore.float32
     assert out.asnumpy()[0] == 2.0**-20
+
+
+@pytest.mark.parametrize("statistic", [1.0, np.inf])
+def test_a_statistic_that_is_not_finite_on_one_rank_is_known_on_all(statistic):
+    """Two ranks with finite losses and gradients, exchanged by hand: one function call each, as the ranks do."""
+    sent = []
+
+    def reduce_on(rank, all_reduce):
+        means, nothing = Tensor(np.ones(2, np.float32)), Tensor(np.zeros(1, np.float32))
+        one_hot = Tensor(np.eye(2, dtype=np.float32)[rank])
+        statistics = [Tensor(np.array([1.0, statistic if rank else 2.0], np.float32))]
+        *_, sums, finite = reduce_gradients(tensors(rank), means, nothing, one_hot, statistics, all_reduce)
+        return sums.asnumpy()[-2:].tolist(), bool(finite.asnumpy())
+
+    def keep(parts):
+        sent.append(parts)
+        return parts
+
+    def add(parts):
+        return [part + other for part, other in zip(parts, sent.pop(0), strict=True)]
+
+    reduce_on(1, keep)
+    bad = not np.isfinite(statistic)
+    assert reduce_on(0, add) == ([0.0, float(bad)], not bad)

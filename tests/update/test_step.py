@@ -91,6 +91,21 @@ def test_a_bad_batch_changes_nothing_but_the_scaler(bad, accumulate):
     assert all(np.isfinite(value).all() for value in snapshot(state).values())
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite(accumulate):
+    """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that follows is finite."""
+    _, step, state, _ = build("batch", accumulate=accumulate)
+    step(*batch(0), RATE)
+    before = snapshot(state)
+    images, labels = batch(1)
+    result = step(images * 1e20, labels, RATE)
+    assert np.isfinite([*result.means.asnumpy(), result.grad_norm.asnumpy()]).all()
+    assert result.scaler.asnumpy().tolist() == [1.0, 1.0, 1.0]
+    assert result.rank_sums.asnumpy().tolist() == [0.0, 1.0]
+    for name, value in snapshot(state).items():
+        assert value.tobytes() == before[name].tobytes(), name
+
+
 def test_float16_follows_float32():
     _, full, _, _ = build("batch")
     _, half, half_state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))

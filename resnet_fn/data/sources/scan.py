@@ -8,7 +8,6 @@ every byte and computes little.
 import dataclasses
 import io
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,23 +59,21 @@ def _examine_bytes(data: bytes) -> tuple[int, bool]:
 
     if not data:
         return _EMPTY, False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            image = Image.open(io.BytesIO(data))
-        except Image.DecompressionBombError:
-            return _TOO_LARGE, False
-        except Exception:
-            # A JPEG's first bytes before something that is no header are a cut file, not another kind of file.
-            return (_DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE), False
-        if image.width * image.height > MOST_PIXELS:
-            return _TOO_LARGE, False
-        native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
-        try:
-            image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
-            image.load()
-        except Exception:
-            return _DAMAGED, False
+    try:
+        image = Image.open(io.BytesIO(data))
+    except Image.DecompressionBombError:
+        return _TOO_LARGE, False
+    except Exception:
+        # A JPEG's first bytes before something that is no header are a cut file, not another kind of file.
+        return (_DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE), False
+    if image.width * image.height > MOST_PIXELS:
+        return _TOO_LARGE, False
+    native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
+    try:
+        image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
+        image.load()
+    except Exception:
+        return _DAMAGED, False
     return _GOOD, not native
 
 
@@ -183,10 +180,10 @@ def write_scan(folder: Path, scans: Mapping[str, tuple[FileSplit, Scan]]) -> Non
 def _read_scan(caches: Sequence[Path], half: str, split: FileSplit) -> Scan | None:
     for folder in caches:
         try:
-            with np.load(folder / f"scan-{half}.npz") as arrays:
+            with open(folder / f"scan-{half}.npz", "rb") as file, np.load(file) as arrays:
                 names = arrays["names"].tobytes().decode("utf-8", "surrogateescape")
                 if names == "\0".join(split.names):
                     return Scan(arrays["sizes"], arrays["times"], arrays["codes"], arrays["converted"])
-        except (OSError, ValueError, KeyError):
-            continue  # no cache, or a torn one: look at every file again
+        except Exception:  # a damaged zip file raises almost anything
+            continue  # no cache, or a damaged one: look at every file again
     return None

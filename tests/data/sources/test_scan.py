@@ -141,3 +141,22 @@ def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_pa
         file.write_bytes(whole[:end])
         codes.append(subprocess.run([sys.executable, script, file], capture_output=True, timeout=120).returncode)
     assert -8 in codes
+
+
+def test_whatever_is_wrong_with_the_cache_its_files_are_looked_at_again(folder, tmp_path):
+    """Cut anywhere, or with any bit flipped: what is read back is nothing, or what was written."""
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
+    write_scan(tmp_path, dataset.scans)
+    cache = tmp_path / "scan-train.npz"
+    whole = cache.read_bytes()
+    rng = np.random.default_rng(0)
+    flips = rng.integers(len(whole) * 8, size=600)
+    damaged = [whole[:end] for end in range(0, len(whole), 3)]
+    for bit in flips:
+        damaged.append(bytes(byte ^ (1 << bit % 8) * (place == bit // 8) for place, byte in enumerate(whole)))
+    for data in damaged:
+        cache.write_bytes(data)
+        again = check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path]).scans["train"][1]
+        assert all(
+            np.array_equal(getattr(again, name), values) for name, values in vars(dataset.scans["train"][1]).items()
+        )

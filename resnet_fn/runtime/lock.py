@@ -1,0 +1,58 @@
+"""One process at a time writes to a folder."""
+
+import fcntl
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+
+class FolderLock:
+    """A lock on the file `lock` in a folder, which says who holds it. As a context it is released at the end of that.
+
+    The kernel releases it when the process ends in any way. It belongs to this process alone: those that it forks do
+    not hold it (as they would with flock), and NFS carries it to other machines.
+    """
+
+    def __init__(self) -> None:
+        self._file: TextIO | None = None
+
+    def take(self, folder: Path) -> None:
+        """Take it, if this process has not got it yet. Where the file system has no locks, say so and go on.
+
+        Raises:
+            ValueError: another process has it, and which; or the folder takes no files.
+        """
+        if self._file is not None:
+            return
+        try:
+            file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
+        except OSError as error:
+            raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another") from None
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            file.seek(0)
+            holder = file.read() or "another process"
+            file.close()
+            raise ValueError(
+                f"out_dir: {folder} is in use by {holder}; wait for it, or give another --out-dir"
+            ) from None
+        except OSError as error:
+            print(
+                f"warning: {folder}: no lock ({error.strerror}); start no other run there", file=sys.stderr, flush=True
+            )
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        file.flush()
+        self._file = file
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,73 @@
+"""Whoever looks on may leave: nothing is lost, and the run goes on. Real training processes."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.run_folder import RunFolder
+
+RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "2"]
+TRAIN = [sys.executable, "-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--out-dir", "run"]  # 5 updates an epoch
+
+
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        "> /dev/full",
+        pytest.param("> /dev/full 2>&1", marks=pytest.mark.slow),
+        pytest.param("2>&1 | head -n 1", marks=pytest.mark.slow),
+        pytest.param(">&- 2>&-", marks=pytest.mark.slow),
+    ],
+)
+def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
+    command = f"{shlex.join(TRAIN)} {redirection}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(Path("run")).updates() == [5, 10]
+    assert "error" not in done.stderr.lower()
+    assert {path.name for path in Path("run").iterdir() if not path.name.startswith("events.")} == {
+        *("config.json", "metrics.jsonl", "checkpoints", "lock")
+    }
+
+
+@pytest.mark.slow
+def test_a_byte_that_is_no_text_in_the_metrics_costs_one_line():
+    assert subprocess.run(TRAIN, capture_output=True, timeout=120).returncode == 0
+    Path("run/checkpoints/step-00000010").rename("gone")
+    log = Path("run/metrics.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([lines[0], b"\xff" + lines[1][1:], *lines[2:]]))
+    done = subprocess.run(TRAIN, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "warning: run/metrics.jsonl: line 2 is damaged; left out\n" in done.stderr
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [event["update"] for event in events if event["event"] == "train"] == [1, *range(3, 11)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_hangup_stops_a_run_unless_it_is_ignored(ignored):
+    """As nohup does, which is there to keep a run going."""
+    process = subprocess.Popen(
+        [*TRAIN, "--epochs", "30", "--checkpoint-every", "1", "--no-progress"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )
+    while process.poll() is None and max(RunFolder(Path("run")).updates(), default=0) < 2:
+        pass
+    os.kill(process.pid, signal.SIGHUP)
+    output, _ = process.communicate(timeout=120)
+    newest = max(RunFolder(Path("run")).updates())
+    if ignored:
+        assert (process.returncode, newest) == (0, 150), output
+    else:
+        assert process.returncode == 129, output
+        assert f"SIGHUP: stopping after update {newest}\nto go on: " in output

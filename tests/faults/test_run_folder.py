@@ -1,0 +1,100 @@
+"""One run folder: who may write there, and the command that goes on. Real training processes."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.run_folder import RunFolder
+
+TRAIN = [sys.executable, "-m", "resnet_fn.train"]
+RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "200"]
+FLAGS = [*RECIPE, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
+
+
+def start(*words):
+    return subprocess.Popen([*TRAIN, *FLAGS, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for_update(process, beyond=0, pattern="."):
+    """Until a run below `pattern` has saved an update after `beyond`; returns its folder."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in Path().glob(f"{pattern}/checkpoints"):
+            if max(RunFolder(path.parent).updates(), default=0) > beyond:
+                return path.parent
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(process.communicate()[0])
+
+
+def stop(process):
+    """SIGTERM; returns the line to go on with, and the last update."""
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
+    *_, said, line = output.splitlines()
+    assert said.startswith("SIGTERM: stopping after update ")
+    return line.removeprefix("to go on: "), int(said.split()[-1])
+
+
+def files(folder):
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def run(*words):
+    return subprocess.run([*TRAIN, *FLAGS, *words], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
+    first = start("--out-dir", "run")
+    wait_for_update(first, 1, "run")
+    first.send_signal(signal.SIGSTOP)
+    before = files(Path("run"))
+    for words in (["--out-dir", "run"], ["--resume", "run"]):
+        second = run(*words)
+        assert second.returncode == 1
+        assert f"is in use by process {first.pid} on " in second.stderr
+        assert files(Path("run")) == before
+    evaluated = subprocess.run(
+        [sys.executable, "-m", "resnet_fn.evaluate", "--checkpoint", "run"], capture_output=True, text=True, timeout=120
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert files(Path("run")) == before
+    first.kill()
+    first.communicate()
+    third = start("--out-dir", "run")
+    wait_for_update(third, max(RunFolder(Path("run")).updates()), "run")
+    stop(third)
+
+
+@pytest.mark.slow
+def test_the_printed_line_goes_on_without_an_out_dir_and_in_a_branch(tmp_path):
+    """In a folder whose name a shell would take apart; then from there into another folder, the same line twice."""
+    odd = tmp_path / "it's a folder"
+    odd.mkdir()
+    os.chdir(odd)
+    process = start("--log-every", "2")
+    first = wait_for_update(process, 1, "runs/*")
+    line, update = stop(process)
+    assert line == shlex.join([*TRAIN, *FLAGS, "--log-every", "2", "--resume", str(first)])
+    again = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    wait_for_update(again, update, "runs/*")
+    os.killpg(again.pid, signal.SIGKILL)
+    assert f"resuming after update {update} from {first}/checkpoints/" in again.communicate()[0]
+
+    process = start("--resume", str(first), "--out-dir", "a branch")
+    newest = max(RunFolder(first).updates())
+    wait_for_update(process, newest + 1, "a branch")
+    line, update = stop(process)
+    assert line == shlex.join([*TRAIN, *FLAGS, "--resume", str(first), "--out-dir", "a branch"])
+    again = subprocess.Popen(line, shell=True, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    wait_for_update(again, update, "a branch")
+    os.killpg(again.pid, signal.SIGKILL)
+    assert f"resuming after update {update} from a branch/checkpoints/" in again.communicate()[0]
