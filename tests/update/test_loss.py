@@ -1,10 +1,125 @@
+"""Losses against their equations and torch's figures, and the arithmetic of label smoothing."""
+
+import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.update.loss import cross_entropy
+from resnet_fn.update.loss import binary_cross_entropy, cross_entropy, make_loss, sigmoid_focal_loss, smooth_targets
 
 pytestmark = pytest.mark.usefixtures("device")
+
+GENERATOR = np.random.default_rng(0)
+LOGITS = (GENERATOR.standard_normal((8, 5)) * 4).astype(np.float32)
+LABELS = GENERATOR.integers(0, 5, 8).astype(np.int32)
+SOFT = GENERATOR.dirichlet(np.ones(5), 8).astype(np.float32)
+
+
+def with_gradient(loss, *arguments) -> tuple[np.ndarray, np.ndarray]:
+    value, gradient = mindspore.value_and_grad(lambda logits: loss(logits, *arguments).sum())(Tensor(LOGITS))
+    return value.asnumpy(), gradient.asnumpy()
+
+
+def torch_with_gradient(loss) -> tuple[np.ndarray, np.ndarray]:
+    torch = pytest.importorskip("torch", reason="torch's own figures are the expectation")
+    logits = torch.tensor(LOGITS, requires_grad=True)
+    value = loss(torch, logits).sum()
+    value.backward()
+    return value.detach().numpy(), logits.grad.numpy()
+
+
+def assert_equal(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]) -> None:
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("soft", [False, True])
+def test_cross_entropy_equals_torch(smoothing: float, soft: bool) -> None:
+    labels = SOFT if soft else LABELS
+    ours = with_gradient(cross_entropy, Tensor(labels), smoothing)
+    theirs = torch_with_gradient(
+        lambda torch, logits: torch.nn.functional.cross_entropy(
+            logits, torch.tensor(labels if soft else labels.astype(np.int64)), label_smoothing=smoothing
+        )
+    )
+    assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_binary_cross_entropy_on_soft_targets_equals_torch(reduction: str) -> None:
+    ours = with_gradient(binary_cross_entropy, Tensor(SOFT), reduction)
+    theirs = torch_with_gradient(
+        lambda torch, logits: torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, torch.tensor(SOFT), reduction=reduction
+        )
+    )
+    assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("alpha", "gamma"), [(0.25, 2.0), (-1.0, 2.0), (0.5, 0.0), (0.25, 1.5)])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weight", [None, np.arange(1, 6, dtype=np.float32)])
+def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float, reduction: str, weight) -> None:
+    def formula(torch, logits):  # torchvision.ops.sigmoid_focal_loss, written from the paper
+        targets = torch.tensor(SOFT)
+        p = torch.sigmoid(logits)
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        losses = losses * (1 - (p * targets + (1 - p) * (1 - targets))) ** gamma
+        if alpha >= 0:
+            losses = losses * (alpha * targets + (1 - alpha) * (1 - targets))
+        if weight is not None:
+            losses = losses * torch.tensor(weight)
+        return losses if reduction == "none" else getattr(losses, reduction)()
+
+    weights = None if weight is None else Tensor(weight)
+    ours = with_gradient(sigmoid_focal_loss, Tensor(SOFT), alpha, gamma, reduction, weights)
+    assert_equal(ours, torch_with_gradient(formula))
+
+
+def test_focal_loss_without_focus_is_binary_cross_entropy() -> None:
+    plain = sigmoid_focal_loss(Tensor(LOGITS), Tensor(SOFT), alpha=-1.0, gamma=0.0)
+    np.testing.assert_allclose(plain.asnumpy(), binary_cross_entropy(Tensor(LOGITS), Tensor(SOFT)).asnumpy(), rtol=1e-6)
+
+
+def test_extreme_logits_stay_finite() -> None:
+    logits, targets = Tensor(np.float32([[1e4, -1e4]])), Tensor(np.float32([[0, 1]]))
+    assert binary_cross_entropy(logits, targets).asnumpy() == pytest.approx(1e4)
+    assert sigmoid_focal_loss(logits, targets, alpha=-1.0).asnumpy() == pytest.approx(1e4)
+
+
+def test_smoothing_spreads_over_all_classes_or_over_the_others() -> None:
+    label = Tensor(np.int32([1]))
+    # s = 0.2, C = 5: over all, each class has 0.04 and the label 0.8 more; over the others, 0.05 each and 0.8.
+    np.testing.assert_allclose(smooth_targets(label, 5, 0.2).asnumpy(), [[0.04, 0.84, 0.04, 0.04, 0.04]], rtol=1e-6)
+    np.testing.assert_allclose(
+        smooth_targets(label, 5, 0.2, "others").asnumpy(), [[0.05, 0.8, 0.05, 0.05, 0.05]], rtol=1e-6
+    )
+
+
+def test_smoothing_over_others_equals_cross_entropy_on_its_targets() -> None:
+    targets = smooth_targets(Tensor(LABELS), 5, 0.1, "others")
+    direct = cross_entropy(Tensor(LOGITS), targets)
+    np.testing.assert_allclose(
+        make_loss(0.1, "cross_entropy", "others")(Tensor(LOGITS), Tensor(LABELS)).asnumpy(), direct.asnumpy(), rtol=1e-6
+    )
+
+
+def test_recipe_losses_are_the_mean_over_samples() -> None:
+    for kind in ("cross_entropy", "bce", "focal"):
+        loss = make_loss(0.1, kind)
+        whole = loss(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
+        halves = [loss(Tensor(LOGITS[rows]), Tensor(LABELS[rows])).asnumpy() for rows in (slice(4), slice(4, 8))]
+        np.testing.assert_allclose(whole, np.mean(halves), rtol=1e-5)
+
+
+def test_unknown_loss_names_the_fix() -> None:
+    with pytest.raises(ValueError, match=r"loss: 'hinge' is unknown; use one of cross_entropy, bce, focal"):
+        make_loss(kind="hinge")
+    with pytest.raises(ValueError, match=r"smoothing_over: 'most' is unknown; use one of all, others"):
+        make_loss(over="most")
+    with pytest.raises(ValueError, match=r"reduction: 'max' is unknown; use one of mean, sum, none"):
+        binary_cross_entropy(Tensor(LOGITS), Tensor(SOFT), "max")
 
 
 def log_softmax(logits):

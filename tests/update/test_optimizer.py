@@ -1,3 +1,5 @@
+"""SGD, LARS and LAMB against their equations in NumPy float64, and torch's own SGD."""
+
 import mindspore
 import numpy as np
 import pytest
@@ -5,7 +7,7 @@ from mindspore import Parameter, Tensor, jit
 
 from resnet_fn.models import create_model
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
-from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
+from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, weight_decay_groups
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -55,3 +57,101 @@ def test_no_decay_on_gamma_beta_and_bias():
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(ValueError, match="nesterov: needs momentum above 0"):
         momentum_sgd([], momentum=0.0, nesterov=True)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_fifty_updates_equal_torch_sgd(momentum, nesterov):
+    """Momentum, dampening 0, Nesterov, decay by group, clip_grad_norm_ and a changing rate."""
+    torch = pytest.importorskip("torch", reason="torch's own optimizer is the expectation")
+    rng = np.random.default_rng(0)
+    shapes, decays = [(8, 4, 3, 3), (8,), (10, 8), (10,)], [5e-4, 0.0, 5e-4, 0.0]
+    start = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    ours = [Parameter(Tensor(value), name=f"w{index}") for index, value in enumerate(start)]
+    theirs = [torch.nn.Parameter(torch.tensor(value)) for value in start]
+    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(theirs, decays, strict=True)]
+    sgd = torch.optim.SGD(groups, lr=0.1, momentum=momentum, dampening=0, nesterov=nesterov)
+    update = momentum_sgd(list(zip(ours, decays, strict=True)), momentum, nesterov).update
+
+    @jit
+    def step(rate, *gradients):  # a list of tensors would be a constant, and compile anew at every call
+        norm = global_norm(gradients)
+        update(clip_by_global_norm(gradients, norm, 1.0), rate)
+        return norm
+
+    for number in range(50):
+        rate = 0.1 * (number + 1) / 10 if number < 10 else 0.1 * (50 - number) / 40
+        gradients = [(rng.standard_normal(s) * 10.0 ** rng.integers(-3, 2)).astype(np.float32) for s in shapes]
+        norm = step(Tensor(rate, mindspore.float32), *map(Tensor, gradients))
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        for group in sgd.param_groups:
+            group["lr"] = rate
+        assert norm.asnumpy() == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs, 1.0).item(), rel=1e-5)
+        sgd.step()
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own.asnumpy(), other.detach().numpy(), rtol=1e-4, atol=2e-6)
+
+
+SHAPES = [((4, 3, 3, 3), 0.02), ((5, 4), 0.02), ((4,), 0.0)]
+
+
+def problem(prefix):
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=shape) for shape, _ in SHAPES]
+    gradients = [[rng.normal(size=shape) * 10.0 ** rng.integers(-3, 2) for shape, _ in SHAPES] for _ in range(20)]
+    rates = np.linspace(0.5, 0.01, 20)
+    parameters = [
+        Parameter(Tensor(value.astype(np.float32)), name=f"{prefix}{i}.weight") for i, value in enumerate(start)
+    ]
+    return start, gradients, rates, parameters
+
+
+def run(optimizer, parameters, gradients, rates):
+    @mindspore.jit
+    def apply(given, rate):
+        optimizer_update(given, rate)
+        return rate
+
+    optimizer_update = optimizer.update
+    for given, rate in zip(gradients, rates, strict=True):
+        apply([Tensor(g.astype(np.float32)) for g in given], Tensor(rate, mindspore.float32))
+    return [parameter.asnumpy() for parameter in parameters]
+
+
+def test_lars_is_algorithm_one():
+    start, gradients, rates, parameters = problem("lars")
+    ours = run(
+        lars([(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)], 0.9, 0.01), parameters, gradients, rates
+    )
+    for i, (_, decay) in enumerate(SHAPES):
+        p, v = start[i].copy(), 0.0
+        for given, rate in zip(gradients, rates, strict=True):
+            g = given[i]
+            trust = 0.01 * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p)) if decay else 1.0
+            v = 0.9 * v + rate * trust * (g + decay * p)
+            p = p - v
+        np.testing.assert_allclose(ours[i], p, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("beta1", [0.9, 0.0])
+def test_lamb_is_algorithm_two(beta1):
+    start, gradients, rates, parameters = problem(f"lamb{beta1}")
+    groups = [(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)]
+    ours = run(lamb(groups, beta1), parameters, gradients, rates)
+    for i, (_, decay) in enumerate(SHAPES):
+        p, m, v = start[i].copy(), 0.0, 0.0
+        for t, (given, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+            g = given[i]
+            m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
+            u = m / (1 - beta1**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * p
+            p = p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
+        np.testing.assert_allclose(ours[i], p, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lars, lamb])
+def test_zero_weights_and_zero_gradients_stay_finite(make):
+    parameter = Parameter(Tensor(np.zeros((2, 2), np.float32)), name=f"{make.__name__}_zero.weight")
+    zeros = [[np.zeros((2, 2))], [np.ones((2, 2))], [np.zeros((2, 2))]]
+    [result] = run(make([(parameter, 0.1)]), [parameter], zeros, [0.1, 0.1, 0.1])
+    assert np.isfinite(result).all()
+    assert result.any()

@@ -1,0 +1,84 @@
+"""Initial weights: their spread by the formulas, and torch's own distribution."""
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from resnet_fn.models import create_model
+from resnet_fn.models.init import initialise
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_initialisations_have_their_spread():
+    def weights(name):
+        net = create_model("resnet18", num_classes=1000, initialisation=name)
+        return net.layer3[1].conv1.weight.asnumpy(), net.fc.weight.asnumpy(), net.fc.bias.asnumpy()
+
+    conv, dense, bias = weights("torchvision")
+    fan = 256 * 9
+    assert conv.std() == pytest.approx(np.sqrt(2 / fan), rel=0.01)  # He-normal over fan-out
+    for values in (dense, bias):
+        assert np.abs(values).max() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
+    assert dense.std() == pytest.approx(np.sqrt(1 / 512 / 3), rel=0.01)
+    conv, dense, bias = weights("torch")
+    assert np.abs(conv).max() == pytest.approx(np.sqrt(1 / fan), rel=0.01)
+    assert conv.std() == pytest.approx(np.sqrt(1 / fan / 3), rel=0.01)
+    assert np.abs(bias).max() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
+    conv, dense, bias = weights("he_uniform")
+    assert np.abs(conv).max() == pytest.approx(np.sqrt(6 / fan), rel=0.01)
+    assert np.abs(dense).max() <= 0.02 + 1e-6  # two standard deviations of 0.01
+    assert not bias.any()
+    conv, _, _ = weights("xavier_uniform")
+    assert np.abs(conv).max() == pytest.approx(np.sqrt(6 / (2 * fan)), rel=0.01)
+
+
+def test_zero_init_residual_makes_blocks_the_identity():
+    net = create_model("resnet8", num_classes=3, zero_init_residual=True)
+    net.set_train(True)
+    x = Tensor(np.abs(np.random.default_rng(0).normal(size=(2, 16, 8, 8))).astype(np.float32))
+    np.testing.assert_array_equal(net.layer1(x).asnumpy(), x.asnumpy())
+
+
+def layers():
+    return [
+        pytest.param(
+            nn.Conv2d(256, 512, 3, pad_mode="pad", padding=1, has_bias=True),
+            lambda torch: torch.nn.Conv2d(256, 512, 3),
+            id="conv",
+        ),
+        pytest.param(
+            nn.Conv2d(512, 512, 3, pad_mode="pad", padding=1, group=32, has_bias=True),
+            lambda torch: torch.nn.Conv2d(512, 512, 3, groups=32),
+            id="grouped",
+        ),
+        pytest.param(
+            nn.Conv2d(1024, 512, 1, pad_mode="valid", has_bias=True),
+            lambda torch: torch.nn.Conv2d(1024, 512, 1),
+            id="1x1",
+        ),
+        pytest.param(nn.Dense(512, 1000), lambda torch: torch.nn.Linear(512, 1000), id="dense"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "torch"])
+@pytest.mark.parametrize(("own", "theirs"), layers())
+def test_initialisation_has_torchs_distribution(kind, own, theirs):
+    """Mean and standard deviation within five standard errors, range alike; bias included."""
+    torch = pytest.importorskip("torch", reason="torch's own initialisation is the expectation")
+    other = theirs(torch)
+    mindspore.set_seed(1)
+    torch.manual_seed(1)
+    initialise(nn.SequentialCell([own]), kind)
+    other.reset_parameters()
+    if kind == "torchvision" and isinstance(other, torch.nn.Conv2d):
+        torch.nn.init.kaiming_normal_(other.weight, mode="fan_out", nonlinearity="relu")
+    for ours, expected in ((own.weight, other.weight), (own.bias, other.bias)):
+        a, b = ours.asnumpy().ravel().astype(np.float64), expected.detach().numpy().ravel().astype(np.float64)
+        error = 5 * b.std() * np.sqrt(2 / len(b))
+        assert abs(a.mean() - b.mean()) < error
+        assert abs(a.std() - b.std()) < error
+        # Uniform ranges agree to a part of n; the extremes of normals vary by some tenths.
+        normal = kind == "torchvision" and ours is own.weight and isinstance(own, nn.Conv2d)
+        assert np.abs(a).max() == pytest.approx(np.abs(b).max(), rel=0.3 if normal else 0.02)
