@@ -51,24 +51,21 @@ def main(arguments: Sequence[str]) -> int:
         raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
     recipe = _weights_recipe(parsed)
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.scoring import summarise
+    from resnet_fn.evaluation.scoring import describe, summarise
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if recipe is not None:
-        figures = evaluate_weights(parsed.weights, recipe, **how)
+        figures, classes = evaluate_weights(parsed.weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}
         evaluation = evaluate_in_detail(cli.chosen_checkpoint(parsed), parsed.which, **how)
-        figures = summarise(evaluation.scores)
+        figures, classes = summarise(evaluation.scores), evaluation.dataset.classes
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
-        print(
-            f"loss {figures['loss']:.4f}, top-1 {figures['top1']:.2%}, top-5 {figures['top5']:.2%} "
-            f"of {figures['count']} test images"
-        )
+        print(f"{describe(figures, classes)} of {figures['count']} test images")
         if parsed.json:
             cli.write_text(Path(parsed.json), json.dumps(finite_or_null(figures)) + "\n")
         if parsed.report:

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     write_scan(out, dataset.scans)
     for note in dataset.notes:
         print(note)
-    with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress) as bar:
+    with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
         written = packer.write(bar.update)
     print(
         f"{packer.samples} images in {out} ({written} shards written and read back, the others were there); "

@@ -39,7 +39,7 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
 
 def test_every_field_is_a_flag_in_a_group(capsys):
     parser = cli.Parser("train", "", "", "")
-    cli.add_fields(parser, Recipe, skip=("name",))
+    cli.add_fields(parser, recipes.recipe("digits"), skip=("name",))
     cli.add_fields(parser, RunOptions)
     text = parser.format_help()
     for field in (*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__):

@@ -1,5 +1,7 @@
+import configparser
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,30 @@ def test_an_unknown_name_lists_the_known_ones():
 
     with pytest.raises(AttributeError, match="has no attribute 'traine'; it has: Recipe, RunOptions"):
         resnet_fn.traine  # noqa: B018
+
+
+def test_what_a_loop_of_ones_own_needs_is_public():
+    import resnet_fn
+
+    factories = {"momentum_sgd", "lars", "lamb", "make_optimizer", "weight_decay_groups", "make_loss", "StepResult"}
+    assert factories <= set(resnet_fn.__all__)
+
+
+def test_type_checkers_are_told_that_the_package_has_types():
+    root = Path(__file__).resolve().parents[1]
+    setup = configparser.ConfigParser()
+    setup.read(root / "setup.cfg")
+    assert setup["options.package_data"]["resnet_fn"] == "py.typed"
+    assert (root / "resnet_fn" / "py.typed").exists()
+
+
+def test_train_takes_a_recipes_name():
+    import resnet_fn
+
+    with pytest.raises(ValueError, match=r"^recipe: 'digit' is unknown; did you mean digits"):
+        resnet_fn.train("digit")
+    with pytest.raises(ValueError, match=r"^nowhere: does not exist"):
+        resnet_fn.train("digits", resnet_fn.RunOptions(resume="nowhere"))
 
 
 def test_a_users_environment_is_never_overridden():

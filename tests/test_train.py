@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from resnet_fn.train import parse
+
 SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2"]  # 5 updates an epoch
 
 
@@ -37,6 +39,7 @@ def test_train_evaluate_and_resume():
     done = train(*SMALL, "--out-dir", "run")
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr + done.stdout
+    assert "update/s" not in done.stderr  # no bar without a terminal
     assert os.listdir() == ["run"]
     last = done.stdout.splitlines()[-1]
     assert last.startswith("best top-1 ")
@@ -54,12 +57,14 @@ def test_train_evaluate_and_resume():
     assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "count"}
     assert updates[0]["lr"] == 0.2
 
-    scored = command("resnet_fn.evaluate", "--checkpoint", "run", "--json", "result.json", "--batch-size", "77")
-    assert scored.returncode == 0, scored.stderr
-    result = json.loads(Path("result.json").read_text())
-    assert set(result) == {"loss", "top1", "top5", "count"}
-    assert (result["top1"], result["top5"], result["count"]) == (evals[1]["top1"], evals[1]["top5"], 360)
-    assert result["loss"] == pytest.approx(evals[1]["loss"], rel=1e-6)
+    # Every bit, whatever the batch size and the number of kernel threads (training took all CPUs).
+    for threads in ("1", "3"):
+        words = ("run", "--json", "result.json", "--batch-size", "77", "--threads", threads)
+        scored = command("resnet_fn.evaluate", *words)
+        assert scored.returncode == 0, scored.stderr
+        result = json.loads(Path("result.json").read_text())
+        assert result == {name: evals[1][name] for name in ("loss", "top1", "top5", "count")}
+    assert result["count"] == 360
 
     Path("run/checkpoints/step-00000010").rename("kept")
     weights = Path("kept/weights.safetensors").read_bytes()
@@ -106,6 +111,29 @@ def test_debug_shows_the_traceback():
     done = train("--model", "resnet5", "--debug")
     assert "Traceback (most recent call last)" in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        (
+            [],
+            "the recipe digits, * marks what it sets. | each way [pixels]; default 1* | [degrees]; default 15.0* "
+            "| --image-size N height and width that the network sees [pixels]; default 16; also --img-size --",
+        ),
+        (
+            ["--recipe", "imagenet_resnet50_v1"],
+            "the recipe imagenet_resnet50_v1, * marks | the network sees [pixels]; default 224* | Nesterov's momentum; "
+            "default False* | each way [pixels]; default 0 - | comma-separated]; default 30.0,60.0* --",
+        ),
+    ],
+)
+def test_help_shows_the_values_of_the_recipe(flags, shown, capsys):
+    with pytest.raises(SystemExit):
+        parse([*flags, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in shown.split(" | "):
+        assert part in text
 
 
 def test_help_shows_meaning_unit_and_default():

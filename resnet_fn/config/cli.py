@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS, flag_name
+from resnet_fn.config.fields import GROUPS, flag_name, show_value
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
 
@@ -100,8 +100,9 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
         default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
+        also = "; also --" + ", --".join(told["aliases"]) if told["aliases"] else ""
         options: dict[str, Any] = {
-            "help": f"{told['meaning']}{choices}{unit}{default}",
+            "help": f"{told['meaning']}{choices}{unit}{default}{also}",
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
@@ -110,13 +111,9 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        flags = [f"--{name}" for name in (flag_name(field.name), *told["aliases"])]
-        groups[told["group"]].add_argument(*flags, **options)
-
-
-def show_value(value: object) -> str:
-    """A setting's value as it is typed."""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        groups[told["group"]].add_argument("--" + flag_name(field.name), **options)
+        for alias in told["aliases"]:
+            parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 
 
 def _converter(wanted: type) -> Callable[[str], Any]:

@@ -92,7 +92,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check everything; whole numbers become floats where a float is meant."""
-        for field in dataclasses.fields(self):
+        for field in vars(type(self))["__dataclass_fields__"].values():
             if type(field.default) is float and type(getattr(self, field.name)) is int:
                 vars(self)[field.name] = float(getattr(self, field.name))
         if wrong := faults(self):
@@ -106,7 +106,7 @@ def changed(config: Any, given: Mapping[str, Any]) -> Any:
     while lost := {
         field.name: _off(field)
         for field in dataclasses.fields(new)
-        if field.name not in given and any(need.always and not need.other for need in _unmet(new, field))
+        if field.name not in given and any(not need.other for need in _unmet(new, field))
     }:
         vars(new).update(lost)
     return new
@@ -138,6 +138,11 @@ def check_value(config: type, name: str, value: Any) -> None:
 def flag_name(name: str) -> str:
     """A setting's flag, without the dashes."""
     return name.replace("_", "-")
+
+
+def show_value(value: object) -> str:
+    """A setting's value as it is typed."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

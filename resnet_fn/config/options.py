@@ -18,9 +18,11 @@ class RunOptions(Settings):
         ValueError: from the constructor, naming the field, the value and the fix.
     """
 
-    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path")
+    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases=("output",))
     resume: str = _run("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
-    data_dir: str = _run("", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path")
+    data_dir: str = _run(
+        "", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path", aliases=("data-path",)
+    )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _run(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0

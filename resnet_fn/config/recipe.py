@@ -79,6 +79,7 @@ class Recipe(DataSettings):
         0.0,
         "where cosine and linear end",
         at_least=0,
+        aliases=("min-lr",),
         needs=_FLOOR,
     )
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
@@ -122,6 +123,16 @@ class Recipe(DataSettings):
     loss_scale_interval: int = _net(
         2000, "finite updates before the loss scale doubles (fp16)", "updates", at_least=1, needs=_FP16
     )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about it, a line each."""
+        late = ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs)
+        if not late:
+            return ()
+        return (
+            f"warning: milestones {late}: the run ends after epoch {self.epochs}; the learning rate never drops there",
+        )
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:

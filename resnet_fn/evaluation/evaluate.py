@@ -107,7 +107,7 @@ def evaluate_weights(
     threads: int = 0,
     data_dir: str = "",
     allow_non_finite: bool = False,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
     A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
@@ -117,7 +117,11 @@ def evaluate_weights(
         recipe: of which net, data set and evaluation size count.
         batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
 
-    Returns, raises: as `evaluate`; WeightsError where the file does not fit the net.
+    Returns:
+        As `evaluate`, and the names of the classes.
+
+    Raises:
+        As `evaluate`; WeightsError where the file does not fit the net.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
@@ -126,4 +130,4 @@ def evaluate_weights(
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",))
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
-    return summarise(score(make_eval_step(net), dataset, batch_size, workers))
+    return summarise(score(make_eval_step(net), dataset, batch_size, workers)), dataset.classes

@@ -1,7 +1,7 @@
 """Exact scores: every sample of a split once, the same bits for any number of workers and any batch size."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,3 +115,9 @@ def summarise(scores: Scores) -> dict[str, Any]:
         "top5": float((scores.rank < 5).sum() / count),
         "count": count,
     }
+
+
+def describe(metrics: Mapping[str, Any], classes: Sequence[str], half: str = "") -> str:
+    """What `summarise` gives, in words; top-5 only where there are more classes than five."""
+    top5 = f", {half}top-5 {metrics['top5']:.2%}" if len(classes) > TOP else ""
+    return f"{half}loss {metrics['loss']:.4f}, {half}top-1 {metrics['top1']:.2%}{top5}"

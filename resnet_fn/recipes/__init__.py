@@ -4,7 +4,9 @@ None of the published figures below was measured with this package, but that of 
 settings gave in the source that is named, on the hardware that is named.
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
@@ -66,8 +68,10 @@ def cifar100_resnet18() -> Recipe:
         model="resnet18",
         epochs=200,
         schedule="step",
+        warmup_epochs=1.0,
         milestones=(60.0, 120.0, 160.0),
         milestone_factor=0.2,
+        max_rotation=15.0,
         nesterov=True,
     )
 
@@ -215,3 +219,10 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
+
+
+def differences(recipe: Recipe) -> dict[str, Any]:
+    """The settings in which a recipe is not the one that it is named after; of another name: not the default."""
+    base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
+    values = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
+    return {name: value for name, value in values.items() if value != getattr(base, name)}

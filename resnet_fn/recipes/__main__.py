@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
@@ -36,10 +37,11 @@ def details(name: str) -> str:
         value = getattr(chosen, field.name)
         if field.name == "name":
             continue
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         mark = "*" if value != field.default else " "
         unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
-        lines.append(f" {mark} --{field.name.replace('_', '-'):22} {shown or '-':12} {field.metadata['meaning']}{unit}")
+        lines.append(
+            f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} {field.metadata['meaning']}{unit}"
+        )
     lines += ["", f"python -m resnet_fn.train --recipe {name}"]
     return "\n".join(lines)
 

@@ -7,19 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import mindspore
 import numpy as np
 from mindspore import Tensor
 
+from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.run.build import build_components
+from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
@@ -52,8 +52,12 @@ class TrainResult:
     stopped: int = 0
 
 
-def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
+def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
+
+    Args:
+        recipe: it, or the name of one (`recipes.RECIPES`).
+        options: how it is computed, and where it is kept.
 
     Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
     rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
@@ -65,6 +69,8 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             good, and named.
         OSError, CheckpointError: a checkpoint could not be written; the one before is good.
     """
+    began = time.perf_counter()
+    recipe = recipes.recipe(recipe) if isinstance(recipe, str) else recipe
     process.start(options.device, options.threads)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
@@ -86,10 +92,6 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
             open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
             CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
         ):
-            for note in notes:
-                telemetry.say(note)
-            if checkpoint:
-                telemetry.say(f"resuming after update {progress.update} from {checkpoint.path}")
             session = Session(
                 components=components,
                 progress=progress,
@@ -102,7 +104,12 @@ def train(recipe: Recipe, options: RunOptions = RunOptions()) -> TrainResult:
                 prefetcher=Prefetcher(components.feed, components.total),
                 waiter=ResultWaiter(alone=workers.size == 1),
             )
+            for line in header(session, notes, checkpoint and checkpoint.path):
+                telemetry.say(line)
+            before = progress.update
             stopped = run_epochs(session)
+            if progress.update > before:
+                telemetry.say(f"total time {duration(time.perf_counter() - began)}")
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)
 
@@ -114,15 +121,15 @@ def run_epochs(session: Session) -> int:
     while not stopped:
         due = progress.update % components.feed.updates_per_epoch == 0 and progress.update > 0
         # A run that was stopped at an epoch's end still owes the evaluation.
-        if due and (progress.last is None or progress.last["update"] != progress.update):
+        if due and not progress.is_evaluated:
             try:
-                line = evaluate_epoch(session)
+                evaluate_epoch(session)
             except StoppedError as signalled:
                 stopped = signalled.number
                 break
             if should_save_at_epoch_end(session):
                 save(session)
-            session.telemetry.say(line)  # after the save: it must not depend on a console
+            session.telemetry.say(epoch_line(session))  # after the save: it must not depend on a console
         if progress.update >= components.total:
             break
         stopped = train_epoch(session)
@@ -149,7 +156,7 @@ def train_epoch(session: Session) -> int:
         check_batch(*batch, len(components.dataset.classes), update + 1)
         images, labels = map(Tensor, batch)
         stop_flags = Tensor(session.stop_request.stop_flags())
-        result = components.train_step(images, labels, Tensor(learning_rate, mindspore.float32), stop_flags)
+        result = components.train_step(images, labels, learning_rate, stop_flags)
         dispatched = time.perf_counter()
         session.stop_request.install_handlers()  # it is compiled, and under way
         if update == 0:
@@ -158,6 +165,7 @@ def train_epoch(session: Session) -> int:
         (loss, accuracy), norm, (scale, skipped, in_row), rank_sums = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()
         progress.update = update + 1
+        session.pace.add(float(loss), now - began, not in_row)
         event = None
         if progress.update % options.log_every == 0 or progress.update == end or in_row or measure:
             event = {
@@ -206,7 +214,7 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
     raise NotFiniteError(f"{times}{text}; the update was not applied; {last}; fix the data or lower the learning rate")
 
 
-def evaluate_epoch(session: Session) -> str:
+def evaluate_epoch(session: Session) -> None:
     """Evaluate on the whole test set and note whether it is the best so far; returns a line about it.
 
     Raises:
@@ -228,7 +236,3 @@ def evaluate_epoch(session: Session) -> str:
     if metrics["loss"] < float("inf") and (progress.best is None or metrics["top1"] >= progress.best["top1"]):
         progress.best = {"top1": metrics["top1"], "update": progress.update}
     session.telemetry.evaluated(progress.last)
-    return (
-        f"epoch {epoch + 1}/{components.recipe.epochs}: loss {metrics['loss']:.4f}, top-1 {metrics['top1']:.2%}, "
-        f"top-5 {metrics['top5']:.2%} of {metrics['count']} test images"
-    )

@@ -1,6 +1,7 @@
 """A run while it runs: what it consists of, and how its state goes to a checkpoint and comes back."""
 
 import dataclasses
+import time
 from typing import Any
 
 from resnet_fn.checkpoint.folder import Checkpoint
@@ -33,6 +34,41 @@ class Progress:
     last: dict[str, Any] | None = None
     branched_from: str = ""
 
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the last evaluation was of this state."""
+        return self.last is not None and self.last["update"] == self.update
+
+
+class Pace:
+    """The updates of this process since the last epoch's end.
+
+    Attributes:
+        began: when that was, by `time.perf_counter`.
+        losses: of the updates that were applied.
+        seconds: that each update took, but for the process's first.
+        compiling: what that one took, if it was among them.
+    """
+
+    def __init__(self) -> None:
+        self._compiled = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Start an epoch."""
+        self.began, self.compiling = time.perf_counter(), 0.0
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+
+    def add(self, loss: float, seconds: float, applied: bool) -> None:
+        """Count an update."""
+        if applied:
+            self.losses.append(loss)
+        if self._compiled:
+            self.seconds.append(seconds)
+        else:
+            self._compiled, self.compiling = True, seconds
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
@@ -48,6 +84,7 @@ class Session:
     stop_request: StopRequest
     prefetcher: Prefetcher
     waiter: ResultWaiter
+    pace: Pace = dataclasses.field(default_factory=Pace)
 
 
 def should_save_at_epoch_end(session: Session) -> bool:

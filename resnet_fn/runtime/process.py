@@ -53,12 +53,18 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def kernel_threads(threads: int) -> int:
+    """CPU kernel threads as asked for; 0: this process's CPUs, shared evenly among the workers on this machine."""
+    local_workers = int(os.environ.get("MS_WORKER_NUM", "1")) if "MS_ROLE" in os.environ else 1
+    return threads or max(1, cpu_count() // local_workers)
+
+
 def start(device: str = "CPU", threads: int = 0) -> None:
     """Choose the device and its kernel threads. Call it once, before the first operation.
 
     Args:
         device: "CPU" or "Ascend".
-        threads: CPU kernel threads; 0 takes this process's CPUs, shared evenly among the workers on this machine.
+        threads: see `kernel_threads`.
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
@@ -84,8 +90,7 @@ def start(device: str = "CPU", threads: int = 0) -> None:
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
-        local_workers = int(os.environ.get("MS_WORKER_NUM", "1")) if "MS_ROLE" in os.environ else 1
-        op_tuning.threads_num(threads or max(1, cpu_count() // local_workers))
+        op_tuning.threads_num(kernel_threads(threads))
     _started["device"] = device
 
 

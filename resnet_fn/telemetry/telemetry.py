@@ -1,8 +1,8 @@
 """What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone tells it."""
 
 import json
-import os
 import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, sta
     return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
 
 
+_PAUSE = 60.0  # seconds between two lines about updates where there is no bar
+
+
 class Telemetry:
     """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
 
@@ -36,16 +39,9 @@ class Telemetry:
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
-        # A log file gets a line now and then, a terminal a smooth bar.
-        interval = 0.1 if os.isatty(2) else 10.0
-        self._bar = tqdm(
-            total=total,
-            initial=start,
-            unit="update",
-            disable=not options.progress,
-            mininterval=interval,
-            dynamic_ncols=True,
-        )
+        hidden = None if options.progress else True  # None: where stderr is no terminal
+        self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True)
+        self._next_line = time.monotonic() + _PAUSE if options.progress and self._bar.disable else float("inf")
 
     def __enter__(self) -> "Telemetry":
         return self
@@ -65,12 +61,16 @@ class Telemetry:
             event["memory_mb"] = memory_mb()
             self._write(event)
             self._board.norms(event.get("norms", {}), event["update"])
-            self._bar.set_description_str(f"epoch {epoch + 1}/{epochs}", refresh=False)
-            self._bar.set_postfix_str(
+            place = f"epoch {epoch + 1}/{epochs}"
+            text = (
                 f"loss {event['loss']:.4f}, acc {event['accuracy']:.1%}, lr {event['lr']:.4g}, "
-                f"{event['images_per_second']:.0f} images/s",
-                refresh=False,
+                f"{event['images_per_second']:.0f} images/s"
             )
+            self._bar.set_description_str(place, refresh=False)
+            self._bar.set_postfix_str(text, refresh=False)
+            if time.monotonic() > self._next_line:
+                self._next_line = time.monotonic() + _PAUSE
+                self.say(f"{place}, update {event['update']}: {text}")
         self._left -= 1
         self._bar.update()
 

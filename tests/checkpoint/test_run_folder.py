@@ -122,6 +122,8 @@ def test_a_path_that_is_not_there_names_what_is():
     with pytest.raises(CheckpointError) as caught:
         find_checkpoint(Path("runs/digits-2"))
     assert str(caught.value).startswith("runs/digits-2: does not exist; did you mean runs/digits-1?")
+    with pytest.raises(CheckpointError, match=r"^runs: is a folder of runs; give one of them: runs/digits-1$"):
+        find_checkpoint(Path("runs"))
     Path("empty").mkdir()
     with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
         find_checkpoint(Path("empty"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.config.hints import closest, few, first_line, near_path
+from resnet_fn.config.hints import closest, closest_flag, few, first_line, near_path
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,22 @@ from resnet_fn.config.hints import closest, few, first_line, near_path
 )
 def test_the_nearest_names_or_all_of_a_few(word, known, hint):
     assert closest(word, known) == hint
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--lerning-rate", "did you mean --learning-rate?"),
+        ("--learning_rate", "did you mean --learning-rate?"),
+        ("--no-nestrov", "did you mean --no-nesterov?"),
+        ("--no-epoch", "did you mean --epochs?"),
+        ("--no-cuda", "there is no such flag and none like it; see --help"),
+        ("-x", "there is no such flag and none like it; see --help"),
+    ],
+)
+def test_a_flag_is_like_another_by_its_bare_name(word, hint):
+    flags = ["--learning-rate", "--lr", "--nesterov", "--no-nesterov", "--epochs", "--flip", "--no-flip"]
+    assert closest_flag(word, flags) == hint
 
 
 def test_the_first_line_that_says_something():

@@ -11,6 +11,93 @@ from resnet_fn.train import parse
 
 
 @pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        (["--lr", "0.3", "--wd=0", "--bs", "32"], {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32}),
+        (["--batch", "8", "--arch", "resnet8"], {"batch_size": 8, "model": "resnet8"}),
+        (["--opt", "lamb", "--sched", "linear"], {"optimizer": "lamb", "schedule": "linear"}),
+        (["--smoothing", "0", "--img-size", "8"], {"label_smoothing": 0.0, "image_size": 8}),
+        (["--min-lr", "0.01", "--data-path", "x", "--output", "y"], {"min_learning_rate": 0.01}),
+    ],
+)
+def test_the_usual_aliases_are_accepted(flags, fields):
+    recipe, _ = parse(flags)
+    assert {name: getattr(recipe, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--policy-ops", "3", "--ema-every", "3", "--keep-last", "1"],
+            "policy_ops: 3 would change nothing: it needs --policy randaugment; "
+            "ema_every: 3 would change nothing: it needs --ema; "
+            "keep_last: 1 would lose the run if the newest were damaged; give 2 or more",
+        ),
+        (
+            ["--batch-size", "0", "--device", "GPU"],
+            "batch_size: 0 is too small; give 1 or more; device: 'GPU' is unknown; use one of CPU, Ascend",
+        ),
+        (
+            ["--recipe", "imagenet_resnet50_v2", "--epochs", "3", "--bs", "6"],
+            "batch_size: 6 does not go with repeats 4, which does not divide the batch size 6; give --repeats too; "
+            "epochs: 3 does not go with warmup_epochs 5.0, which is above epochs (3); give --warmup-epochs too",
+        ),
+        (["--epochs", "3", "--warmup-epochs", "4"], "warmup_epochs: 4.0 is above epochs (3)"),
+        (["--sched", "step"], "schedule: 'step' needs --milestones, which go with --schedule step"),
+        (["--max-shift", "3", "--dataset", "imagefolder"], "max_shift: 3 is for sets in memory; give 0 (image files"),
+        (
+            ["--batch-sise", "3", "--gpus=2"],
+            "unknown argument '--batch-sise'; did you mean --batch-size or --eval-batch-size or --batch?; "
+            "unknown argument '--gpus'; there is no such flag and none like it; see --help",
+        ),
+    ],
+)
+def test_all_contradictions_are_told_at_once_and_of_what_was_typed(flags, message):
+    with pytest.raises(UsageError) as caught:
+        parse(flags)
+    assert str(caught.value).startswith(message)
+    assert len(message) > 70 or str(caught.value).count(";") == message.count(";")
+
+
+@pytest.mark.parametrize(
+    ("flags", "off"),
+    [
+        (["--dataset", "imagefolder"], {"max_shift": 0, "max_rotation": 0.0, "max_zoom": 0.0}),
+        (["--opt", "lars"], {"nesterov": False}),
+        (["--momentum", "0"], {"nesterov": False}),
+        (["--recipe", "imagenet_resnet50_v1", "--sched", "cosine"], {"milestones": ()}),
+        (["--recipe", "imagenet_resnet50_v2", "--image-size", "300", "--eval-size", "0"], {"eval_resize": 0}),
+        # one leads to the next: without colours no policy, and without a policy no noise in its strength
+        (["--recipe", "imagenet_resnet50_a3", "--dataset", "digits"], {"policy": "", "policy_noise": 0.0}),
+        (["--recipe", "imagenet_resnet50_a3", "--mixup", "0", "--cutmix", "0"], {"label_threshold": 0.0}),
+    ],
+)
+def test_what_nobody_gave_is_turned_off_where_a_flag_takes_away_what_it_needs(flags, off):
+    recipe, _ = parse(flags)
+    assert {name: getattr(recipe, name) for name in off} == off
+    assert off.items() <= recipes.differences(recipe).items()  # the run's header says so
+
+
+def test_a_field_that_does_not_exist_names_the_nearest():
+    with pytest.raises(ValueError, match=r"^recipe: unknown field 'modell'; did you mean model"):
+        Recipe(modell="resnet8")
+    with pytest.raises(ValueError, match=r"^runoptions: unknown field 'outdir'; did you mean out_dir"):
+        RunOptions(outdir="x")
+    with pytest.raises(ValueError, match=r"^recipe: unknown field 'lerning_rate'; did you mean learning_rate"):
+        dataclasses.replace(Recipe(), lerning_rate=0.1)
+
+
+def test_milestones_that_are_never_reached_are_told():
+    v1 = recipes.recipe("imagenet_resnet50_v1")
+    assert v1.notes == ()
+    assert dataclasses.replace(v1, epochs=40).notes == (
+        "warning: milestones 60: the run ends after epoch 40; the learning rate never drops there",
+    )
+    assert dataclasses.replace(v1, epochs=20).notes[0].startswith("warning: milestones 30, 60: ")
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"batch_size": 0}, "batch_size: 0 is too small; give 1 or more"),

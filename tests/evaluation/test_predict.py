@@ -134,7 +134,7 @@ def test_figures_are_scikit_learns(detail):
 def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(run, msrun):
     for name, size in (("one", 256), ("two", 256), ("three", 7), ("four", 90)):
         assert main("evaluate", "--checkpoint", run, "--report", name, "--batch-size", size) == 0
-    command = ("-m", "resnet_fn.evaluate", "--checkpoint", str(run), "--report", "workers", "--batch-size", "32")
+    command = ("-m", "resnet_fn.evaluate", "--checkpoint", str(run), "--report", "workers", "--threads", "3")
     msrun(2, *command)
     for file in ("report.html", "report.json", "predictions.csv"):
         first = Path("one", file).read_bytes()
@@ -154,7 +154,7 @@ def test_predict_is_the_report(run, detail, photographs, capsys):
             row[f"probability{place}"] for place in (1, 2, 3)
         ]
     capsys.readouterr()
-    assert main("predict", "--checkpoint", run, results[40]["file"]) == 0
+    assert main("predict", run, results[40]["file"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     top = results[40]["top"]
     assert line == f"{results[40]['file']}   " + "   ".join(f"{x['class']} {x['probability']:6.2%}" for x in top)

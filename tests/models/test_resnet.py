@@ -32,7 +32,8 @@ def test_padding_stride_and_batch_norm_constants():
             assert cell.pad_mode == "pad"
             assert np.unique(cell.padding).tolist() == [(cell.kernel_size[0] - 1) // 2]
         if isinstance(cell, nn.BatchNorm2d):
-            assert (cell.eps, round(1 - cell.momentum, 9)) in ((1e-5, 0.1), (1e-5, 0.9))
+            # The cell keeps the batch's share, as PyTorch's momentum means it; its argument was 1 - 0.1.
+            assert (cell.eps, round(cell.momentum, 9)) == (1e-5, 0.1)
     block = cells["layer2.0"]
     assert (block.conv1.stride, block.conv2.stride) == ((1, 1), (2, 2))
     assert (net.maxpool.kernel_size, net.maxpool.stride) in ((3, 2), ((3, 3), (2, 2)))

@@ -8,7 +8,8 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.config.options import RunOptions
-from resnet_fn.recipes import RECIPES
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes import RECIPES, differences
 from resnet_fn.run.build import build_components
 from resnet_fn.runtime.workers import Workers
 
@@ -48,6 +49,19 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
         data_dir = tmp_path / "cifar"
     components = two_updates(recipe, data_dir)
     assert (components.ema is not None) == (name == "imagenet_resnet50_v2")
+
+
+def test_cifar100_has_what_its_source_has():
+    """weiaicunzai/pytorch-cifar100, utils.py and train.py: RandomRotation(15), -warm 1, MILESTONES 60, 120, 160."""
+    recipe = RECIPES["cifar100_resnet18"]
+    assert (recipe.max_rotation, recipe.crop_padding, recipe.flip) == (15.0, 4, True)
+    assert (recipe.warmup_epochs, recipe.milestones, recipe.milestone_factor) == (1.0, (60.0, 120.0, 160.0), 0.2)
+
+
+def test_differences_are_those_from_the_recipe_of_that_name():
+    assert differences(RECIPES["digits"]) == {}
+    assert differences(dataclasses.replace(RECIPES["digits"], epochs=5, max_shift=0)) == {"max_shift": 0, "epochs": 5}
+    assert differences(Recipe(name="mine", seed=3)) == {"seed": 3}
 
 
 def test_every_recipe_tells_its_source_and_its_figure():

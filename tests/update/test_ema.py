@@ -81,8 +81,7 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
 def test_the_evaluate_command_scores_what_training_scored():
     result = train(RECIPE, RunOptions(out_dir="run", progress=False))
     figures = evaluate(result.run)
-    assert {key: figures[key] for key in ("top1", "count")} == {key: result.last[key] for key in ("top1", "count")}
-    assert figures["loss"] == pytest.approx(result.last["loss"], rel=1e-6)
+    assert figures == {key: result.last[key] for key in figures}  # every bit
 
 
 def test_the_averages_of_a_checkpoint_are_found_by_name():

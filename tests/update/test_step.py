@@ -158,7 +158,8 @@ def test_each_function_compiles_once(monkeypatch):
         images, labels = batch(update)
         if update == 3:
             images = Tensor(np.full(images.shape, np.nan, np.float32))
-        step(images, labels, Tensor(0.1 / (update + 1), mindspore.float32))
+        rate = 0.1 / (update + 1)
+        step(images, labels, rate if update % 2 else Tensor(rate, mindspore.float32))
         evaluate(*batch(0))
     assert sorted(compiled) == ["add", "begin", "compiled", "finish"]
 
@@ -174,6 +175,14 @@ def test_training_and_evaluation_use_their_own_statistics():
     first = evaluate(images, labels)
     again = evaluate(images, labels)
     assert (first.loss.asnumpy() == again.loss.asnumpy()).all()  # evaluation moves nothing
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_plain_number_is_a_learning_rate_and_the_result_has_names(accumulate):
+    (_, one, state, _), (_, other, other_state, _) = build(accumulate=accumulate), build(accumulate=accumulate)
+    result, same = one(*batch(0), RATE), other(*batch(0), 0.1)
+    assert [p.asnumpy().tobytes() for p in state] == [p.asnumpy().tobytes() for p in other_state]
+    assert (same.loss.asnumpy(), same.accuracy.asnumpy()) == tuple(result.means.asnumpy())
 
 
 def test_accuracy_of_sparse_and_soft_labels():

@@ -84,8 +84,8 @@ def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
     if min(width, height) < 4 * size:
         return []
     return [
-        f"warning: {split.path(0)} has {width} x {height} pixels and the net sees {size} x {size}, with a learning "
-        f"rate of {recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
+        f"warning: {split.path(0)} has {width} x {height} pixels, the net sees {size} x {size}, at a learning rate "
+        f"of {recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
     ]
 
 

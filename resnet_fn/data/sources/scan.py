@@ -99,9 +99,9 @@ def scan_files(split: FileSplit, known: Scan | None, workers: Workers, progress:
                 return status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index])
         return examine(split.path(index))
 
-    show = progress and workers.is_main
+    hidden = None if progress and workers.is_main else True  # None: where stderr is no terminal
     with ThreadPoolExecutor(split.threads) as pool:
-        results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=not show)
+        results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=hidden)
         for index, result in zip(own, results, strict=True):
             table[:, index] = result
     return Scan(*_exchange(table, workers))

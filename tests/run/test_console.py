@@ -1,0 +1,56 @@
+"""What a run says, in the order in which it says it."""
+
+import re
+
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.evaluation.scoring import describe
+from resnet_fn.run.console import duration
+from resnet_fn.run.loop import train
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_a_run_from_its_header_to_its_total_time(capsys):
+    recipe = Recipe(name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1)
+    options = RunOptions(out_dir="run")
+    train(recipe, options)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "net         resnet8, 77,754 parameters",
+        "data        digits, 1,437 training and 360 test images of 10 classes, 8 x 8 pixels",
+        "recipe      digits with image_size 8, max_rotation 0.0, max_zoom 0.0, model resnet8, batch_size 240, epochs 2",
+        "updates     10 of 240 images, 5 an epoch",
+    ]
+    assert re.fullmatch(r"device      CPU, \d+ threads?, 1 worker", lines[4])
+    assert lines[5:7] == ["run folder  run", "compiling…"]
+    epoch = (
+        r"epoch {}/2: training loss \d\.\d{{4}}, test loss \d\.\d{{4}}, test top-1 \d+\.\d\d%, "
+        r"test top-5 \d+\.\d\d%, learning rate {}, \d+ images/s, in \d+(\.\d)? s{}"
+    )
+    assert re.fullmatch(epoch.format(1, r"0\.1309", r", \d+(\.\d)? s left"), lines[7]), lines[7]
+    assert re.fullmatch(epoch.format(2, r"0\.004894", ""), lines[8]), lines[8]
+    assert re.fullmatch(r"total time \d+(\.\d)? s", lines[9])
+    assert len(lines) == 10
+
+    train(recipe, options)
+    again = capsys.readouterr().out.splitlines()
+    assert again[:6] == lines[:6]
+    assert again[6:] == [
+        "resuming after update 10 from run/checkpoints/step-00000010",
+        "complete: all 10 updates are done",
+    ]
+
+
+def test_top_5_needs_more_than_five_classes():
+    metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
+    assert describe(metrics, "abcde", "test ") == "test loss 1.5000, test top-1 50.00%"
+    assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
+
+
+def test_durations_have_the_units_that_matter():
+    assert [duration(s) for s in (0, 9.94, 10, 59.6, 185, 3600, 7830)] == [
+        *("0.0 s", "9.9 s", "10 s", "1 min 00 s", "3 min 05 s", "1 h 00 min", "2 h 10 min"),
+    ]
