@@ -49,9 +49,9 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
     """What the command of a stopped run lacks to go on when it is given again; the last of equal flags counts."""
-    if not options.out_dir:
-        return ["--resume", str(run)]
-    return ["--resume", "auto"] if options.resume == "never" else []
+    if options.out_dir:
+        return ["--resume", "auto"] if options.resume == "never" else []
+    return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,10 +64,11 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.command_line import typed_command
     from resnet_fn.runtime.workers import join
 
+    command = typed_command()  # now: what started the workers may be gone when they stop
     result = train(recipe, options)
     if result.stopped:
         if join().is_main:
-            print(f"to go on: {shlex.join([*typed_command(), *resume_flags(options, result.run)])}", flush=True)
+            print(f"to go on: {shlex.join([*command, *resume_flags(options, result.run)])}", flush=True)
         return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:

@@ -1,11 +1,13 @@
 """A run on image files that is killed inside an epoch and resumed, against the unbroken one."""
 
+import hashlib
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
@@ -42,7 +44,10 @@ def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
     for ours, theirs in ((one.weights, other.weights), (one.training, other.training)):
         assert ours.keys() == theirs.keys()
         assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
-    assert one.state["feed"] == {"samples": 21, "data_threads": 1, "workers": 1}
+    names = [f"{name}/{k:02d} ü.JPEG" for name in ("bee", "cat with a space", "éléphant") for k in range(7)]
+    files = hashlib.sha256("\0".join(names).encode() + np.repeat(np.arange(3, dtype=np.int32), 7).tobytes())
+    expected = {"samples": 21, "files": files.hexdigest(), "data_threads": 1, "workers": 1}
+    assert one.state["feed"] == expected
 
 
 @pytest.mark.usefixtures("device")

@@ -75,6 +75,18 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
 
 
 @pytest.mark.slow
+def test_the_printed_line_of_several_workers_starts_them_all(tmp_path):
+    workers = [sys.executable, "-m", "resnet_fn.launch", "--workers", "2", "--", *FLAGS]
+    process = subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    first = wait_for_update(process, 1, "runs/*")
+    line, update = stop(process)
+    assert line == shlex.join([*workers, "--resume", str(first)])
+    again = subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for_update(again, update, "runs/*")
+    assert stop(again)[0] == line
+
+
+@pytest.mark.slow
 def test_the_printed_line_goes_on_without_an_out_dir_and_in_a_branch(tmp_path):
     """In a folder whose name a shell would take apart; then from there into another folder, the same line twice."""
     odd = tmp_path / "it's a folder"
