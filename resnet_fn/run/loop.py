@@ -16,6 +16,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
+from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.run.build import build_components
@@ -23,7 +24,7 @@ from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.session import Progress, Session, restore, save, should_save_at_epoch_end
+from resnet_fn.run.session import Progress, Session, restore, save, should_save_at_epoch_end, split_notes
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed_signal
@@ -76,11 +77,11 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         components = build_components(recipe, options, workers, run.path, checkpoint)
-        notes = components.dataset.notes
+        notes = [*components.dataset.notes]
         if checkpoint:
-            notes += notes_on_resume(
-                checkpoint.state, components.dataset.classes, components.feed, options.allow_other_data
-            )
+            state, classes = checkpoint.state, components.dataset.classes
+            notes += notes_on_resume(state, classes, components.feed, options.allow_other_data)
+            notes += split_notes(state, options, workers)
         progress = restore(components, checkpoint, run) if checkpoint else Progress()
         if workers.is_main:
             run.create(lock)
@@ -104,7 +105,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
                 prefetcher=Prefetcher(components.feed, components.total),
                 waiter=ResultWaiter(alone=workers.size == 1),
             )
-            for line in header(session, notes, checkpoint and checkpoint.path):
+            for line in header(session, notes, checkpoint.path if checkpoint else None):
                 telemetry.say(line)
             before = progress.update
             stopped = run_epochs(session)

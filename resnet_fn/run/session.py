@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.checkpoint.folder import Checkpoint
@@ -94,6 +95,23 @@ def should_save_at_epoch_end(session: Session) -> bool:
     return not every or progress.update % every == 0 or best or progress.update >= session.components.total
 
 
+def split_of(options: RunOptions, workers: Workers) -> dict[str, int]:
+    """Into how many parts an update is split, as JSON types."""
+    return {"workers": workers.size, "micro-batches": options.accumulate}
+
+
+def split_notes(state: Mapping[str, Any], options: RunOptions, workers: Workers) -> list[str]:
+    """What a run that goes on must say where its updates are split otherwise than the checkpoint's."""
+    now = split_of(options, workers)
+    then = state.get("split", now)
+    return [
+        f"resuming with {now[name]} {name} instead of {then[name]}: the same samples, but other bits follow; "
+        "BatchNorm normalises each part on its own"
+        for name in now
+        if now[name] != then[name]
+    ]
+
+
 def save(session: Session) -> None:
     """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
     if not session.workers.is_main:
@@ -105,6 +123,7 @@ def save(session: Session) -> None:
         "recipe": to_dict(components.recipe),
         "dataset": components.dataset.input.to_dict(),
         "feed": components.feed.reproducibility_key(),
+        "split": split_of(options, session.workers),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 
