@@ -16,6 +16,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
+from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.run.build import build_components
@@ -104,7 +105,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
                 prefetcher=Prefetcher(components.feed, components.total),
                 waiter=ResultWaiter(alone=workers.size == 1),
             )
-            for line in header(session, notes, checkpoint and checkpoint.path):
+            for line in header(session, notes, checkpoint.path if checkpoint else None):
                 telemetry.say(line)
             before = progress.update
             stopped = run_epochs(session)
@@ -215,7 +216,7 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
 
 
 def evaluate_epoch(session: Session) -> None:
-    """Evaluate on the whole test set and note whether it is the best so far; returns a line about it.
+    """Evaluate on the whole test set and note whether it is the best so far.
 
     Raises:
         StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.
