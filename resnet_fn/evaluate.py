@@ -1,6 +1,5 @@
 """python -m resnet_fn.evaluate: score a checkpoint on its test set."""
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from pathlib import Path
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.json_text import finite_or_null
-from resnet_fn.config.recipe import Recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
@@ -45,11 +43,25 @@ def parser() -> cli.Parser:
 def main(arguments: Sequence[str]) -> int:
     """Evaluate, print the figures, write them as JSON and as a report if asked."""
     parsed = parser().parse(arguments)
-    if parsed.batch_size < 1:
-        raise cli.UsageError(f"--batch-size: {parsed.batch_size} is too small; give 1 or more")
-    if parsed.image_size < 0:
-        raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
-    recipe = _weights_recipe(parsed)
+    weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
+    changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
+    of_trained = parsed.report or parsed.tta != "none" or parsed.image_size or parsed.ema is not None
+    cli.refuse(
+        (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
+        (
+            parsed.image_size < 0,
+            f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
+        ),
+        (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
+        (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN knows its own"),
+        (
+            weights and not parsed.recipe,
+            "--weights needs --recipe NAME: a weight file knows neither its data nor its net",
+        ),
+        (weights and of_trained, "--report, --tta, --image-size and --ema go with RUN; leave them out"),
+    )
+    with cli.usage_errors():
+        recipe = dataclasses.replace(recipes.recipe(parsed.recipe), **changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.scoring import describe, summarise
     from resnet_fn.report.writer import write_report
@@ -57,10 +69,10 @@ def main(arguments: Sequence[str]) -> int:
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if recipe is not None:
-        figures, classes = evaluate_weights(parsed.weights, recipe, **how)
+        figures, classes = evaluate_weights(weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}
-        evaluation = evaluate_in_detail(cli.chosen_checkpoint(parsed), parsed.which, **how)
+        evaluation = evaluate_in_detail(trained, parsed.which, **how)
         figures, classes = summarise(evaluation.scores), evaluation.dataset.classes
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
@@ -71,25 +83,6 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.report:
             print(f"report: {Path(parsed.report, 'report.html')}" + _without_pictures())
     return 0
-
-
-def _weights_recipe(parsed: argparse.Namespace) -> Recipe | None:
-    """The recipe that says what --weights are of; None for a checkpoint, which knows."""
-    if bool(parsed.run or parsed.checkpoint) == bool(parsed.weights):
-        raise cli.UsageError("give either RUN or --weights FILE --recipe NAME")
-    changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
-    if not parsed.weights:
-        if parsed.recipe or changes:
-            raise cli.UsageError("--recipe, --model and --stem go with --weights; a checkpoint knows its own")
-        return None
-    if not parsed.recipe:
-        raise cli.UsageError("--weights needs --recipe NAME: a weight file knows neither its data nor its net")
-    if parsed.report or parsed.tta != "none" or parsed.image_size or parsed.ema is not None:
-        raise cli.UsageError("--report, --tta, --image-size and --ema go with --checkpoint; leave them out")
-    try:
-        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from None
 
 
 def _without_pictures() -> str:

@@ -32,12 +32,17 @@ def main(arguments: Sequence[str]) -> int:
     """Export, verify, and say how exactly the file agrees."""
     parsed = parser().parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
-    if parsed.batch != "dynamic" and not (parsed.batch.isdigit() and int(parsed.batch)):
-        raise cli.UsageError(f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic")
-    if parsed.batch != "dynamic" and parsed.format == "safetensors":
-        raise cli.UsageError("--batch: a safetensors file holds weights only and takes any batch; leave it out")
-    if parsed.image_size < 0:
-        raise cli.UsageError(f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own")
+    fixed = parsed.batch != "dynamic"
+    number = parsed.batch.isdigit() and int(parsed.batch) > 0
+    weights = parsed.format == "safetensors"
+    cli.refuse(
+        (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
+        (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
+        (
+            parsed.image_size < 0,
+            f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
+        ),
+    )
     from resnet_fn.data.eval_batches import eval_batches
     from resnet_fn.evaluation.export import DYNAMIC, export
     from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset

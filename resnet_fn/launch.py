@@ -46,16 +46,17 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise cli.UsageError(f"unknown argument {unknown[0]!r}; what resnet_fn.train is given stands after --")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
-    for wrong, message in (
+    cli.refuse(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
-        (not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
-        (workers % max(nodes, 1), f"--workers: {workers} do not spread evenly over {nodes} machines"),
+        (nodes > 0 and not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
+        (
+            min(workers, nodes) > 0 and workers % nodes,
+            f"--workers: {workers} do not spread evenly over {nodes} machines",
+        ),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
         (nodes > 1 and not port, "--master-port: several machines must agree on one; give 8118"),
-    ):
-        if wrong:
-            raise cli.UsageError(message)
+    )
     words = command[1:] if command[:1] in (["python"], ["python3"]) else ["-m", "resnet_fn.train", *command]
     return given, [sys.executable, *words]
 

@@ -32,18 +32,15 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     )
     parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
     early, _ = parser.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
-    try:
+    with cli.usage_errors():
         base = recipes.recipe(early.recipe)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from None
     parser.description = f"{parser.description}\nDefaults are those of the recipe {base.name}, * marks what it sets."
     cli.add_fields(parser, base, skip=("name",))
     cli.add_fields(parser, RunOptions)
     parsed = parser.parse(arguments)
     given = cli.given(parsed, Recipe)
     recipe, options = changed(base, given), changed(RunOptions(), cli.given(parsed, RunOptions))
-    if wrong := [*faults(recipe, given), *faults(options)]:
-        raise cli.UsageError("; ".join(wrong))
+    cli.refuse(*((True, text) for text in (*faults(recipe, given), *faults(options))))
     return recipe, options
 
 

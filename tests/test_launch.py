@@ -28,11 +28,15 @@ def test_what_stands_after_the_dashes_is_what_each_worker_runs(words, command):
     [
         ("--workers 0", "--workers: 0 is too small; give 1 or more"),
         ("--nnodes 0", "--nnodes: 0 is too small; give 1 or more"),
-        ("--workers 3 --nnodes 2", "--workers: 3 do not spread evenly over 2 machines"),
-        ("--nnodes 2 --node-rank 2", "--node-rank: 2 is not in 0..1"),
+        (
+            "--workers 0 --nnodes 0",
+            "--workers: 0 is too small; give 1 or more; --nnodes: 0 is too small; give 1 or more",
+        ),
+        ("--workers 3 --nnodes 2 --master-port 1", "--workers: 3 do not spread evenly over 2 machines"),
+        ("--nnodes 2 --node-rank 2 --master-port 1", "--node-rank: 2 is not in 0..1"),
         ("--nnodes 2", "--master-port: several machines must agree on one; give 8118"),
         ("--master-port 65536", "--master-port: 65536 is not in 0..65535"),
-        ("--worker 2 -- --epochs 5", "unknown argument '--worker'; did you mean --workers or --node-rank or --nnodes?"),
+        ("--worker 2 -- --epochs 5", "unknown argument '--worker'; did you mean --workers?"),
         ("--epochs 5", "unknown argument '--epochs'; what resnet_fn.train is given stands after --"),
         ("python train.py", "unknown argument 'python'; what resnet_fn.train is given stands after --"),
     ],

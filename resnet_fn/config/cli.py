@@ -5,13 +5,14 @@ Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the trace
 """
 
 import argparse
+import contextlib
 import dataclasses
 import io
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +22,28 @@ from resnet_fn.config.hints import closest, closest_flag, first_line
 
 class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
+
+
+def refuse(*faults: tuple[object, str]) -> None:
+    """Refuse a command for all that is wrong with it at once.
+
+    Args:
+        faults: (whether it is so, what to say of it).
+
+    Raises:
+        UsageError: some are so.
+    """
+    if wrong := [text for is_so, text in faults if is_so]:
+        raise UsageError("; ".join(wrong))
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """A ValueError in here is of what was typed."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import Recipe
 
@@ -72,25 +73,31 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
     """Refuse flags that would be ignored. Returns the recipe of a bare weight file to run, else None."""
     runs = parsed.activations or parsed.gradients
     given = [name for name in _OF_A_BATCH if getattr(parsed, name) is not None]
-    if given and not runs:
-        raise cli.UsageError(f"--{given[0].replace('_', '-')} goes with --activations or --gradients; give one of them")
-    if parsed.other and (runs or parsed.out_dir):
-        raise cli.UsageError("--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER")
-    if parsed.batch_size is not None and parsed.batch_size < 1:
-        raise cli.UsageError(f"--batch-size: {parsed.batch_size} is too small; give 1 or more")
+    folder = Path(parsed.checkpoint).is_dir()
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
-    if not runs:
-        return None
-    if Path(parsed.checkpoint).is_dir():
-        if parsed.recipe or changes:
-            raise cli.UsageError("--recipe, --model and --stem go with a weight file; a checkpoint knows its own")
-        return None
-    if not parsed.recipe:
-        raise cli.UsageError("a weight file knows neither its data nor its net; give --recipe NAME")
-    try:
-        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from None
+    flags = " and ".join(f"--{flag_name(name)}" for name in given)
+    of_file = parsed.recipe or changes
+    cli.refuse(
+        (
+            given and not runs,
+            f"{flags} go{'es' * (len(given) == 1)} with --activations or --gradients; give one of them",
+        ),
+        (
+            parsed.other and (runs or parsed.out_dir),
+            "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER",
+        ),
+        (
+            parsed.batch_size is not None and parsed.batch_size < 1,
+            f"--batch-size: {parsed.batch_size} is too small; give 1 or more",
+        ),
+        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint knows its own"),
+        (
+            runs and not folder and not parsed.recipe,
+            "a weight file knows neither its data nor its net; give --recipe NAME",
+        ),
+    )
+    with cli.usage_errors():
+        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes) if runs and not folder else None
 
 
 Write = Callable[[str, "np.ndarray", int], None]

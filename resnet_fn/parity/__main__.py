@@ -108,10 +108,8 @@ def main(arguments: Sequence[str]) -> int:
             raise cli.UsageError(f"--{flag.replace('_', '-')}: {getattr(parsed, flag)} is too small; give 1 or more")
     if bool(parsed.net) and not parsed.reference:
         raise cli.UsageError("--net: needs --reference FILE:FUNCTION, the torch module that it was ported from")
-    try:
+    with cli.usage_errors():
         recipe = ladder_recipe(parsed.recipe, parsed.batch_size, parsed.learning_rate)
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from None
     net_function = load_function(parsed.net, "--net") if parsed.net else None
     reference_function = load_function(parsed.reference, "--reference") if parsed.reference else None
     if parsed.figure:

@@ -51,10 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
     flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show")
     parsed = flags.parse(arguments)
-    try:
+    with cli.usage_errors():
         print(details(parsed.name) if parsed.name else listing())
-    except ValueError as error:
-        raise cli.UsageError(str(error)) from None
     return 0
 
 

@@ -216,7 +216,7 @@ def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], brok
 
 
 def evaluate_epoch(session: Session) -> None:
-    """Evaluate on the whole test set and note whether it is the best so far; returns a line about it.
+    """Evaluate on the whole test set and note whether it is the best so far.
 
     Raises:
         StoppedError: on all ranks, after a signal on any. The state is as it was; a resumed run evaluates first.

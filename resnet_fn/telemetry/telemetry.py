@@ -17,6 +17,8 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.telemetry.board import Board
 from resnet_fn.telemetry.events import read_log
 
+PAUSE = 60.0  # seconds between two lines about updates where there is no bar
+
 
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
     """The telemetry of a run.
@@ -26,9 +28,6 @@ def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, sta
         start, total: updates done before, and in the whole run.
     """
     return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
-
-
-_PAUSE = 60.0  # seconds between two lines about updates where there is no bar
 
 
 class Telemetry:
@@ -41,7 +40,7 @@ class Telemetry:
         self._left = total - start
         hidden = None if options.progress else True  # None: where stderr is no terminal
         self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True)
-        self._next_line = time.monotonic() + _PAUSE if options.progress and self._bar.disable else float("inf")
+        self._next_line = time.monotonic() + PAUSE if options.progress and self._bar.disable else float("inf")
 
     def __enter__(self) -> "Telemetry":
         return self
@@ -69,7 +68,7 @@ class Telemetry:
             self._bar.set_description_str(place, refresh=False)
             self._bar.set_postfix_str(text, refresh=False)
             if time.monotonic() > self._next_line:
-                self._next_line = time.monotonic() + _PAUSE
+                self._next_line = time.monotonic() + PAUSE
                 self.say(f"{place}, update {event['update']}: {text}")
         self._left -= 1
         self._bar.update()

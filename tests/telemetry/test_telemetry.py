@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.telemetry import telemetry as module
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
@@ -27,7 +29,7 @@ def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
         assert type(telemetry) is SilentTelemetry
         telemetry.first_batch(np.zeros((1, 1, 2, 2), np.float32), np.zeros(1, np.int32), ["a"])
         telemetry.advance(0, 1, dict(EVENT))
-        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0}, "epoch 1")
+        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0})
         telemetry.checkpointed([{"event": "checkpoint", "update": 1, "stall_seconds": 0.1}])
         telemetry.flush()
         telemetry.say("a line")
@@ -49,8 +51,16 @@ def test_a_log_is_cut_where_the_run_goes_on(tmp_path):
     assert [(row["update"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 5.0)]
 
 
-def test_an_evaluation_is_in_the_file_before_its_line_is_printed(tmp_path, capsys):
+def test_an_evaluation_is_in_the_file_at_once(tmp_path):
     with open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
-        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0, "top1": 0.5}, "epoch 1/1: half of it")
+        telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0, "top1": 0.5})
         assert json.loads((tmp_path / "metrics.jsonl").read_text())["top1"] == 0.5
-    assert capsys.readouterr().out == "epoch 1/1: half of it\n"
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys, monkeypatch, progress):
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    with open_telemetry(tmp_path, Recipe(), RunOptions(progress=progress), 0, 1) as telemetry:
+        telemetry.advance(0, 2, dict(EVENT))
+    line = "epoch 1/2, update 1: loss 2.0000, acc 0.0%, lr 0.1, 1 images/s\n"
+    assert capsys.readouterr() == (line if progress else "", "")
