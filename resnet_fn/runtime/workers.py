@@ -4,14 +4,12 @@ The sums inside a step are in gradients.py; what is here happens between updates
 """
 
 import os
-import signal
 from typing import NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import closest
-from resnet_fn.runtime.msrun import claim_port
-from resnet_fn.runtime.parent import children, waiting_msrun
+from resnet_fn.runtime import scheduler
 
 
 class Workers(NamedTuple):
@@ -53,27 +51,12 @@ def _join(device: str) -> Workers:
     if os.environ["MS_ROLE"] not in roles:
         raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
     if os.environ["MS_ROLE"] == "MS_SCHED":
-        _check_scheduler_port()
+        scheduler.check_port()
     from mindspore import communication
 
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
+    scheduler.end_with_scheduler()
     return Workers(communication.get_rank(), communication.get_group_size())
-
-
-def _check_scheduler_port() -> None:
-    """In msrun's scheduler process. At a taken port MindSpore would end it, and its workers wait 600 s for nobody."""
-    host, port = os.environ.get("MS_SCHED_HOST", "127.0.0.1"), os.environ.get("MS_SCHED_PORT", "0")
-    try:
-        claim_port(host, int(port))
-    except OSError as error:
-        if msrun := waiting_msrun():
-            for pid in set(children(msrun)) - {os.getpid()}:
-                os.kill(pid, signal.SIGTERM)
-        # Of a failed job's scheduler msrun shows the lines that hold the word Error.
-        reason = f"{type(error).__name__}: {error.strerror}"
-        raise ValueError(
-            f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
-        ) from None
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:

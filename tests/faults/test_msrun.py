@@ -1,0 +1,59 @@
+"""msrun as README writes it, without our launcher: what becomes of its workers when it ends, or cannot start."""
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.run_folder import RunFolder
+
+
+@pytest.mark.slow
+def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path):
+    """SIGTERM or SIGKILL to msrun alone; then the run goes on and ends with the unbroken run's bits."""
+    run = tmp_path / "run"
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        msrun = launcher.start_msrun(run, free_port())
+        launcher.wait_for_update(run, msrun, max(RunFolder(run).updates(), default=0))
+        msrun.send_signal(number)
+        assert msrun.wait() == -number
+        launcher.wait_for_nobody(run)
+        said = Path("logs/worker_0.log").read_text()
+        assert f"SIGTERM: stopping after update {max(RunFolder(run).updates())}; the same command goes on" in said
+        end_tails()
+    process = launcher.start(run)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert launcher.last_state(run) == unbroken_pair
+
+
+@pytest.mark.slow
+def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
+    """Not after the ten minutes that MindSpore's workers wait for a scheduler."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        began = time.monotonic()
+        msrun = launcher.start_msrun(tmp_path / "run", port)
+        assert msrun.wait(timeout=120) == 1
+    assert time.monotonic() - began < 60
+    assert f"train: error: master port {port} at 127.0.0.1 cannot be used" in Path("msrun.txt").read_text()
+    launcher.wait_for_nobody(tmp_path / "run")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def end_tails():
+    """msrun leaves behind the `tail` processes that show the logs."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if path.joinpath("cwd").readlink() == Path.cwd() and b"tail" in path.joinpath("cmdline").read_bytes():
+                os.kill(int(path.name), signal.SIGKILL)
+        except OSError:
+            continue
