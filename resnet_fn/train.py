@@ -10,6 +10,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import changed, faults
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.runtime import console
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
@@ -54,7 +55,7 @@ def resume_flags(options: RunOptions, run: Path) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Train, and say what came out and what to type next."""
     recipe, options = parse(arguments)
-    cli.outlive_console()
+    console.outlive_console()
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.loop import train

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import closest
-from resnet_fn.runtime import scheduler
 
 
 class Workers(NamedTuple):
@@ -50,6 +49,8 @@ def _join(device: str) -> Workers:
     roles = ("MS_WORKER", "MS_SCHED")
     if os.environ["MS_ROLE"] not in roles:
         raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
+    from resnet_fn.runtime import scheduler
+
     if os.environ["MS_ROLE"] == "MS_SCHED":
         scheduler.check_port()
     from mindspore import communication
