@@ -7,6 +7,7 @@ from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
+from resnet_fn.config.field_flags import add_fields, settings_in
 from resnet_fn.config.fields import changed, faults
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -36,11 +37,11 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     with cli.usage_errors():
         base = recipes.recipe(early.recipe)
     parser.description = f"{parser.description}\nDefaults are those of the recipe {base.name}, * marks what it sets."
-    cli.add_fields(parser, base, skip=("name",))
-    cli.add_fields(parser, RunOptions)
+    add_fields(parser, base, skip=("name",))
+    add_fields(parser, RunOptions)
     parsed = parser.parse(arguments)
-    given = cli.given(parsed, Recipe)
-    recipe, options = changed(base, given), changed(RunOptions(), cli.given(parsed, RunOptions))
+    given = settings_in(parsed, Recipe)
+    recipe, options = changed(base, given), changed(RunOptions(), settings_in(parsed, RunOptions))
     cli.refuse(*((True, text) for text in (*faults(recipe, given), *faults(options))))
     return recipe, options
 

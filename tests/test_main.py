@@ -11,6 +11,7 @@ import pytest
 from resnet_fn import __main__ as listing
 from resnet_fn import plot, recipes
 from resnet_fn.config import cli
+from resnet_fn.config.field_flags import add_fields
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import __main__ as recipe_list
@@ -39,8 +40,8 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
 
 def test_every_field_is_a_flag_in_a_group(capsys):
     parser = cli.Parser("train", "", "", "")
-    cli.add_fields(parser, recipes.recipe("digits"), skip=("name",))
-    cli.add_fields(parser, RunOptions)
+    add_fields(parser, recipes.recipe("digits"), skip=("name",))
+    add_fields(parser, RunOptions)
     text = parser.format_help()
     for field in (*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__):
         flag = field.replace("_", "-")
