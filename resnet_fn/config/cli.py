@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
