@@ -1,19 +1,13 @@
-"""Help, the lists of commands and recipes, and the pictures of `plot`."""
+"""Help, and the list of commands."""
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from resnet_fn import __main__ as listing
-from resnet_fn import plot, recipes
 from resnet_fn.config import cli
-from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes import __main__ as recipe_list
 
 SCREEN = 24  # lines of 80 columns
 
@@ -37,8 +31,6 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
     assert "mindspore" not in done.stderr.lower()
 
 
-
-
 def test_the_package_lists_its_commands():
     done = run("resnet_fn")
     assert done.returncode == 0
@@ -56,13 +48,3 @@ def test_the_package_lists_its_commands():
 def test_a_wrong_command_names_the_right_one(word, hint):
     with pytest.raises(cli.UsageError, match=hint):
         listing.main([word])
-
-
-
-
-
-
-
-
-
-

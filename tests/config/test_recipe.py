@@ -1,8 +1,13 @@
+import dataclasses
+
 import pytest
 
 from resnet_fn import recipes
+from resnet_fn.config.cli import UsageError
 from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.train import parse
 
 
 @pytest.mark.parametrize(

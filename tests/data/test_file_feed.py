@@ -13,9 +13,6 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.normalise import normalise
-from resnet_fn.data.resume import notes_on_resume
-from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
@@ -96,8 +93,6 @@ def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
     assert len(set(copies)) == 10
 
 
-
-
 def test_every_augmentation_repeats(photographs):
     for fields in (
         {"policy": "trivialaugment"},
@@ -175,7 +170,3 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
         images, labels = feed.batch(update)
         assert labels.shape == (6, 3)
         assert len({image.tobytes() for image in images}) == 6
-
-
-
-

@@ -76,5 +76,7 @@ def test_every_recipe_tells_its_source_and_its_figure():
 
 
 def test_unknown_recipe():
+    from resnet_fn import recipes
+
     with pytest.raises(ValueError, match="recipe: 'digit' is unknown; did you mean digits"):
         recipes.recipe("digit")

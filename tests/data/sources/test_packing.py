@@ -50,7 +50,7 @@ def test_a_killed_run_leaves_nothing_that_counts_and_goes_on(folder, capsys):
     command = [sys.executable, "-m", "resnet_fn.pack", str(folder), "out", "--shards", "20", "--no-progress"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not list(Path().glob("out/*.mindrecord.json")) and time.monotonic() < deadline:
+    while not list(Path().glob("out/train-*.mindrecord.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
