@@ -1,3 +1,5 @@
+"""Updates from image files: the order of seed and epoch, the same bits from anywhere, nothing left behind."""
+
 import contextlib
 import dataclasses
 import os
@@ -11,9 +13,6 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.normalise import normalise
-from resnet_fn.data.resume import notes_on_resume
-from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
@@ -94,17 +93,6 @@ def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
     assert len(set(copies)) == 10
 
 
-def test_normalisation_is_torchvisions_bit_for_bit():
-    torch = pytest.importorskip("torch")
-    planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
-    mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
-    spec = color_spec("", (), mean.tolist(), std.tolist())
-    ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
-    theirs = torch.from_numpy(planes).float().div(255)
-    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
-    assert ours.tobytes() == theirs.numpy().tobytes()
-
-
 def test_every_augmentation_repeats(photographs):
     for fields in (
         {"policy": "trivialaugment"},
@@ -182,34 +170,3 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
         images, labels = feed.batch(update)
         assert labels.shape == (6, 3)
         assert len({image.tobytes() for image in images}) == 6
-
-
-def test_a_resume_with_other_threads_or_workers_says_so(photographs):
-    feed = make_feed(
-        dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
-    )
-    same = {"feed": feed.reproducibility_key()}
-    assert notes_on_resume(same, (), feed, False) == ()
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, (), feed, False)
-    assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, (), feed, False)
-    assert line.startswith("resuming with 2 workers instead of 1")
-
-
-def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
-    feed = make_feed(photographs, RECIPE)
-    known, classes = feed.reproducibility_key(), photographs.classes
-    for state, difference in (
-        ({"feed": {"samples": 20}}, "samples 20 → 21"),
-        ({"feed": {**known, "files": "0"}}, "names or classes of its files"),
-        ({"feed": known, "dataset": {"classes": ["ant", *classes[1:], "dog"]}}, "classes 'ant' → 'bee', 'dog' → None"),
-    ):
-        with pytest.raises(ValueError) as caught:
-            notes_on_resume(state, classes, feed, False)
-        text = f"another training set than the checkpoint's ({difference})"
-        assert str(caught.value) == (f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
-        assert notes_on_resume(state, classes, feed, True) == (f"resuming with {text}",)
-    assert notes_on_resume({}, classes, feed, False) == ()  # of a checkpoint that knows nothing of it
-    turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
-    other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
-    assert other.reproducibility_key()["files"] != known["files"]

@@ -1,5 +1,6 @@
-"""A run on image files that is killed inside an epoch and resumed, against the unbroken one."""
+"""A resumed run on image files: against the unbroken one, and what it says of another machine or other data."""
 
+import dataclasses
 import hashlib
 import signal
 import subprocess
@@ -11,6 +12,12 @@ import numpy as np
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.resume import notes_on_resume
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.scan import check_files
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
 FLAGS = (
@@ -70,3 +77,43 @@ def test_a_class_folder_that_was_renamed_is_refused_before_anything_changes(fold
     assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.name != "lock"} == before
     run("--allow-other-data")
     assert f"resuming with {text}\n" in capsys.readouterr().out
+
+
+RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
+
+
+@pytest.fixture
+def photographs(folder):
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
+    return dataset
+
+
+def test_a_resume_with_other_threads_or_workers_says_so(photographs):
+    feed = make_feed(
+        dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
+    )
+    same = {"feed": feed.reproducibility_key()}
+    assert notes_on_resume(same, (), feed, False) == ()
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, (), feed, False)
+    assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, (), feed, False)
+    assert line.startswith("resuming with 2 workers instead of 1")
+
+
+def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
+    feed = make_feed(photographs, RECIPE)
+    known, classes = feed.reproducibility_key(), photographs.classes
+    for state, difference in (
+        ({"feed": {"samples": 20}}, "samples 20 → 21"),
+        ({"feed": {**known, "files": "0"}}, "names or classes of its files"),
+        ({"feed": known, "dataset": {"classes": ["ant", *classes[1:], "dog"]}}, "classes 'ant' → 'bee', 'dog' → None"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            notes_on_resume(state, classes, feed, False)
+        text = f"another training set than the checkpoint's ({difference})"
+        assert str(caught.value) == (f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
+        assert notes_on_resume(state, classes, feed, True) == (f"resuming with {text}",)
+    assert notes_on_resume({}, classes, feed, False) == ()  # of a checkpoint that knows nothing of it
+    turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
+    other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
+    assert other.reproducibility_key()["files"] != known["files"]

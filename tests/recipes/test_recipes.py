@@ -73,3 +73,10 @@ def test_every_recipe_tells_its_source_and_its_figure():
             assert " %" in text, name
             assert "http" in text or "arXiv" in text or "published" in text, name
         assert RECIPES[name].name == name
+
+
+def test_unknown_recipe():
+    from resnet_fn import recipes
+
+    with pytest.raises(ValueError, match="recipe: 'digit' is unknown; did you mean digits"):
+        recipes.recipe("digit")

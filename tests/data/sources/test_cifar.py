@@ -2,7 +2,6 @@ import os
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
@@ -68,14 +67,3 @@ def test_a_pickle_that_is_no_cifar_batch_is_refused_and_never_run(tmp_path, make
     with pytest.raises(ValueError, match=r"data_batch_2: is .*; extract the archive again"):
         load_dataset(TEN, str(tmp_path))
     assert not Path("caught").exists()
-
-
-def test_synthetic_is_the_same_every_time_and_of_the_size_asked_for():
-    recipe = Recipe(dataset="synthetic", synthetic_samples=40, synthetic_classes=7, image_size=24)
-    one, two = load_dataset(recipe), load_dataset(recipe)
-    assert one.train.images.shape == (40, 24, 24, 3)
-    assert len(one.test) == 7
-    assert one.train.images.tobytes() == two.train.images.tobytes()
-    assert set(one.train.labels.tolist()) == set(range(7))
-    pixels = one.train.images / 255
-    assert np.abs(pixels.mean() - 0.6) < 0.1

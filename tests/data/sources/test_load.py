@@ -1,4 +1,4 @@
-"""A data set by its recipe: what is said where folder and set do not fit each other."""
+"""A data set by its recipe: what is said and refused on the way."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.load import load_dataset, open_dataset
+from resnet_fn.data.sources.load import data_threads, load_dataset, open_dataset
+from resnet_fn.runtime.process import cpu_count
 
 SMALL = Recipe(name="digits", dataset="imagefolder", image_size=8)
 
@@ -42,3 +43,46 @@ def test_photographs_on_the_recipe_of_the_digits_are_warned_about(folder):
     for other in ({"image_size": 16}, {"name": "mine"}):
         assert open_dataset(dataclasses.replace(SMALL, **other), str(folder)).notes == ()
     assert open_dataset(SMALL, str(folder), splits=["test"]).notes == ()
+
+
+def test_more_threads_than_cpus_are_refused():
+    most = cpu_count()
+    with pytest.raises(ValueError, match=f"data_threads: {most + 1} is more than this machine's {most} CPUs"):
+        data_threads(most + 1)
+    assert data_threads(0, workers=4 * most) == 1
+
+
+def test_a_folder_of_nearly_that_name_is_suggested(tmp_path):
+    (tmp_path / "photographs").mkdir()
+    with pytest.raises(ValueError, match=r"^data_dir: '.*/photograph' does not exist; did you mean .*/photographs\?$"):
+        load_dataset(Recipe(dataset="imagefolder"), str(tmp_path / "photograph"))
+
+
+def test_the_input_is_the_recipes(folder):
+    recipe = Recipe(dataset="imagefolder", image_size=24, eval_size=32, eval_resize=40)
+    spec = load_dataset(recipe, str(folder)).input
+    assert (spec.name, spec.image_size, spec.eval_resize) == ("imagefolder", 32, 40)
+    assert spec.data_dir == str(folder)
+    digits = load_dataset(Recipe(image_size=16)).input
+    assert (digits.image_size, digits.eval_resize, digits.data_dir) == (16, 0, "")
+
+
+def test_other_classes_than_in_training_are_refused(folder):
+    recipe = Recipe(dataset="imagefolder", image_size=24)
+    trained_on = load_dataset(recipe, str(folder)).input
+    again = open_dataset(recipe, trained_on=trained_on)  # lies where it lay in training
+    assert again.input == trained_on
+    for half in ("train", "val"):
+        (folder / half / "bee").rename(folder / half / "wasp")
+    with pytest.raises(
+        ValueError, match=r"^step-3: was trained on other classes than the data set imagefolder has now"
+    ):
+        open_dataset(recipe, trained_on=trained_on, source="step-3")
+
+
+def test_only_the_splits_that_are_asked_for_are_checked(folder):
+    (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"no image")
+    recipe = Recipe(dataset="imagefolder", image_size=24)
+    assert len(open_dataset(recipe, str(folder), splits=("test",)).test) == 9
+    with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
+        open_dataset(recipe, str(folder))

@@ -1,0 +1,84 @@
+"""Packed records give what the image folder gives, bit for bit."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.scan import check_files
+from resnet_fn.runtime.workers import Workers
+
+FOLDER = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
+
+
+RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
+
+
+def test_records_give_the_very_bits_of_the_folder(folder, pack):
+    """Same order, same labels, and from the same seed even the same random crops and colours."""
+    files = check_files(load_dataset(FOLDER, str(folder)), "error")
+    records = pack(folder)
+    assert records.classes == files.classes
+    assert records.train.labels.tolist() == files.train.labels.tolist()
+    one, two = make_feed(files, FOLDER), make_feed(records, RECORDS)
+    for update in (0, 1, 4, 7, 2):
+        images, labels = one.batch(update)
+        again, same = two.batch(update)
+        assert images.tobytes() == again.tobytes()
+        assert labels.tolist() == same.tolist()
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_evaluation_is_the_folders_bit_for_bit(folder, pack, workers):
+    files, records = load_dataset(FOLDER, str(folder)), pack(folder, "out", "--short-side", "16")
+    for rank in range(workers):
+        shard = Workers(rank, workers)
+        pairs = zip(
+            eval_batches(files.test, files.input, 4, shard),
+            eval_batches(records.test, records.input, 4, shard),
+            strict=True,
+        )
+        for ours, theirs in pairs:
+            assert all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
+
+
+def damage_index(text):
+    return Path("out/index.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda: damage_index("{"), r"^out/index.json: cannot be read \(.*\); pack the set again$"),
+        (lambda: damage_index('{"format": 9}'), r"^out/index.json: has format 9, not 1; pack the set again$"),
+        (lambda: os.remove("out/index.json"), r"looked for index.json in 'out', found .*; pack an image folder with: "),
+        (
+            lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),
+            r"^out/val-00001-of-00004.mindrecord: is cut or was changed; run python -m resnet_fn.pack again",
+        ),
+        (
+            lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
+            r"^out/val-labels.npy: 8 labels do not fit the shards; pack again$",
+        ),
+    ],
+)
+def test_a_damaged_packing_says_what_to_do(folder, pack, damage, message):
+    pack(folder, "out")
+    damage()
+    with pytest.raises(ValueError, match=message):
+        load_dataset(RECORDS, "out")
+
+
+def test_a_packing_without_names_is_whole_but_for_them(folder, pack):
+    names = pack(folder, "out").test.names
+    assert [name.split("/")[0] for name in names] == ["bee"] * 3 + ["cat with a space"] * 3 + ["éléphant"] * 3
+    os.remove("out/val-names.json")
+    split = load_dataset(RECORDS, "out").test
+    assert (split.names, len(split)) == ((), 9)

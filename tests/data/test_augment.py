@@ -1,0 +1,78 @@
+"""Crops, flips, shifts, rotations and zooms by hand; the random numbers that they hang on."""
+
+import numpy as np
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.augment import crop_and_flip, draw_epoch, random_affine, vary_images, vary_pixels
+from resnet_fn.data.normalise import prepare
+from resnet_fn.data.sources.files import color_spec
+
+
+def test_crop_cuts_the_window_that_the_draws_name():
+    images = np.arange(2 * 5 * 4 * 1, dtype=np.uint8).reshape(2, 5, 4, 1)
+    draws = np.array([[0.5, 0.5, 0.9], [0.0, 0.99, 0.1]])
+    cut = crop_and_flip(images, draws, padding=1, flip=True)
+    assert cut[0].tolist() == images[0].tolist()  # the middle of 3 places, not mirrored
+    expected = np.zeros((5, 4, 1), np.uint8)  # one up, two right of the padded corner, then mirrored
+    expected[1:, :3] = images[1][:4, 1:]
+    assert cut[1].tolist() == expected[:, ::-1].tolist()
+
+
+def test_all_places_are_equally_likely():
+    images = np.tile(np.arange(1, 10, dtype=np.uint8).reshape(1, 3, 3, 1), (9000, 1, 1, 1))
+    cut = crop_and_flip(images, np.random.default_rng(0).random((9000, 3)), padding=1, flip=False)
+    counts = np.bincount(cut[:, 1, 1, 0], minlength=10)[1:]
+    assert counts.min() > 900  # 1,000 expected of each of the 9, standard deviation 30
+    assert counts.max() < 1100
+
+
+def test_flip_mirrors_below_one_half_only():
+    images = np.arange(12, dtype=np.uint8).reshape(2, 2, 3, 1)
+    turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
+    assert (turned[0] == images[0][:, ::-1]).all()
+    assert (turned[1] == images[1]).all()
+
+
+def test_affine_shifts_whole_pixels_and_fills_with_black():
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    fill = np.float32([-9])
+    down = random_affine(image, np.array([[-1.0, 0, 0, 0]]), 1, 0, 0, fill)[0, 0]
+    np.testing.assert_array_equal(down[0], [-9] * 4)
+    np.testing.assert_array_equal(down[1:], image[0, 0, :3])
+    left = random_affine(image, np.array([[0, 0.99, 0, 0]]), 1, 0, 0, fill)[0, 0]
+    np.testing.assert_array_equal(left[:, :3], image[0, 0, :, 1:])
+
+
+def test_affine_rotates_by_a_quarter_and_leaves_the_rest_alone():
+    image = np.random.default_rng(0).normal(size=(1, 2, 5, 5)).astype(np.float32)
+    turned = random_affine(image, np.array([[0, 0, 1.0, 0]]), 0, 90, 0, np.float32([0, 0]))
+    assert any(np.allclose(turned, np.rot90(image, k, axes=(2, 3)), atol=1e-5) for k in (1, 3))
+    same = random_affine(image, np.zeros((1, 4)), 2, 20, 0.2, np.float32([0, 0]))
+    np.testing.assert_allclose(same, image, atol=1e-6)
+
+
+def test_an_epochs_numbers_are_those_of_its_streams():
+    """What a recipe does not use is not drawn, and what it uses does not move by it."""
+    recipe = Recipe(dataset="synthetic", seed=4, flip=True, erasing=0.5, repeats=2, batch_size=8)
+    drawn = draw_epoch(recipe, 3, 10)
+    assert {name: numbers.shape for name, numbers in drawn.items()} == {"crop": (2, 10, 3), "erasing": (2, 10, 5)}
+    assert drawn["crop"].tobytes() == np.random.default_rng([4, 3, 3]).random((2, 10, 3)).tobytes()
+    alone = draw_epoch(Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10)
+    assert list(alone) == ["erasing"]
+    assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()
+    assert list(draw_epoch(recipe, 3, 10, ["erasing"])) == ["erasing"]
+
+
+def test_pixels_are_cropped_before_they_are_normalised_and_black_is_black_after():
+    recipe = Recipe(dataset="synthetic", flip=True, max_shift=1)
+    pixels = np.arange(2 * 3 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3, 3)
+    draws = {"crop": np.array([[0, 0, 0.1], [0, 0, 0.9]]), "affine": np.array([[-1.0, 0, 0, 0], [0, 0, 0, 0]])}
+    varied = vary_pixels(pixels, draws, recipe)
+    assert (varied == np.stack([pixels[0][:, ::-1], pixels[1]])).all()
+    spec = color_spec("x", ["a"], (0.5, 0.5, 0.5), (0.25, 0.5, 1.0))
+    images = prepare(varied, 3, spec)
+    shifted = vary_images(images, draws, recipe, spec)
+    assert (shifted[0, :, 0] == [[-2] * 3, [-1] * 3, [-0.5] * 3]).all()  # (0 - mean) / std
+    assert (shifted[0, :, 1:] == images[0, :, :2]).all()
+    assert (shifted[1] == images[1]).all()
+    assert vary_images(images, {}, recipe, spec) is images

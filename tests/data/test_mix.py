@@ -1,0 +1,48 @@
+"""Mixup, CutMix and erased rectangles against the papers' equations."""
+
+import numpy as np
+
+from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
+
+
+def test_mixup_is_the_papers_equation():
+    rng = np.random.default_rng(0)
+    images, labels = rng.normal(size=(4, 3, 6, 6)).astype(np.float32), np.array([0, 1, 2, 2], np.int32)
+    mixed, soft = mix(images, labels, 3, Mixing(0.75))
+    partner = [1, 0, 3, 2]
+    np.testing.assert_allclose(mixed, 0.75 * images + 0.25 * images[partner], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(soft, [[0.75, 0.25, 0], [0.25, 0.75, 0], [0, 0, 1], [0, 0, 1]])
+    assert mixed.dtype == soft.dtype == np.float32
+
+
+def test_cutmix_labels_share_the_area_that_the_box_really_has():
+    for seed in range(200):
+        mixing = draw_mixing(np.random.default_rng(seed), 0.0, 1.0, 0.5, 12, 10)
+        top, bottom, left, right = mixing.box
+        images = np.stack([np.zeros((1, 12, 10)), np.ones((1, 12, 10))]).astype(np.float32)
+        mixed, soft = mix(images, np.array([0, 1], np.int32), 2, mixing)
+        np.testing.assert_allclose(mixed[0].mean(), soft[0, 1], atol=1e-6)
+        assert mixed[0, 0, top:bottom, left:right].sum() == mixed[0].sum()
+        np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-6)
+
+
+def test_the_switch_chooses_and_beta_is_beta():
+    drawn = [draw_mixing(np.random.default_rng(s), 0.2, 1.0, 0.25, 8, 8) for s in range(2000)]
+    assert abs(np.mean([m.box is not None for m in drawn]) - 0.25) < 0.03
+    weights = np.array([m.weight for m in drawn if m.box is None])
+    assert abs(weights.mean() - 0.5) < 0.03
+    assert abs(weights.var() - 1 / (4 * (2 * 0.2 + 1))) < 0.015  # variance of Beta(0.2, 0.2)
+    assert all(draw_mixing(np.random.default_rng(s), 0.2, 0.0, 1.0, 8, 8).box is None for s in range(20))
+
+
+def test_erasing_covers_its_share_of_some_images():
+    images = np.ones((4000, 1, 32, 32), np.float32)
+    draws = np.random.default_rng(0).random((4000, 5))
+    erased = erase(images, draws, 0.25)
+    gone = 1 - erased.mean((1, 2, 3))
+    assert ((gone > 0) == (draws[:, 0] < 0.25)).all()
+    assert gone[gone > 0].min() > 0.01
+    assert gone.max() < 0.36
+    assert abs(gone[gone > 0].mean() - 0.175) < 0.015  # the middle of 2 % and 33 %, less what does not fit
+    assert images.min() == 1  # the input is untouched
+    assert erase(images, draws, 0.0) is images

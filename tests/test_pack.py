@@ -1,0 +1,29 @@
+"""The pack command: bad files and wrong flags."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config import cli
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.pack import main
+
+RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4)
+
+
+def test_bad_files_are_named_or_left_out(folder):
+    (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"no image")
+    flags = [str(folder), "out", "--shards", "4", "--no-progress"]
+    with pytest.raises(ValueError, match="on_bad_sample: 1 of 21 training files are bad"):
+        main(flags)
+    assert main([*flags, "--on-bad-sample", "skip"]) == 0
+    assert len(load_dataset(RECORDS, "out").train) == 20
+    assert json.loads(Path("out/index.json").read_text(encoding="utf-8"))["classes"][0] == "bee"
+
+
+@pytest.mark.parametrize("arguments", [["--shards", "0"], ["--quality", "100"], ["--short-side", "-1"]])
+def test_wrong_flags_are_named(folder, arguments):
+    with pytest.raises(cli.UsageError, match=f"{arguments[0]}: {arguments[1]} is not in"):
+        main([str(folder), "out", *arguments])

@@ -1,0 +1,39 @@
+"""The pictures of `plot`, and what it says where there are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from resnet_fn import plot
+from resnet_fn.config import cli
+
+
+@pytest.fixture
+def runs():
+    for name in ("a", "b"):
+        Path("runs", name).mkdir(parents=True)
+        rows = [{"event": "train", "update": u, "loss": 2 / u, "accuracy": 0.1 * u, "lr": 0.1} for u in range(1, 9)]
+        rows.append({"event": "eval", "update": 8, "loss": None, "top1": 0.9})  # a loss that was not finite
+        text = "".join(json.dumps(row) + "\n" for row in rows) + '{"event": "tra'  # a line that is being written
+        Path("runs", name, "metrics.jsonl").write_text(text)
+    return ["runs/a", "runs/b"]
+
+
+@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_plot_draws_the_same_file_twice(runs, ending, magic, capsys):
+    for name in ("one", "two"):
+        assert plot.main([*runs, "--out", f"{name}.{ending}"]) == 0
+    assert capsys.readouterr().out.startswith(f"curves of runs/a, runs/b: one.{ending}\n")
+    assert Path(f"one.{ending}").read_bytes().startswith(magic)
+    assert Path(f"one.{ending}").read_bytes() == Path(f"two.{ending}").read_bytes()
+
+
+def test_plot_says_what_is_wrong(runs):
+    with pytest.raises(ValueError, match=r"^runs/c: holds no metrics\.jsonl; use one of a, b$|did you mean"):
+        plot.read_events(Path("runs/c"))
+    Path("runs/b/metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"^runs/b/metrics\.jsonl: is still empty; wait for the first update$"):
+        plot.read_events(Path("runs/b"))
+    with pytest.raises(cli.UsageError, match=r"^--out: 'x\.gif' has no ending that is known; use \.png, \.svg or"):
+        plot.main(["runs/a", "--out", "x.gif"])
