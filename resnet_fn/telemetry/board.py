@@ -1,7 +1,7 @@
 """TensorBoard: curves, the first batch, the config, and the run as a row of the hyper-parameter table.
 
-Names are grouped by their first part: eval/, system/, train/, train_gradient_norm/, train_update_norm/,
-train_weight_norm/ (TensorBoard sorts them, and unfolds the first ones), config/.
+Curves are grouped by the first part of their names: eval/, train/, train_gradient_norm/, train_system/,
+train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ import numpy as np
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes import RECIPES
 from resnet_fn.telemetry.batch_picture import draw_batch
 from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
 
@@ -24,14 +25,15 @@ SCALARS = {
         "grad_norm": "train/gradient_norm",
         "loss_scale": "train/loss_scale",
         "skipped": "train/skipped_updates",
-        "images_per_second": "system/images_per_second",
-        "data_seconds": "system/data_seconds",
-        "step_seconds": "system/step_seconds",
-        "memory_mb": "system/memory_mb",
+        "images_per_second": "train_system/images_per_second",
+        "data_seconds": "train_system/data_seconds",
+        "step_seconds": "train_system/step_seconds",
+        "memory_mb": "train_system/memory_mb",
     },
     "eval": {"loss": "eval/loss", "top1": "eval/top1", "top5": "eval/top5"},
-    "checkpoint": {"stall_seconds": "system/checkpoint_stall_seconds"},
+    "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
+_FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
 
 
 class Board:
@@ -45,6 +47,7 @@ class Board:
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
         self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else 0, flush_secs=10)
+        self._hidden = () if recipe.precision == "fp16" else _FP16_ONLY
         self._session_end: Any = None
         if not start:
             self._add_config(recipe, options)
@@ -52,7 +55,7 @@ class Board:
     def scalars(self, event: Mapping[str, Any]) -> None:
         """Add the fields of an event that have a TensorBoard name."""
         for field, name in SCALARS[event["event"]].items():
-            if event.get(field) is not None:
+            if event.get(field) is not None and field not in self._hidden:
                 self._writer.add_scalar(name, event[field], event["update"])
 
     def norms(self, norms: Mapping[str, Mapping[str, float]], update: int) -> None:
@@ -72,11 +75,28 @@ class Board:
         self._writer.close()
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
-        for name, settings in (("recipe", vars(recipe)), ("options", vars(options))):
-            rows = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
-            self._writer.add_text(f"config/{name}", f"| setting | value |\n|---|---|\n{rows}", 0)
+        named = RECIPES.get(recipe.name)
+        tables = {
+            "recipe": _table(recipe, named or Recipe(), f"recipe {recipe.name}" if named else "default"),
+            "options": _table(options, RunOptions(), "default"),
+        }
+        for name, text in tables.items():
+            self._writer.add_text(f"config/{name}", text, 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
         # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
         # first, and every curve's last point is a metric, evaluation's first.
         _, begin, self._session_end = hparams(values, {})
         self._writer.file_writer.add_summary(begin, 0)
+
+
+def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
+    """All settings in Markdown; what differs from `base` comes first, in bold, with base's value."""
+    changed, same = [], []
+    for name, value in vars(config).items():
+        usual = getattr(base, name)
+        if value == usual:
+            same.append(f"| {name} | {value} |  |")
+        else:
+            shown = '""' if value == "" else value
+            changed.append(f"| **{name}** | **{shown}** | {usual} |")
+    return "\n".join((f"| setting | value | {title} |", "|---|---|---|", *changed, *same))

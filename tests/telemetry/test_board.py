@@ -1,5 +1,6 @@
 """What TensorBoard gets, read back from the event files."""
 
+import dataclasses
 import struct
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from tensorboardX.proto import event_pb2
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.plot import read_events
+from resnet_fn.recipes import RECIPES
 from resnet_fn.run.loop import train
 from resnet_fn.telemetry.board import Board
 
@@ -47,15 +49,14 @@ def test_every_group_of_names_is_there(run):
     events = read_board(run)
     tags = {value.tag for event in events for value in event.summary.value}
     assert {tag for tag in tags if tag.startswith("train/")} == {
-        *("train/loss", "train/accuracy", "train/learning_rate", "train/gradient_norm", "train/loss_scale"),
-        *("train/skipped_updates", "train/first_batch"),
+        *("train/loss", "train/accuracy", "train/learning_rate", "train/gradient_norm", "train/first_batch"),
     }
     assert {tag for tag in tags if tag.startswith("eval/")} == {
         *("eval/loss", "eval/top1", "eval/top5"),
     }
-    assert {tag for tag in tags if tag.startswith("system/")} == {
-        *("system/images_per_second", "system/data_seconds", "system/step_seconds", "system/memory_mb"),
-        "system/checkpoint_stall_seconds",
+    assert {tag for tag in tags if tag.startswith("train_system/")} == {
+        *("train_system/images_per_second", "train_system/data_seconds", "train_system/step_seconds"),
+        *("train_system/memory_mb", "train_system/checkpoint_stall_seconds"),
     }
     groups = {"stem", "layer1", "layer2", "layer3", "fc"}
     for kind in ("gradient", "weight", "update"):
@@ -68,10 +69,63 @@ def test_every_group_of_names_is_there(run):
     assert [step for step, _ in values(events, "train/first_batch")] == [0]
 
 
+def test_tensorboard_opens_on_eval_and_train(run):
+    """It sorts the groups of curves and pictures by name, and unfolds the first two."""
+    elsewhere = ("config", "_hparams_")  # in tabs of their own
+    groups = {value.tag.partition("/")[0] for event in read_board(run) for value in event.summary.value}
+    assert sorted(groups - set(elsewhere))[:2] == ["eval", "train"]
+
+
+def test_a_loss_scale_is_a_curve_in_fp16_alone(tmp_path):
+    """In float32 the scale is always 1, and the first update that would be skipped ends the run."""
+    event = {"event": "train", "update": 1, "loss": 2.0, "loss_scale": 1.0, "skipped": 0}
+    for precision, more in (("fp32", set()), ("fp16", {"train/loss_scale", "train/skipped_updates"})):
+        board = Board(tmp_path / precision, Recipe(precision=precision), RunOptions(), 3)
+        board.scalars(event)
+        board.close(whole=False)
+        tags = {value.tag for event in read_board(tmp_path / precision) for value in event.summary.value}
+        assert tags == {"train/loss", *more}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "recipe_rows", "option_rows"),
+    [
+        (
+            dataclasses.replace(RECIPES["digits"], epochs=5, nesterov=False),
+            RunOptions(threads=2),
+            [
+                "| setting | value | recipe digits |",
+                "| **epochs** | **5** | 20 |",
+                "| **nesterov** | **False** | True |",
+            ],
+            ["| setting | value | default |", "| **threads** | **2** | 0 |", "| out_dir |  |  |"],
+        ),
+        (
+            Recipe(max_shift=2),
+            RunOptions(),
+            ["| setting | value | default |", "| **max_shift** | **2** | 0 |", "| dataset | digits |  |"],
+            ["| setting | value | default |", "| out_dir |  |  |"],
+        ),
+    ],
+    ids=["a named recipe", "a recipe of one's own"],
+)
+def test_what_differs_from_the_recipe_is_marked_and_comes_first(tmp_path, recipe, options, recipe_rows, option_rows):
+    Board(tmp_path, recipe, options, 0).close(whole=False)
+    events = read_board(tmp_path)
+    for name, rows in (("recipe", recipe_rows), ("options", option_rows)):
+        ((_, text),) = values(events, f"config/{name}/text_summary")
+        lines = text.tensor.string_val[0].decode().splitlines()
+        assert lines[1] == "|---|---|---|"
+        del lines[1]
+        assert lines[: len(rows)] == rows
+        assert sum("**" in line for line in lines) == sum("**" in line for line in rows)
+        assert len(lines) == 1 + len(vars(recipe if name == "recipe" else options))
+
+
 def test_the_config_and_the_hyper_parameters_are_written_once_with_their_end(run):
     events = read_board(run)
     ((_, text),) = values(events, "config/recipe/text_summary")
-    assert b"| batch_size | 240 |" in text.tensor.string_val[0]
+    assert b"| **batch_size** | **240** | 64 |" in text.tensor.string_val[0]
     for tag in ("session_start_info", "session_end_info"):
         assert len(values(events, f"_hparams_/{tag}")) == 1, tag
     start = values(events, "_hparams_/session_start_info")[0][1]
