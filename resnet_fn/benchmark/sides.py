@@ -4,6 +4,7 @@ Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -73,6 +74,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
     torch = import_extra("torch", "this comparison")
     from resnet_fn.parity.torch_run import decay_groups
 
+    os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # set by this package, for MindSpore; PyTorch's oneDNN needs no cap
     groups = decay_groups(net, chosen.weight_decay)
     optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
 

@@ -1,0 +1,27 @@
+"""What is compared has what it would have on its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from resnet_fn.benchmark.interleave import Side
+
+
+def test_pytorch_may_use_all_of_the_machines_instructions():
+    """The cap on oneDNN that MindSpore needs is not PyTorch's, which brings a oneDNN of its own."""
+    pytest.importorskip("torch")
+    code = "import torch; torch.nn.Conv2d(16, 16, 3)(torch.ones(64, 16, 16, 16))"
+    own = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    alone = subprocess.run(
+        [sys.executable, "-c", code], env={**own, "ONEDNN_VERBOSE": "1"}, capture_output=True, text=True, check=True
+    ).stdout
+    spec = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, "classes": 2, "threads": 1}
+    with Side("torch", spec, ONEDNN_VERBOSE="1") as side:
+        compared = "".join(side.log)
+
+    def instructions(log):
+        return [line for line in log.splitlines() if "info,cpu,isa:" in line]
+
+    assert instructions(alone) == instructions(compared) != []
