@@ -124,7 +124,7 @@ def test_debug_shows_the_traceback():
         (
             ["--recipe", "imagenet_resnet50_v1"],
             "the recipe imagenet_resnet50_v1, * marks | the network sees [pixels]; default 224* | Nesterov's momentum; "
-            "default False* | each way [pixels]; default 0 - | comma-separated]; default 30.0,60.0* --",
+            "default False* | each way [pixels]; default 0 - | separated]; default 30.0,60.0* --",
         ),
     ],
 )
