@@ -11,7 +11,7 @@ from resnet_fn.data.buffers import Buffers
 
 
 def test_what_is_held_is_not_given_out_and_what_is_let_go_is():
-    buffers = Buffers((2, 3), most=2)
+    buffers = Buffers((2, 3), limit=2)
     held = [buffers.take() for _ in range(5)]
     assert len({array.ctypes.data for array in held}) == 5
     assert all((array.shape, array.dtype) == ((2, 3), np.float32) for array in held)
