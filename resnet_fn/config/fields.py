@@ -92,7 +92,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check everything; whole numbers become floats where a float is meant."""
-        for field in vars(type(self))["__dataclass_fields__"].values():
+        for field in dataclasses.fields(self):
             if type(field.default) is float and type(getattr(self, field.name)) is int:
                 vars(self)[field.name] = float(getattr(self, field.name))
         if wrong := faults(self):
