@@ -12,6 +12,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port
+from resnet_fn.runtime.signals import SIGNALS
 
 _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 2 -- --epochs 5 --out-dir runs/two
@@ -19,7 +20,6 @@ _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 16 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 \\
       --master-port 8118 -- --out-dir /shared/runs/sixteen
 """
-_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _AFTER_FAILURE = 3.0  # seconds in which the other workers may say what they have to say
 _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
@@ -89,7 +89,7 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
     """That of the first worker that failed, else the scheduler's. Says which, unless it was stopped as asked."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    if code and code - 128 not in _STOP:
+    if code and code - 128 not in SIGNALS:
         end = "\n".join((logs / f"{name}.log").read_text(errors="replace").splitlines()[-20:])
         print(f"launch: {name.replace('_', ' ')} ended with exit code {code}; its log ends:\n{end}", file=sys.stderr)
     return code
@@ -109,9 +109,9 @@ def main(arguments: Sequence[str]) -> int:
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
     signals: list[int] = []
-    for number in _STOP:
+    for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # else nohup started it
-            signal.signal(number, lambda got, _: signals.append(signal.SIGTERM if got == signal.SIGHUP else got))
+            signal.signal(number, lambda got, _: signals.append(got))
     ranks = range(given.node_rank * local, (given.node_rank + 1) * local)
     processes = WorkerProcesses()
     with nullcontext(given.log_dir) if given.log_dir else tempfile.TemporaryDirectory(prefix="launch-") as folder:

@@ -2,8 +2,8 @@
 
 A page is a script of its ```bash and ```python blocks. How it may differ from what is written:
 
-- `python -m resnet_fn.train` and the train scripts get `SHORT` appended, so that a page takes seconds: it may use any
-  net and any number of epochs. `msrun` gets a free `--master_port`.
+- `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so that a page takes
+  seconds: it may use any net and any number of epochs. `msrun` gets a free `--master_port`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
 - Lines that compare with PyTorch are not run where it is not installed.
@@ -32,7 +32,7 @@ SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
-_TRAIN = re.compile(r"^(?!#).*(resnet_fn\.train\b|run_(standalone|distribute)_train\.sh)")
+_TRAIN = re.compile(r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)")
 
 
 def blocks(page):

@@ -63,7 +63,8 @@ class WorkerProcesses:
         done = subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, start_new_session=True)
         started = parent.children(os.getpid())
         if done.returncode or len(started) < len(ranks):
-            raise ValueError(f"msrun ended with exit code {done.returncode}: {done.stderr.decode()[-500:]}")
+            last = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
+            raise ValueError(f"msrun ended with exit code {done.returncode}: {last}")
         names = ["scheduler", *(f"worker_{rank}" for rank in ranks)]
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 

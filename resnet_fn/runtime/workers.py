@@ -49,12 +49,12 @@ def _join(device: str) -> Workers:
     roles = ("MS_WORKER", "MS_SCHED")
     if os.environ["MS_ROLE"] not in roles:
         raise ValueError(f"MS_ROLE: {os.environ['MS_ROLE']!r} is unknown; {closest(os.environ['MS_ROLE'], roles)}")
+    from mindspore import communication
+
     from resnet_fn.runtime import scheduler
 
     if os.environ["MS_ROLE"] == "MS_SCHED":
         scheduler.check_port()
-    from mindspore import communication
-
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
     scheduler.end_with_scheduler()
     return Workers(communication.get_rank(), communication.get_group_size())

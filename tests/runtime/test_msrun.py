@@ -20,11 +20,11 @@ def test_a_port_is_free_or_refused():
         claim_port("192.0.2.1", 8118)
 
 
-def launch(tmp_path, code, *more):
+def launch(tmp_path, code):
     """Run Python code on three workers; returns what came of it, and the seconds that it took."""
     command = [sys.executable, "-m", "resnet_fn.launch", "--workers", "3", "--log-dir", "logs", "--", "python", "-c"]
     began = time.monotonic()
-    done = subprocess.run([*command, code, str(tmp_path), *more], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, code, str(tmp_path)], capture_output=True, text=True, timeout=120)
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in read(path)]
     assert not left
     return done, time.monotonic() - began
@@ -58,8 +58,13 @@ def test_all_is_well_when_all_workers_are_and_orphans_are_ended(tmp_path):
     assert [Path(f"logs/worker_{rank}.log").read_text() for rank in range(3)] == [f"I am {r}\n" for r in range(3)]
 
 
-def test_an_msrun_that_fails_is_quoted(tmp_path):
-    done, _ = launch(tmp_path, "0", "x" * 200000)  # no word of a command may be so long
+def test_an_msrun_that_fails_is_quoted():
+    where = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "nowhere.invalid", "--master-port", "8118"]
+    done = subprocess.run(
+        [sys.executable, "-m", "resnet_fn.launch", *where], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 1
-    assert done.stderr.startswith("launch: error: ")
+    assert done.stderr.startswith(
+        "launch: error: msrun ended with exit code 1: RuntimeError: DNS resolution has failed."
+    )
     assert len(done.stderr.splitlines()) == 1
