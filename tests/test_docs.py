@@ -152,7 +152,10 @@ def test_flags_of_commands_that_are_not_run_exist():
         for rule, _, text in blocks(page):
             for line in commands(text) if rule else ():
                 # a benchmark's part has flags of its own
-                for module, flags in re.findall(r"python -m (resnet_fn\.(?:benchmark [\w-]+|\w+))([^|;&#]*)", line):
+                line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
+                for module, flags in re.findall(
+                    r"python -m (resnet_fn\.(?:benchmark [\w-]+|\w+))((?:(?!python -m)[^|;&#])*)", line
+                ):
                     if module not in helps:
                         command = [sys.executable, "-m", *module.split(), "--help"]
                         helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
