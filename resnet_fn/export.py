@@ -35,7 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     fixed = parsed.batch != "dynamic"
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
+    better = Path(parsed.out).with_suffix(f".{parsed.format}")
     cli.refuse(
+        (
+            Path(parsed.out).suffix != better.suffix,
+            f"--out: {parsed.out} does not end in .{parsed.format}; give --out {better}",
+        ),
         (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
         (

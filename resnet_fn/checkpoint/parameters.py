@@ -55,7 +55,7 @@ def check_finite(arrays: Arrays, source: object) -> None:
     Raises:
         ValueError: names the arrays, and how many of their values are not finite.
     """
-    bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in arrays.items()}
+    bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
     told = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
     if told:
         fix = "give other weights (--allow-non-finite takes them where nothing is trained)"

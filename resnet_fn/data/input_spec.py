@@ -37,6 +37,10 @@ class InputSpec:
         """Mean and std as float32 arrays [C]."""
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
+    def for_image_files(self) -> "InputSpec":
+        """The same for image files of 8 bits, whose full scale is 255 whatever the data set's is."""
+        return dataclasses.replace(self, full_scale=255.0)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, a checkpoint's "dataset"."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}

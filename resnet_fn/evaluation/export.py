@@ -5,8 +5,6 @@ agreed. An ONNX file holds the same in its metadata, a safetensors file in its h
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,16 +12,19 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
+from mindspore.train.mind_ir_pb2 import ModelProto
 
 from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.tensor_file import write_safetensors
-from resnet_fn.config.hints import closest, first_line
+from resnet_fn.config.hints import first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.models.build import build_net
 from resnet_fn.models.winograd import standard_convolutions
+from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.extras import import_extra
 
-FORMATS = ("mindir", "onnx", "safetensors")
 DYNAMIC = 0
+INPUT, OUTPUT = "images", "logits"  # names in a graph
 # Largest difference of a logit, relative to the largest logit (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
 
@@ -39,7 +40,7 @@ def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndar
 
     Args:
         trained: see `load_net`.
-        out: the file to write; replaced if it exists. FILE.json is written beside it.
+        out: the file to write, its ending the format; replaced if it exists. FILE.json is written beside it.
         kind: "mindir", "onnx" or "safetensors" (weights only).
         batch: images at a time that the file takes; `DYNAMIC` for any number.
         images: float32 [N, C, H, W], what the answers are compared on.
@@ -49,41 +50,34 @@ def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndar
 
     Raises:
         ExportError: the answers differ; no file is left.
-        ValueError: a format that does not exist, a folder that cannot be written, a missing extra.
+        ValueError: a folder that cannot be written.
     """
-    if kind not in FORMATS:
-        raise ValueError(f"format: {kind!r} is unknown; {closest(kind, FORMATS)}")
     card = describe_export(trained, kind, batch)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as folder:
-            temporary = Path(folder, f"net.{kind}")
-            _WRITERS[kind](trained, temporary, batch, card)
-            answers = _READERS[kind](temporary, trained)
-            card["verified"] = compare(trained, answers, images, batch)
-            beside = temporary.with_suffix(".json")
+        with replace_file(out.with_name(out.name + ".json")) as beside, replace_file(out) as file:
+            _WRITERS[kind](trained, file, batch, card)
+            card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
             beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(out)
-            beside.replace(out.with_name(out.name + ".json"))
     except OSError as error:
         raise ValueError(f"out: {out} cannot be written ({error.strerror or error}); give another file") from None
     return card
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """What a user of the file must know, as JSON types."""
-    size = trained.input.image_size
+    """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
+    spec, preprocessing = trained.input, trained.input.for_image_files().to_dict()
+    del preprocessing["classes"], preprocessing["data_dir"]
+    shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
         "format": kind,
         "model": trained.recipe.model,
         "recipe": trained.recipe.name,
         "update": trained.checkpoint.state["update"],
-        "input": {"shape": [batch or None, trained.input.channels, size, size], "dtype": "float32", "layout": "NCHW"},
-        "preprocessing": {
-            key: value for key, value in trained.input.to_dict().items() if key not in ("classes", "data_dir")
-        },
-        "output": {"shape": [batch or None, len(trained.input.classes)], "dtype": "float32", "meaning": "logits"},
-        "classes": list(trained.input.classes),
+        "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
+        "preprocessing": preprocessing,
+        "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": "logits"},
+        "classes": list(spec.classes),
     }
 
 
@@ -145,11 +139,20 @@ def _texts(card: dict[str, Any]) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
 
 
-def _let_read(file: Path) -> None:
-    # MindSpore writes files that only their owner may read and nobody write; the process's umask shall decide.
-    umask = os.umask(0)
-    os.umask(umask)
-    file.chmod(0o666 & ~umask)
+def _name_ends(graph: Any) -> None:
+    """Call input and output of an ONNX or MindIR graph, which MindSpore numbers, `INPUT` and `OUTPUT`."""
+    names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
+    for end in (*graph.input, *graph.output):
+        end.name = names[end.name]
+    for node in graph.node:
+        node.name = names.get(node.name, node.name)
+        for edges in (node.input, node.output):
+            edges[:] = [names.get(edge, edge) for edge in edges]
+
+
+def _rewrite(file: Path, model: Any) -> None:
+    file.unlink()  # MindSpore writes files that nobody may write to
+    file.write_bytes(model.SerializeToString())
 
 
 def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
@@ -157,7 +160,9 @@ def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, An
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
     with standard_convolutions(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
-    _let_read(file)
+    model = ModelProto.FromString(file.read_bytes())
+    _name_ends(model.graph)
+    _rewrite(file, model)
 
 
 def _read_mindir(file: Path, _: LoadedNet) -> Forward:
@@ -166,18 +171,15 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
-    try:
-        import onnx
-        import onnxruntime  # noqa: F401  (say it before the work, not after)
-    except ImportError:
-        raise ExportError("format: onnx needs two packages; pip install 'resnet_fn[export]'") from None
+    import_extra("onnxruntime", "--format onnx", "export")  # say it before the work, not after
+    onnx = import_extra("onnx", "--format onnx", "export")
     # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
     with standard_convolutions(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
-    _let_read(file)
     model = onnx.load(str(file))
+    _name_ends(model.graph)
     if batch == DYNAMIC:
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -185,15 +187,14 @@ def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]
     for key, text in _texts(card).items():
         model.metadata_props.add(key=key, value=text)
     onnx.checker.check_model(model)
-    onnx.save(model, str(file))
+    _rewrite(file, model)
 
 
 def _read_onnx(file: Path, _: LoadedNet) -> Forward:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images})[0].astype(np.float32)
+    return lambda images: session.run([OUTPUT], {INPUT: images})[0].astype(np.float32)
 
 
 def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, Any]) -> None:

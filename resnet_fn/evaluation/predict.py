@@ -1,7 +1,6 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ def read_input(path: Path, spec: InputSpec) -> np.ndarray:
         pixels = _read_crop(path, spec.eval_resize, spec.image_size)
     else:
         pixels = read_pixels(path, spec.channels)
-    return prepare(pixels, spec.image_size, dataclasses.replace(spec, full_scale=255.0))
+    return prepare(pixels, spec.image_size, spec.for_image_files())
 
 
 def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:

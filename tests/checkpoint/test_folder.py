@@ -15,7 +15,6 @@ from resnet_fn.checkpoint.folder import (
     write_checkpoint,
 )
 from resnet_fn.checkpoint.parameters import assign_all
-from resnet_fn.checkpoint.run_folder import RunFolder
 
 STATE = {"update": 7, "epoch": 1, "best": None, "last": None}
 
@@ -135,25 +134,6 @@ def test_a_manifest_of_another_format_is_refused(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(its own sha256 differs\)"):
         load_checkpoint(folder)
-
-
-def test_pruning_keeps_the_newest_the_best_and_every_nth(tmp_path):
-    run = RunFolder(tmp_path)
-    for update in range(1, 11):
-        write(run.checkpoints, update)
-    (run.checkpoints / "step-00000011.tmp-1").mkdir()
-    run.prune(10, keep_last=2, keep_every=4, best=3)
-    assert run.updates() == [3, 4, 8, 9, 10]
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)]
-
-
-def test_pruning_never_removes_what_was_just_written(tmp_path):
-    """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
-    run = RunFolder(tmp_path)
-    for update in (1, 2, 3, 7, 8, 9):
-        write(run.checkpoints, update)
-    run.prune(3, keep_last=2)
-    assert run.updates() == [2, 3, 7, 8, 9]
 
 
 def test_the_format_needs_no_mindspore():

@@ -127,3 +127,22 @@ def test_a_path_that_is_not_there_names_what_is():
     Path("empty").mkdir()
     with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
         find_checkpoint(Path("empty"))
+
+
+def test_pruning_keeps_the_newest_the_best_and_every_nth():
+    run = RunFolder(Path("run"))
+    for update in range(1, 11):
+        checkpoint("run", update)
+    (run.checkpoints / "step-00000011.tmp-1").mkdir()
+    run.prune(10, keep_last=2, keep_every=4, best=3)
+    assert run.updates() == [3, 4, 8, 9, 10]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)]
+
+
+def test_pruning_never_removes_what_was_just_written():
+    """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
+    run = RunFolder(Path("run"))
+    for update in (1, 2, 3, 7, 8, 9):
+        checkpoint("run", update)
+    run.prune(3, keep_last=2)
+    assert run.updates() == [2, 3, 7, 8, 9]

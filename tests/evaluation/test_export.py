@@ -1,13 +1,16 @@
 """From a checkpoint to answers: predict, export, EMA weights; in one process, on an untrained net."""
 
 import csv
+import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 
 import mindspore
 import numpy as np
 import pytest
+from PIL import Image
 
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config import cli
@@ -44,8 +47,6 @@ def run():
 @pytest.fixture
 def digits_png(run):
     """The first 70 test digits as PNG files, 0 … 255."""
-    from PIL import Image
-
     Path("images/deeper").mkdir(parents=True)
     pixels = load_digits().test.images[:70, ..., 0].astype(np.float64) * 255 / 16
     for index, picture in enumerate(pixels.round().astype(np.uint8)):
@@ -53,11 +54,11 @@ def digits_png(run):
     return Path("images")
 
 
-def images(count=70):
+def images(count=70, size=8):
     from resnet_fn.data.eval_batches import eval_batches
 
     digits = load_digits()
-    return next(eval_batches(digits.test, digits.input, count))[0]
+    return next(eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count))[0]
 
 
 def main(command, *arguments):
@@ -92,8 +93,6 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
 
 
 def test_colour_files_are_read_as_the_net_needs_them(run):
-    from PIL import Image
-
     Image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
     (result,) = predict(load_net(run), [Path("white.png")])
     assert sum(row["probability"] for row in result["top"]) <= 1
@@ -154,11 +153,52 @@ def test_exported_files_answer_as_the_net(run, kind, batch):
     assert sorted(os.listdir("out")) == [f"net.{kind}", f"net.{kind}.json"]
     assert json.loads(Path("out", f"net.{kind}.json").read_text()) == card
     assert card["classes"] == list("0123456789")
-    assert card["preprocessing"]["mean"] == [0.305386]
+    assert (card["preprocessing"]["mean"], card["preprocessing"]["full_scale"]) == ([0.305386], 255.0)
     assert card["input"]["shape"] == [batch or None, 1, 8, 8]
     assert card["verified"]["images"] == (10 if batch else 12)
     assert card["verified"]["largest_difference"] <= 1e-5
     assert card["verified"]["same_top1"] == 1.0
+
+
+def documented():
+    """The names that the Python block of docs/export.md leaves."""
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    names = {}
+    exec(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M)[0], names)
+    return names
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digits_png, size):
+    """From a PNG through onnxruntime; of the net's own size, and of others, which are resized."""
+    trained = load_net(run, image_size=size)
+    export(trained, Path("net.onnx"), "onnx", 0, images(12, size))
+    digits_png.joinpath("05.png").rename("digit.png")
+    names = documented()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save("other.png")
+    for file in ("digit.png", "other.png", *digits_png.glob("0*.png")):
+        (logits,) = names["session"].run(["logits"], {"images": names["read_image"](file)})
+        exponentials = np.exp(logits[0].astype(float) - logits.max())
+        (result,) = predict(trained, [Path(file)], top=10)
+        expected = {likely["index"]: likely["probability"] for likely in result["top"]}
+        found = exponentials / exponentials.sum()
+        assert [expected[index] for index in range(10)] == pytest.approx(found, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mindir", "onnx"])
+def test_inputs_and_outputs_have_names(run, kind):
+    export(load_net(run), Path(f"net.{kind}"), kind, 0, images(4))
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession("net.onnx")
+        names = [[value.name for value in values] for values in (session.get_inputs(), session.get_outputs())]
+    else:
+        from mindspore.train.mind_ir_pb2 import ModelProto
+
+        graph = ModelProto.FromString(Path("net.mindir").read_bytes()).graph
+        names = [[value.name for value in values] for values in (graph.input, graph.output)]
+    assert names == [["images"], ["logits"]]
 
 
 def test_the_description_is_inside_the_file_too(run):
@@ -215,9 +255,14 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("export", ["--format", "onnx", "--out", "x", "--batch", "no"], "--batch: 'no' is not a whole number above 0"),
-        ("export", ["--format", "safetensors", "--out", "x", "--batch", "2"], "--batch: a safetensors file holds"),
-        ("export", ["--format", "mindir", "--out", "x", "--image-size", "-2"], "--image-size: -2 is negative"),
+        ("export", ["--format", "onnx", "--out", "x.onnx", "--batch", "no"], "--batch: 'no' is not a whole number above 0"),
+        ("export", ["--format", "safetensors", "--out", "x.safetensors", "--batch", "2"], "--batch: a safetensors file holds"),
+        ("export", ["--format", "mindir", "--out", "x.mindir", "--image-size", "-2"], "--image-size: -2 is negative"),
+        (
+            "export",
+            ["--format", "onnx", "--out", "a/x.mindir"],
+            "--out: a/x.mindir does not end in .onnx; give --out a/x",
+        ),
         ("export", ["--format", "mindr", "--out", "x"], "--format: 'mindr' is unknown; use one of mindir"),
         ("evaluate", ["--which", "bset"], "--which: 'bset' is unknown; use one of last, best"),
         ("predict", ["--top", "x", "x.png"], "--top: 'x' is not a whole number"),

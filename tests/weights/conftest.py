@@ -1,0 +1,34 @@
+"""Weight files of random values, in any style."""
+
+import numpy as np
+import pytest
+
+from resnet_fn.models import create_model
+from resnet_fn.weights import names
+from resnet_fn.weights.files import write_arrays
+
+
+@pytest.fixture
+def arrays_of():
+    """A net's parameters as arrays by name."""
+    return _arrays_of
+
+
+@pytest.fixture
+def written(device):
+    """written(file, style, change, model, **options) writes a net's names with random values; returns them as ours."""
+
+    def write(file, style="ours", change=None, model="resnet8", **options):
+        ours = _arrays_of(create_model(model, num_classes=3, **options))
+        ours = {name: np.random.default_rng(0).random(array.shape, np.float32) for name, array in ours.items()}
+        arrays = {names.rename(name, style, names.is_basic(ours)): array for name, array in ours.items()}
+        if change:
+            change(arrays)
+        write_arrays(file, arrays)
+        return ours
+
+    return write
+
+
+def _arrays_of(net):
+    return {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}

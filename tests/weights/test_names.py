@@ -1,0 +1,64 @@
+"""The four styles of names: what each calls a parameter, there and back, and what equal names hide."""
+
+import numpy as np
+import pytest
+
+from resnet_fn.models import create_model
+from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, strip_extras, to_ours
+
+
+def test_the_table():
+    """As at the top of the module."""
+    table = {
+        "bn1.gamma": ("bn1.weight", "bn1.gamma", "bn1.gamma"),
+        "bn1.moving_variance": ("bn1.running_var", "bn1.moving_variance", "bn1.moving_variance"),
+        "layer1.0.bn1.beta": ("layer1.0.bn1.bias", "layer1.0.bn1.beta", "layer1.0.bn1d.beta"),
+        "layer2.0.downsample.0.weight": (
+            "layer2.0.downsample.0.weight",
+            "layer2.0.down_sample.0.weight",
+            "layer2.0.down_sample_layer.0.weight",
+        ),
+        "fc.bias": ("fc.bias", "classifier.bias", "end_point.bias"),
+    }
+    for ours, others in table.items():
+        assert tuple(rename(ours, style, basic=True) for style in STYLES) == (ours, *others)
+    assert rename("layer1.0.bn1.beta", "official", basic=False) == "layer1.0.bn1.beta"
+
+
+@pytest.mark.parametrize("model", ["resnet8", "se_resnet50", "genet50_plus"])
+@pytest.mark.parametrize("style", STYLES)
+def test_there_and_back(device, model, style):
+    ours = [parameter.name for parameter in create_model(model, num_classes=3, image_size=32).get_parameters()]
+    theirs = [rename(name, style, is_basic(ours)) for name in ours]
+    assert len(set(theirs)) == len(ours)
+    assert recognise_style(theirs) == style
+    assert list(to_ours(theirs, style).values()) == ours
+
+
+def test_what_is_no_part_of_a_net_is_left_out():
+    kept = ["conv1.weight", "momentum_conv.weight"]
+    extras = ["bn1.num_batches_tracked", "momentum.conv1.weight", "adam_v.fc.bias", "global_step", "scale_sense"]
+    assert strip_extras([*kept, *extras]) == kept
+
+
+def test_names_of_no_net_are_refused():
+    with pytest.raises(ValueError) as caught:
+        recognise_style(["encoder.weight", "decoder.weight"])
+    assert str(caught.value) == (
+        "names such as decoder.weight, encoder.weight are of no known ResNet; "
+        "known are ours, torchvision, mindcv, official"
+    )
+
+
+def test_equal_names_hide_other_functions():
+    def of(*names, kernel=7):
+        arrays = {name: np.zeros(1, np.float32) for name in names}
+        return {**arrays, "conv1.weight": np.zeros((64, 3, kernel, kernel), np.float32)}
+
+    assert differences("mindcv", of())[0].startswith("MindCV's stem max-pool pads with `same`")
+    assert differences("mindcv", of(kernel=3)) == ("", False), "no max-pool follows"
+    assert differences("official", of("layer1.0.conv2.weight")) == ("", False)
+    assert differences("official", of("layer1.0.conv3.weight"))[1], "useless"
+    both = of("layer1.0.se.gather.conv1.weight", "layer1.0.se.mlp.fc1.weight")
+    assert differences("torchvision", both)[0].startswith("timm's gather-excite has no ReLU")
+    assert differences("torchvision", of("layer1.0.se.mlp.fc1.weight")) == ("", False)
