@@ -109,7 +109,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
                 telemetry.say(line)
             before = progress.update
             stopped = run_epochs(session)
-            if progress.update > before:
+            if progress.update > before and not stopped:
                 telemetry.say(f"total time {duration(time.perf_counter() - began)}")
         barrier(workers)  # the first process to end with an error code takes the others with it
     return TrainResult(run.path, progress.update, progress.last, progress.best, stopped)

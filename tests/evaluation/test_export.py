@@ -255,8 +255,16 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("export", ["--format", "onnx", "--out", "x.onnx", "--batch", "no"], "--batch: 'no' is not a whole number above 0"),
-        ("export", ["--format", "safetensors", "--out", "x.safetensors", "--batch", "2"], "--batch: a safetensors file holds"),
+        (
+            "export",
+            ["--format", "onnx", "--out", "x.onnx", "--batch", "no"],
+            "--batch: 'no' is not a whole number above 0",
+        ),
+        (
+            "export",
+            ["--format", "safetensors", "--out", "x.safetensors", "--batch", "2"],
+            "--batch: a safetensors file holds",
+        ),
         ("export", ["--format", "mindir", "--out", "x.mindir", "--image-size", "-2"], "--image-size: -2 is negative"),
         (
             "export",
