@@ -185,6 +185,8 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
         else f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     )
     run = RunFolder(Path(options.out_dir or own))
+    if checkpoint and not options.out_dir and checkpoint.path.resolve().parent != run.checkpoints:
+        raise ValueError(f"out_dir: {checkpoint.path} lies in no run folder; give one with --out-dir")
     if run.checkpoints.is_dir():
         lock.take(run.path)
         recover_interrupted_replace(run.checkpoints)

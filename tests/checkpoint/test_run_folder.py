@@ -146,3 +146,11 @@ def test_pruning_never_removes_what_was_just_written():
         checkpoint("run", update)
     run.prune(3, keep_last=2)
     assert run.updates() == [2, 3, 7, 8, 9]
+
+
+def test_a_checkpoint_that_lies_in_no_run_folder_needs_one(lock):
+    checkpoint("run", 5).rename("copy")
+    with pytest.raises(ValueError, match=r"^out_dir: copy lies in no run folder; give one with --out-dir$"):
+        find_start(RECIPE, RunOptions(resume="copy"), Workers(), lock)
+    run, found = find_start(RECIPE, RunOptions(resume="copy", out_dir="branch"), Workers(), lock)
+    assert (run.path, found.state["update"]) == (Path("branch"), 5)
