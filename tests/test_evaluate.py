@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from resnet_fn.config import cli
+from resnet_fn.evaluate import main
+
 
 def command(*arguments):
     return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300)
@@ -30,3 +35,16 @@ def test_evaluate_mistakes():
         2,
         "evaluate: error: give either RUN or --weights FILE --recipe NAME\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--which", "bset"], "--which: 'bset' is unknown; use one of last, best"),
+        (["--batch-size", "0"], "--batch-size: 0 is too small; give 1 or more"),
+    ],
+)
+def test_wrong_usage_is_said_before_any_work(arguments, message):
+    with pytest.raises(cli.UsageError) as caught:
+        main(["--checkpoint", "nowhere", *arguments])
+    assert str(caught.value).startswith(message)

@@ -1,4 +1,4 @@
-"""Imports point down the layers only, and nothing beyond the declared packages is imported at run time."""
+"""The house: imports point down the rooms only and to declared packages only, files stay small, each has its tests."""
 
 import ast
 import sys
@@ -14,6 +14,8 @@ config runtime data models update checkpoint weights recipes evaluation report t
 """
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LONGEST_CHAIN = 9
+# The rooms in which each module must have its test file.
+TESTED = ["config", "runtime", "data", "models", "update", "recipes", "evaluation", "run", "commands"]
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 
 
@@ -128,3 +130,14 @@ def test_files_and_functions_stay_small():
                     if isinstance(child, ast.FunctionDef) and child is not node
                 )
                 assert lines - inner <= 60, f"{name}.{node.name}: {lines} lines"
+
+
+def test_every_module_has_its_test_file():
+    """tests/<room>/test_<module>.py, tests/test_<command>.py; a room's __main__ is its command "main"."""
+    missing = []
+    for name, path in modules():
+        defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in ast.parse(path.read_text()).body)
+        if defines and path.name != "__init__.py" and ROOMS[room(name)] in TESTED:
+            place = Path(__file__).parent / path.relative_to(PACKAGE).parent
+            missing += [] if (place / f"test_{path.stem.strip('_')}.py").exists() else [name]
+    assert not missing, f"no test file of: {', '.join(missing)}"

@@ -5,11 +5,8 @@ import sys
 
 import pytest
 
-from resnet_fn import predict, recipes
+from resnet_fn import predict
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields
-from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
 
 
 def parsed(*words):
@@ -33,16 +30,6 @@ def test_one_run_is_needed(words):
 def test_predict_needs_an_image_beside_the_run():
     with pytest.raises(cli.UsageError, match=r"^no image is given beside 'run'; give RUN IMAGE_OR_FOLDER$"):
         predict.main(["run"])
-
-
-def test_every_field_is_a_flag_in_a_group(capsys):
-    parser = cli.Parser("train", "", "", "")
-    add_fields(parser, recipes.recipe("digits"), skip=("name",))
-    add_fields(parser, RunOptions)
-    text = parser.format_help()
-    for field in (*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__):
-        flag = field.replace("_", "-")
-        assert field == "name" or f"--{flag} " in text or f"--[no-]{flag}" in text, field
 
 
 def test_a_reader_that_leaves_is_no_error():

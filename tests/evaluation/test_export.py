@@ -1,6 +1,5 @@
-"""From a checkpoint to answers: predict, export, EMA weights; in one process, on an untrained net."""
+"""Exported files answer as the net does, from their card alone."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -12,46 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
-from resnet_fn.config import cli
-from resnet_fn.config.fields import to_dict
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
 from resnet_fn.evaluation.loaded_net import load_net
-from resnet_fn.evaluation.predict import find_images, predict
-from resnet_fn.models.build import build_net
+from resnet_fn.evaluation.predict import predict
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-@pytest.fixture
-def run():
-    """A run folder with one checkpoint of an untrained net; its averaged weights are half the net's."""
-    recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
-    net = build_net(recipe, dataset.input)
-    averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
-    state = {
-        "update": 5,
-        "epoch": 0,
-        "best": {"top1": 0.1, "update": 5},
-        "last": None,
-        "recipe": to_dict(recipe),
-        "dataset": dataset.input.to_dict(),
-    }
-    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
-    return Path("run")
-
-
-@pytest.fixture
-def digits_png(run):
-    """The first 70 test digits as PNG files, 0 … 255."""
-    Path("images/deeper").mkdir(parents=True)
-    pixels = load_digits().test.images[:70, ..., 0].astype(np.float64) * 255 / 16
-    for index, picture in enumerate(pixels.round().astype(np.uint8)):
-        Image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
-    return Path("images")
 
 
 def images(count=70, size=8):
@@ -59,90 +24,6 @@ def images(count=70, size=8):
 
     digits = load_digits()
     return next(eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count))[0]
-
-
-def main(command, *arguments):
-    module = __import__(f"resnet_fn.{command}", fromlist=["main"])
-    return module.main([str(argument) for argument in arguments])
-
-
-def test_predict_is_what_evaluation_says(run, digits_png, capsys):
-    assert main("evaluate", "--checkpoint", run, "--report", "report") == 0
-    capsys.readouterr()
-    with open("report/predictions.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))[:70]
-    assert main("predict", "--checkpoint", run, "--json", digits_png) == 0
-    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [Path(result["file"]).stem for result in results] == [f"{index:02d}" for index in range(70)]
-    for result, row in zip(results, rows, strict=True):
-        # 8-bit files round the 17 grey levels of the digits a little
-        assert result["top"][0]["probability"] == pytest.approx(float(row["probability1"]), rel=0.02)
-        assert len(result["top"]) == 5
-    same = sum(result["top"][0]["class"] == row["class1"] for result, row in zip(results, rows, strict=True))
-    assert same >= 68
-
-
-def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, capsys):
-    trained = load_net(run)
-    files = find_images([digits_png])
-    assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
-    assert main("predict", "--checkpoint", run, "--top", "2", digits_png / "03.png") == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("images/03.png   ")
-    assert line.count("%") == 2
-
-
-def test_colour_files_are_read_as_the_net_needs_them(run):
-    Image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
-    (result,) = predict(load_net(run), [Path("white.png")])
-    assert sum(row["probability"] for row in result["top"]) <= 1
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: None, r"^images/99.png: does not exist; did you mean images/59.png"),
-        (lambda: Path("images/99.png").write_bytes(b"not a png"), r"^images/99.png: cannot be read \(not an image\)"),
-        (
-            lambda: Path("images/99.png").write_bytes(Path("images/01.png").read_bytes()[:60]),
-            r"^images/99.png: cannot be read \(.*\); fix or remove it$",
-        ),
-        (lambda: Path("images/99.png").mkdir(), r"^images/99.png: holds no images"),
-    ],
-)
-def test_predict_names_a_file_it_cannot_read(run, digits_png, make, message):
-    make()
-    with pytest.raises(ValueError, match=message):
-        predict(load_net(run), find_images(["images/99.png"]))
-
-
-def test_ema_weights_are_the_checkpoints_own(run):
-    plain, averaged = load_net(run, ema=False), load_net(run, ema=True)
-    for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
-        factor = 0.5 if parameter.requires_grad else 1.0  # moving statistics are the net's own
-        assert (half.asnumpy() == parameter.asnumpy() * factor).all(), parameter.name
-    assert evaluate(run, ema=True)["loss"] != evaluate(run, ema=False)["loss"]
-    assert evaluate(run) == evaluate(run, ema=True)  # as training's own evaluation
-
-
-def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
-    trained = load_net(run)
-    save_checkpoint(
-        Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
-    )
-    with pytest.raises(CheckpointError, match=r"step-00000005: holds no EMA weights; leave out --ema, or"):
-        load_net("bare", ema=True)
-
-
-def test_evaluation_options_change_what_they_say(run):
-    plain = evaluate(run)
-    assert evaluate(run, batch_size=7) == plain
-    assert evaluate(run, tta="flip")["loss"] != plain["loss"]
-    assert evaluate(run, image_size=16)["loss"] != plain["loss"]
-    with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
-        evaluate(run, tta="flipp")
-    with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's own$"):
-        evaluate(run, image_size=-1)
 
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
@@ -252,33 +133,55 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
     assert describe_export(trained, "mindir", 3)["output"]["shape"] == [3, 10]
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "message"),
-    [
-        (
-            "export",
-            ["--format", "onnx", "--out", "x.onnx", "--batch", "no"],
-            "--batch: 'no' is not a whole number above 0",
-        ),
-        (
-            "export",
-            ["--format", "safetensors", "--out", "x.safetensors", "--batch", "2"],
-            "--batch: a safetensors file holds",
-        ),
-        ("export", ["--format", "mindir", "--out", "x.mindir", "--image-size", "-2"], "--image-size: -2 is negative"),
-        (
-            "export",
-            ["--format", "onnx", "--out", "a/x.mindir"],
-            "--out: a/x.mindir does not end in .onnx; give --out a/x",
-        ),
-        ("export", ["--format", "mindr", "--out", "x"], "--format: 'mindr' is unknown; use one of mindir"),
-        ("evaluate", ["--which", "bset"], "--which: 'bset' is unknown; use one of last, best"),
-        ("predict", ["--top", "x", "x.png"], "--top: 'x' is not a whole number"),
-        ("predict", ["--top", "0", "x.png"], "--top: 0 is too small; give 1 or more"),
-        ("evaluate", ["--batch-size", "0"], "--batch-size: 0 is too small; give 1 or more"),
-    ],
-)
-def test_wrong_usage_is_said_before_any_work(command, arguments, message):
-    with pytest.raises(cli.UsageError) as caught:
-        main(command, "--checkpoint", "nowhere", *arguments)
-    assert str(caught.value).startswith(message)
+def by_the_card(card, path):
+    """An image file as the net's input, from FILE.json alone (docs/export.md)."""
+    about = card["preprocessing"]
+    image = Image.open(path).convert("RGB")
+    scale = about["eval_resize"] / min(image.size)
+    image = image.resize([int(side * scale + 1e-9) for side in image.size], Image.Resampling.BILINEAR)
+    size = about["image_size"]
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
+    pixels = np.asarray(image.crop((left, top, left + size, top + size)), np.float32)
+    pixels = (pixels / about["full_scale"] - np.float32(about["mean"])) / np.float32(about["std"])
+    return pixels.transpose(2, 0, 1)[None].astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
+@pytest.mark.parametrize("more", [[], ["--image-size", "24"]], ids=["own size", "24"])
+def test_exported_files_answer_from_their_card_alone(trained_run, photographs, kind, more, capsys, main):
+    batch = ["--batch", "1"] if more and kind != "safetensors" else []
+    out = Path(f"net.{kind}")
+    assert main("export", "--checkpoint", trained_run, "--format", kind, "--out", out, *more, *batch) == 0
+    assert "verified on 90 test images, largest difference of a logit " in capsys.readouterr().out
+    card = json.loads(Path(f"net.{kind}.json").read_text(encoding="utf-8"))
+    size = 24 if more else 16
+    assert card["classes"] == ["bee", "cat with a space", "éléphant"]
+    assert card["input"]["shape"] == [1 if batch else None, 3, size, size]
+    trained = load_net(trained_run, image_size=size if more else 0)
+    tolerance = card["verified"]["tolerance"]
+    assert tolerance <= (2e-2 if trained.recipe.precision == "fp16" else 2e-4)
+    assert card["verified"]["largest_difference"] <= tolerance
+    if kind == "safetensors":
+        import safetensors.numpy as numpy
+
+        found = numpy.load_file(out)
+        assert {p.name: p.shape for p in trained.net.get_parameters()} == {k: v.shape for k, v in found.items()}
+        assert all((found[p.name] == p.asnumpy()).all() for p in trained.net.get_parameters())
+        return
+    file = sorted((photographs / "val").glob("*/*"))[50]
+    images = by_the_card(card, file)
+    if kind == "mindir":
+        cell = mindspore.nn.GraphCell(mindspore.load(str(out)))
+        logits = cell(mindspore.Tensor(images)).asnumpy()
+    else:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+        logits = session.run(None, {session.get_inputs()[0].name: images})[0]
+    assert logits.dtype == np.dtype(card["output"]["dtype"])
+    exponentials = np.exp(logits[0].astype(float) - logits.max())
+    (result,) = predict(trained, [file], top=3)
+    expected = {likely["index"]: likely["probability"] for likely in result["top"]}
+    found = exponentials / exponentials.sum()
+    assert [expected[index] for index in range(3)] == pytest.approx(found, abs=tolerance)

@@ -1,20 +1,25 @@
-"""A net from a checkpoint; one whose weights are not finite is refused wherever it would be used."""
+"""A net from a checkpoint, its averaged weights, both views of an image; weights that are not finite are refused."""
 
 import hashlib
 import json
 import shutil
 from pathlib import Path
 
+import mindspore
 import numpy as np
 import pytest
 
 from resnet_fn import train
+from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import recipe_from_dict
-from resnet_fn.evaluate import main as evaluate
-from resnet_fn.evaluation.loaded_net import load_net
+from resnet_fn.evaluate import main as evaluate_main
+from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.evaluation.loaded_net import FlipAverage, load_net
 from resnet_fn.inspect.__main__ import main as inspect_main
+from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
+from resnet_fn.update.eval_step import make_eval_step
 
 RUN = Path(__file__).parents[1] / "checkpoint" / "fixtures" / "run-before-rooms"
 
@@ -52,7 +57,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
     )
     for use in (
         lambda: load_net("run"),
-        lambda: evaluate(["--checkpoint", "run"]),
+        lambda: evaluate_main(["--checkpoint", "run"]),
         lambda: predict(["--checkpoint", "run", "image.png"]),
         lambda: train(recipe, RunOptions(out_dir="run", progress=False)),
     ):
@@ -60,7 +65,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
             use()
         assert str(caught.value) == message
     assert np.isnan(load_net("run", allow_non_finite=True).net.fc.bias.asnumpy()).sum() == 1
-    assert evaluate(["--checkpoint", "run", "--allow-non-finite"]) == 0
+    assert evaluate_main(["--checkpoint", "run", "--allow-non-finite"]) == 0
 
 
 def test_inspect_reports_it(poisoned, capsys):
@@ -68,3 +73,35 @@ def test_inspect_reports_it(poisoned, capsys):
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("fc.bias"))
     assert line.endswith("1 NOT FINITE")
     assert inspect_main(["run", "--activations"]) == 0
+
+
+def test_ema_weights_are_the_checkpoints_own(run):
+    plain, averaged = load_net(run, ema=False), load_net(run, ema=True)
+    for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
+        factor = 0.5 if parameter.requires_grad else 1.0  # moving statistics are the net's own
+        assert (half.asnumpy() == parameter.asnumpy() * factor).all(), parameter.name
+    assert evaluate(run, ema=True)["loss"] != evaluate(run, ema=False)["loss"]
+    assert evaluate(run) == evaluate(run, ema=True)  # as training's own evaluation
+
+
+def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
+    trained = load_net(run)
+    save_checkpoint(
+        Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
+    )
+    with pytest.raises(CheckpointError, match=r"step-00000005: holds no EMA weights; leave out --ema, or"):
+        load_net("bare", ema=True)
+
+
+def test_flip_average_is_the_mean_of_both_views():
+    mindspore.set_seed(3)
+    net = create_model("resnet8", num_classes=10, in_channels=1)
+    images = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
+    labels = mindspore.Tensor(np.zeros(64, np.int32))
+
+    def logits(step, images):
+        return step(mindspore.Tensor(np.ascontiguousarray(images)), labels).logits.asnumpy()
+
+    plain, both = make_eval_step(net, True), make_eval_step(FlipAverage(net), True)
+    expected = (logits(plain, images) + logits(plain, images[..., ::-1])) / 2
+    np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.evaluation.loaded_net import FlipAverage
-from resnet_fn.evaluation.scoring import Scores, score, summarise, top_classes
+from resnet_fn.evaluation.scoring import Scores, describe, score, summarise, top_classes
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
@@ -36,7 +35,7 @@ def test_any_batch_size_gives_the_same_bits(net):
 @pytest.mark.parametrize("classes", [3, 10])  # with 2 or 3 columns a matrix product's bits depend on the row
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkeypatch):
-    """Each rank's rows, added up as the all-reduce does (real processes: test_distributed)."""
+    """Each rank's rows, added up as the all-reduce does (real processes: tests/run/test_loop.py)."""
     from resnet_fn.evaluation import scoring
 
     mindspore.set_seed(3)
@@ -72,18 +71,12 @@ def test_top_classes_are_the_softmax_in_order():
     assert top[1, 3:].tolist() == [0, 0, 0]
 
 
-def test_flip_average_is_the_mean_of_both_views(net):
-    images = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
-    labels = mindspore.Tensor(np.zeros(64, np.int32))
-
-    def logits(step, images):
-        return step(mindspore.Tensor(np.ascontiguousarray(images)), labels).logits.asnumpy()
-
-    plain, both = make_eval_step(net, True), make_eval_step(FlipAverage(net), True)
-    expected = (logits(plain, images) + logits(plain, images[..., ::-1])) / 2
-    np.testing.assert_allclose(logits(both, images), expected, rtol=1e-6, atol=1e-6)
-
-
 def test_summary_is_the_definition():
     scores = Scores(np.float32([0.5, 1.5, 1.0, 5.0]), np.int32([0, 1, 2, 3]), np.int32([0, 4, 1, 5]))
     assert summarise(scores) == {"loss": 2.0, "top1": 0.25, "top5": 0.75, "count": 4}
+
+
+def test_top_5_needs_more_than_five_classes():
+    metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
+    assert describe(metrics, "abcde", "test ") == "test loss 1.5000, test top-1 50.00%"
+    assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"

@@ -1,4 +1,4 @@
-"""The report's figures against scikit-learn's, and its files' bytes."""
+"""The report against scikit-learn, and its files' bytes."""
 
 import csv
 import dataclasses
@@ -14,7 +14,6 @@ import pytest
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score, summarise
@@ -26,66 +25,9 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 
 
-@pytest.fixture(scope="module")
-def guesses():
-    """Labels, logits of a middling classifier, predictions; class 6 is never there, class 5 never predicted."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 6, 500)
-    logits = rng.standard_normal((500, 7))
-    logits[np.arange(500), labels] += 1.0
-    logits[:, 5] -= 100
-    return labels, logits, logits.argmax(1)
-
-
 def softmax(logits):
     exponentials = np.exp(logits - logits.max(1, keepdims=True))
     return exponentials / exponentials.sum(1, keepdims=True)
-
-
-def test_class_scores_are_scikit_learns(guesses):
-    import sklearn.metrics as sklearn
-
-    labels, _, predictions = guesses
-    confusion = metrics.confusion_matrix(labels, predictions, 7)
-    assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
-    ours = metrics.class_scores(confusion)
-    theirs = sklearn.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
-    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
-        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
-    for kind, values in metrics.averages(ours).items():
-        expected = sklearn.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
-        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
-
-
-def test_calibration_is_scikit_learns(guesses):
-    import sklearn.calibration as sklearn
-
-    labels, logits, predictions = guesses
-    confidence, right = softmax(logits).max(1), predictions == labels
-    ours = metrics.calibration(confidence, right)
-    accuracy, mean = sklearn.calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
-    filled = [row for row in ours["bins"] if row["count"]]
-    np.testing.assert_allclose([row["accuracy"] for row in filled], accuracy, rtol=1e-12)
-    np.testing.assert_allclose([row["confidence"] for row in filled], mean, rtol=1e-12)
-    counts = np.array([row["count"] for row in filled])
-    assert counts.sum() == 500
-    assert ours["error"] == pytest.approx((counts / 500 * abs(accuracy - mean)).sum(), rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("confidence", "right", "error"),
-    [([1.0, 1.0], [True, True], 0.0), ([1.0, 1.0], [False, False], 1.0), ([0.0, 0.9], [False, True], 0.05)],
-)
-def test_calibration_error_at_its_corners(confidence, right, error):
-    assert metrics.calibration(np.array(confidence), np.array(right))["error"] == pytest.approx(error)
-
-
-def test_mistakes_and_confused_pairs_are_in_order():
-    confidence, right = np.array([0.5, 0.9, 0.9, 0.7, 0.9]), np.array([False, False, True, False, False])
-    assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]
-    confusion = np.array([[9, 2, 0], [5, 9, 2], [0, 0, 9]])
-    assert metrics.confused_pairs(confusion, 2) == [(1, 0, 5), (0, 1, 2)]
-    assert metrics.confused_pairs(np.diag([3, 4]), 5) == []
 
 
 @pytest.fixture(scope="module")

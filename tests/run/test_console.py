@@ -6,7 +6,6 @@ import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.evaluation.scoring import describe
 from resnet_fn.run.console import duration
 from resnet_fn.run.loop import train
 
@@ -42,12 +41,6 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
         "resuming after update 10 from run/checkpoints/step-00000010",
         "complete: all 10 updates are done",
     ]
-
-
-def test_top_5_needs_more_than_five_classes():
-    metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
-    assert describe(metrics, "abcde", "test ") == "test loss 1.5000, test top-1 50.00%"
-    assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
 
 
 def test_durations_have_the_units_that_matter():

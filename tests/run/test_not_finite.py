@@ -1,8 +1,10 @@
+"""An update that is not finite: its batch is kept, its ranks and samples are named."""
+
 from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.run.not_finite import describe, find_suspects
+from resnet_fn.run.not_finite import describe, find_suspects, keep_batch
 from resnet_fn.runtime.workers import Workers
 
 
@@ -15,3 +17,23 @@ def test_where_no_rank_shows_it_none_is_cleared():
         "update 9: loss or gradients are not finite on one of these, or in their sum: rank 0, samples 7 1 4; "
         "the batch is kept in run: not-finite-00000009-rank-0.npz"
     )
+
+
+def test_samples_that_are_not_finite_themselves_are_named_alone():
+    images, indices = np.zeros((3, 1, 2, 2), np.float32), np.array([7, 1, 4])
+    images[1, 0, 1, 1] = np.inf
+    assert describe(9, np.ones(1), images, indices, Path("run"), Workers()) == (
+        "update 9: loss or gradients are not finite on rank 0, samples 1; "
+        "the batch is kept in run: not-finite-00000009-rank-0.npz"
+    )
+
+
+def test_the_batch_is_kept_with_its_bytes(tmp_path):
+    images = np.random.default_rng(0).normal(size=(3, 1, 2, 2)).astype(np.float32)
+    images[1] = np.nan
+    labels, indices = np.int32([2, 0, 1]), np.array([7, 1, 4])
+    path = keep_batch(tmp_path / "run", 9, images, labels, indices, Workers(1, 2))
+    assert path == tmp_path / "run" / "not-finite-00000009-rank-1.npz"
+    with np.load(path) as kept:
+        assert kept["images"].tobytes() == images.tobytes()
+        assert (kept["labels"].tolist(), kept["indices"].tolist()) == ([2, 0, 1], [7, 1, 4])

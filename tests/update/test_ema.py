@@ -5,9 +5,7 @@ from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.build import build_components
-from resnet_fn.run.loop import train
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.ema import averaged, averages_of, moving_average
 
@@ -76,12 +74,6 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
     assert (inside[0] != own).any()
     assert [p.asnumpy().tobytes() for p in components.weights] == bits
     assert (components.eval_step(images, labels).loss.asnumpy() == own).all()
-
-
-def test_the_evaluate_command_scores_what_training_scored():
-    result = train(RECIPE, RunOptions(out_dir="run", progress=False))
-    figures = evaluate(result.run)
-    assert figures == {key: result.last[key] for key in figures}  # every bit
 
 
 def test_the_averages_of_a_checkpoint_are_found_by_name():

@@ -1,0 +1,93 @@
+"""Runs to evaluate: of an untrained net on the digits, and of two epochs on photographs."""
+
+import csv
+import importlib
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+from PIL import Image
+
+from resnet_fn import pack
+from resnet_fn.checkpoint.folder import save_checkpoint
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.evaluation.evaluate import evaluate_in_detail
+from resnet_fn.models.build import build_net
+from resnet_fn.run.loop import train
+
+
+@pytest.fixture
+def run():
+    """A run folder with one checkpoint of an untrained net; its averaged weights are half the net's."""
+    recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
+    net = build_net(recipe, dataset.input)
+    averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
+    state = {
+        "update": 5,
+        "epoch": 0,
+        "best": {"top1": 0.1, "update": 5},
+        "last": None,
+        "recipe": to_dict(recipe),
+        "dataset": dataset.input.to_dict(),
+    }
+    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
+    return Path("run")
+
+
+SMALL = {"model": "resnet8", "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02}
+KINDS = {
+    "imagefolder": {"dataset": "imagefolder", "eval_resize": 20},
+    "mindrecord-fp16": {"dataset": "mindrecord", "precision": "fp16", "ema": 0.8},
+}
+
+
+@pytest.fixture
+def digits_png(run):
+    """The first 70 test digits as PNG files, 0 … 255."""
+    Path("images/deeper").mkdir(parents=True)
+    pixels = load_digits().test.images[:70, ..., 0].astype(np.float64) * 255 / 16
+    for index, picture in enumerate(pixels.round().astype(np.uint8)):
+        Image.fromarray(picture).save(f"images/{'deeper/' if index >= 65 else ''}{index:02d}.png")
+    return Path("images")
+
+
+@pytest.fixture(scope="session", params=list(KINDS))
+def trained_run(request, device, photographs, tmp_path_factory):
+    """A run folder: two epochs on the photographs, as files or packed."""
+    folder, data = tmp_path_factory.mktemp("run") / "run", photographs
+    if KINDS[request.param]["dataset"] == "mindrecord":
+        data = folder.parent / "packed"
+        assert pack.main([str(photographs), str(data), "--shards", "2", "--no-progress"]) == 0
+    options = RunOptions(out_dir=str(folder), data_dir=str(data), progress=False)
+    train(Recipe(**SMALL, **KINDS[request.param]), options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def detail(trained_run):
+    return evaluate_in_detail(trained_run)
+
+
+@pytest.fixture
+def main():
+    """main("predict", *arguments) runs a command in this process and returns its exit code."""
+
+    def run_command(command, *arguments):
+        return importlib.import_module(f"resnet_fn.{command}").main([str(argument) for argument in arguments])
+
+    return run_command
+
+
+@pytest.fixture
+def rows_of():
+    """rows_of(report) reads the predictions that a report holds."""
+
+    def rows(folder):
+        with open(Path(folder, "predictions.csv"), encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    return rows

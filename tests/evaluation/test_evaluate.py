@@ -1,0 +1,91 @@
+"""A checkpoint's scores are training's own; on image files, they reach the report by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.plot import read_events
+from resnet_fn.report import plots
+from resnet_fn.report.writer import write_report
+from resnet_fn.run.loop import train
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_evaluation_options_change_what_they_say(run):
+    plain = evaluate(run)
+    assert evaluate(run, batch_size=7) == plain
+    assert evaluate(run, tta="flip")["loss"] != plain["loss"]
+    assert evaluate(run, image_size=16)["loss"] != plain["loss"]
+    with pytest.raises(ValueError, match=r"^tta: 'flipp' is unknown; "):
+        evaluate(run, tta="flipp")
+    with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's own$"):
+        evaluate(run, image_size=-1)
+
+
+def test_the_evaluate_command_scores_what_training_scored():
+    recipe = Recipe(model="resnet8", batch_size=64, image_size=8, epochs=1, ema=0.5)
+    result = train(recipe, RunOptions(out_dir="run", progress=False))
+    figures = evaluate(result.run)
+    assert figures == {key: result.last[key] for key in figures}  # every bit
+
+
+def names(photographs):
+    return [f"{path.parent.name}/{path.name}" for path in sorted((photographs / "val").glob("*/*"))]
+
+
+@pytest.mark.slow
+def test_evaluation_says_what_training_said(trained_run):
+    """In fp16 too, and with averaged weights: the same bits."""
+    last = [event for event in read_events(trained_run) if event["event"] == "eval"][-1]
+    found = evaluate(trained_run)
+    assert found == {key: last[key] for key in found}
+
+
+@pytest.mark.slow
+def test_report_names_the_files(trained_run, detail, photographs, rows_of):
+    report = write_report(detail, Path("report"))
+    rows = rows_of("report")
+    assert [row["name"] for row in rows] == names(photographs)
+    assert all(row["name"].startswith(row["label"] + "/") for row in rows)
+    wrong = sorted((row for row in rows if row["right"] == "0"), key=lambda row: -float(row["probability1"]))
+    assert len(report["mistakes"]) == min(36, len(wrong)) > 0
+    text = Path("report/report.html").read_text(encoding="utf-8")
+    figure = plots.mistakes_figure(report["mistakes"], detail)
+    for mistake, axes in zip(report["mistakes"], figure.axes, strict=False):
+        row = rows[mistake["index"]]
+        assert (mistake["name"], mistake["label"], mistake["prediction"]) == (row["name"], row["label"], row["class1"])
+        assert mistake["name"] in text
+        assert mistake["name"][-15:] in axes.get_title()
+        assert mistake["prediction"] in axes.get_title()
+    assert [m["confidence"] for m in report["mistakes"]] == sorted(
+        (m["confidence"] for m in report["mistakes"]), reverse=True
+    )
+
+
+@pytest.mark.slow
+def test_contact_sheet_shows_the_file_itself(detail, photographs):
+    """The sheet's picture is the file's pixels: resized, centre cut."""
+    from resnet_fn.data.preprocess import eval_pixels
+    from resnet_fn.report.samples import sample_pictures
+
+    resize = detail.trained.recipe.evaluation_resize
+    for index, picture in zip([3, 77], sample_pictures(detail.dataset, [3, 77]), strict=True):
+        data = (photographs / "val" / names(photographs)[index]).read_bytes()
+        np.testing.assert_allclose(picture * 255, eval_pixels(data, resize, 16), atol=0.01)
+
+
+@pytest.mark.slow
+def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(trained_run, msrun, main):
+    for name, size in (("one", 256), ("two", 256), ("three", 7), ("four", 90)):
+        assert main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size) == 0
+    command = ("-m", "resnet_fn.evaluate", "--checkpoint", str(trained_run), "--report", "workers", "--threads", "3")
+    msrun(2, *command)
+    for file in ("report.html", "report.json", "predictions.csv"):
+        first = Path("one", file).read_bytes()
+        for other in ("two", "three", "four", "workers"):
+            assert Path(other, file).read_bytes() == first, f"{other}/{file}"

@@ -1,0 +1,105 @@
+"""The metrics of an evaluation are scikit-learn's."""
+
+import mindspore
+import numpy as np
+import pytest
+
+from resnet_fn.evaluation import metrics
+from resnet_fn.report.writer import build_report
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.fixture(scope="module")
+def guesses():
+    """Labels, logits of a middling classifier, predictions; class 6 is never there, class 5 never predicted."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 500)
+    logits = rng.standard_normal((500, 7))
+    logits[np.arange(500), labels] += 1.0
+    logits[:, 5] -= 100
+    return labels, logits, logits.argmax(1)
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    return exponentials / exponentials.sum(1, keepdims=True)
+
+
+def test_class_scores_are_scikit_learns(guesses):
+    import sklearn.metrics as sklearn
+
+    labels, _, predictions = guesses
+    confusion = metrics.confusion_matrix(labels, predictions, 7)
+    assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
+    ours = metrics.class_scores(confusion)
+    theirs = sklearn.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
+        np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
+    for kind, values in metrics.averages(ours).items():
+        expected = sklearn.precision_recall_fscore_support(labels, predictions, average=kind, zero_division=0)
+        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+
+
+def test_calibration_is_scikit_learns(guesses):
+    import sklearn.calibration as sklearn
+
+    labels, logits, predictions = guesses
+    confidence, right = softmax(logits).max(1), predictions == labels
+    ours = metrics.calibration(confidence, right)
+    accuracy, mean = sklearn.calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
+    filled = [row for row in ours["bins"] if row["count"]]
+    np.testing.assert_allclose([row["accuracy"] for row in filled], accuracy, rtol=1e-12)
+    np.testing.assert_allclose([row["confidence"] for row in filled], mean, rtol=1e-12)
+    counts = np.array([row["count"] for row in filled])
+    assert counts.sum() == 500
+    assert ours["error"] == pytest.approx((counts / 500 * abs(accuracy - mean)).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "right", "error"),
+    [([1.0, 1.0], [True, True], 0.0), ([1.0, 1.0], [False, False], 1.0), ([0.0, 0.9], [False, True], 0.05)],
+)
+def test_calibration_error_at_its_corners(confidence, right, error):
+    assert metrics.calibration(np.array(confidence), np.array(right))["error"] == pytest.approx(error)
+
+
+def test_mistakes_and_confused_pairs_are_in_order():
+    confidence, right = np.array([0.5, 0.9, 0.9, 0.7, 0.9]), np.array([False, False, True, False, False])
+    assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]
+    confusion = np.array([[9, 2, 0], [5, 9, 2], [0, 0, 9]])
+    assert metrics.confused_pairs(confusion, 2) == [(1, 0, 5), (0, 1, 2)]
+    assert metrics.confused_pairs(np.diag([3, 4]), 5) == []
+
+
+CLASSES = ["bee", "cat with a space", "éléphant"]
+
+
+@pytest.mark.slow
+def test_figures_are_scikit_learns(detail):
+    import sklearn.metrics as metrics
+
+    from resnet_fn.data.eval_batches import eval_batches
+
+    report = build_report(detail)
+    parts = eval_batches(detail.dataset.test, detail.dataset.input, 64)
+    net = detail.trained.net
+    logits = np.concatenate([net(mindspore.Tensor(images)).asnumpy().astype(float) for images, _, _ in parts])[:90]
+    labels, guesses = detail.dataset.test.labels, logits.argmax(1)
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    loss = metrics.log_loss(labels, exponentials / exponentials.sum(1, keepdims=True))
+    half = detail.trained.recipe.precision == "fp16"  # outside the compiled function it rounds elsewhere
+    assert report["loss"] == pytest.approx(loss, rel=1e-3 if half else 1e-5)
+    close = np.sort(logits, 1)[:, -1] - np.sort(logits, 1)[:, -2] < 2e-3
+    same = guesses == detail.scores.prediction
+    assert (same | close).all() if half else same.all()
+    guesses = detail.scores.prediction
+    assert report["top1"] == metrics.accuracy_score(labels, guesses)
+    assert report["confusion"] == metrics.confusion_matrix(labels, guesses).tolist()
+    expected = metrics.precision_recall_fscore_support(labels, guesses, zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert [row[name] for row in report["classes"]] == pytest.approx(values, rel=1e-12), name
+    for kind, found in report["averages"].items():
+        expected = metrics.precision_recall_fscore_support(labels, guesses, average=kind, zero_division=0)
+        assert list(found.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+    assert [row["name"] for row in report["classes"]] == CLASSES

@@ -1,0 +1,50 @@
+"""What a run is built from: its recipe's parts, and what is refused before the first update."""
+
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.run.build import build_components
+from resnet_fn.runtime.workers import Workers
+
+pytestmark = pytest.mark.usefixtures("device")
+
+OPTIONS = RunOptions(progress=False)
+RECIPE = {"model": "resnet8", "image_size": 8, "batch_size": 240, "epochs": 3}
+
+
+def names(parameters):
+    return [parameter.name for parameter in parameters]
+
+
+def test_the_state_is_the_weights_and_what_the_recipe_trains_with():
+    components = build_components(Recipe(**RECIPE, ema=0.9, precision="fp16", loss_scale=512.0), OPTIONS, Workers())
+    assert components.total == 3 * (1437 // 240) == 3 * components.feed.updates_per_epoch
+    weights, training = components.state
+    trained = [name for name in names(weights) if "moving" not in name]
+    assert names(training)[: len(trained)] == [f"momentum.{name}" for name in trained]
+    rest = names(training)[len(trained) :]
+    assert [name for name in rest if name.startswith("ema")] == [*(f"ema.{name}" for name in trained), "ema_updates"]
+    scale = {parameter.name: parameter.asnumpy() for parameter in training}["scaler.scale"]
+    assert scale == 512
+    assert components.schedule(0) == 0.2
+    plain = build_components(Recipe(**RECIPE, momentum=0.0, nesterov=False), OPTIONS, Workers())
+    assert plain.ema is None
+    assert all(name.startswith(("momentum.", "scaler.")) for name in names(plain.training))
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_the_data_is_looked_for():
+    recipe = Recipe(dataset="imagefolder", batch_size=64)
+    with pytest.raises(ValueError, match="batch_size: 64 does not divide into 1 workers x 3 micro-batches"):
+        build_components(recipe, RunOptions(accumulate=3, data_dir="nowhere"), Workers())
+
+
+def test_first_weights_are_read_at_the_start_alone():
+    recipe = Recipe(**RECIPE, weights="nowhere.pth")
+    with pytest.raises(ValueError, match=r"^nowhere\.pth: does not exist"):
+        build_components(recipe, OPTIONS, Workers())
+    checkpoint = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
+    assert build_components(recipe, OPTIONS, Workers(), Path("run"), checkpoint).total == 15

@@ -1,0 +1,35 @@
+"""A process alone is the main worker of one. (Real workers: tests/run/test_loop.py.)"""
+
+import numpy as np
+import pytest
+
+from resnet_fn.runtime import workers
+from resnet_fn.runtime.workers import Workers, barrier, broadcast_text, join, launched_by_msrun, sum_over_ranks
+
+
+def test_one_rank_is_main():
+    assert [Workers(rank, 3).is_main for rank in range(3)] == [True, False, False]
+    assert Workers() == (0, 1)
+
+
+def test_without_msrun_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("MS_ROLE", raising=False)
+    monkeypatch.setattr(workers, "_joined", None)
+    assert not launched_by_msrun()
+    assert join() == Workers(0, 1)
+    values = np.arange(3, dtype=np.float32)
+    assert sum_over_ranks(values, join()) is values
+    assert broadcast_text("grüße", join()) == "grüße"
+    barrier(join())
+
+
+def test_a_role_that_msrun_does_not_give_is_named(monkeypatch):
+    monkeypatch.setenv("MS_ROLE", "MS_WORKR")
+    monkeypatch.setattr(workers, "_joined", None)
+    with pytest.raises(ValueError, match=r"^MS_ROLE: 'MS_WORKR' is unknown; use one of MS_WORKER, MS_SCHED$"):
+        join()
+
+
+def test_a_text_that_is_too_long_is_refused_before_it_is_sent():
+    with pytest.raises(ValueError, match=r"^text of 4098 bytes is too long to send; at most 4096$"):
+        broadcast_text("ü" * 2049, Workers(0, 2))
