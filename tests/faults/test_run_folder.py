@@ -41,7 +41,7 @@ def stop(process):
     assert process.returncode == 143, output
     said = re.search(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
     lines = re.findall(r"^to go on: (.+)$", output, re.M)
-    assert said and len(lines) == 1, output
+    assert (bool(said), len(lines)) == (True, 1), output
     return lines[0], int(said[1])
 
 
