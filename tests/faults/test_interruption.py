@@ -230,6 +230,7 @@ def test_exit_codes_of_signals(unbroken, tmp_path):
         newest = RunFolder(folder).newest().state["update"]
         assert newest < 25
         again = shlex.join(command(folder))
-        assert f"{number.name}: stopping after update {newest}\nto go on: {again}\n" in output
+        assert f"{number.name}: stopping after update {newest}\n" in output
+        assert f"\nto go on: {again}\n" in output
     assert f"resuming after update {newest} from " in finish(folder)
     assert final_state(folder) == unbroken["state"]

@@ -1,6 +1,7 @@
 """One run folder: who may write there, and the command that goes on. Real training processes."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -38,9 +39,10 @@ def stop(process):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143, output
-    *_, said, line = (text for text in output.splitlines() if not text.startswith("["))  # MindSpore's own log
-    assert said.startswith("SIGTERM: stopping after update ")
-    return line.removeprefix("to go on: "), int(said.split()[-1])
+    said = re.search(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
+    lines = re.findall(r"^to go on: (.+)$", output, re.M)
+    assert (bool(said), len(lines)) == (True, 1), output
+    return lines[0], int(said[1])
 
 
 def files(folder):
