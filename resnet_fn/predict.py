@@ -7,7 +7,7 @@ from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
-  python -m resnet_fn.predict runs/first --which best --json scans/
+  python -m resnet_fn.predict runs/first scans/ --which best --json
 """
 
 
