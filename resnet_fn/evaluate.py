@@ -41,7 +41,7 @@ def parser() -> cli.Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate, print the figures, write them as JSON and as a report if asked."""
+    """Evaluate, print the metrics, write them as JSON and as a report if asked."""
     parsed = parser().parse(arguments)
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
@@ -69,26 +69,26 @@ def main(arguments: Sequence[str]) -> int:
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if recipe is not None:
-        figures, classes = evaluate_weights(weights, recipe, **how)
+        metrics, classes = evaluate_weights(weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)
-        figures, classes = summarise(evaluation.scores), evaluation.dataset.classes
+        metrics, classes = summarise(evaluation.scores), evaluation.dataset.classes
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
-        print(f"{describe(figures, classes)} of {figures['count']} test images")
+        print(f"{describe(metrics, classes)} of {metrics['count']} test images")
         if parsed.json:
-            cli.write_text(Path(parsed.json), json.dumps(finite_or_null(figures)) + "\n")
+            cli.write_text(Path(parsed.json), json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            print(f"report: {Path(parsed.report, 'report.html')}" + _without_pictures())
+            print(f"report: {Path(parsed.report, 'report.html')}" + _without_plots())
     return 0
 
 
-def _without_pictures() -> str:
+def _without_plots() -> str:
     from resnet_fn.report.plots import available
 
-    return "" if available() else " (tables only; for pictures: pip install 'resnet_fn[plots]')"
+    return "" if available() else " (tables only; for plots: pip install 'resnet_fn[plots]')"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
+"""Metrics of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
 
 from typing import Any
 
@@ -53,10 +53,10 @@ def averages(scores: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
     }
 
 
-def calibration(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> dict[str, Any]:
+def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Expected calibration error: how far confidence is from the share of right answers (Guo et al., 1706.04599).
 
-    Bins of equal width over 0..1, open below and closed above; the first takes 0 too.
+    15 bins of equal width over 0..1, open below and closed above; the first takes 0 too.
 
     Args:
         confidence: [N], the probability of the prediction, in 0..1.
@@ -67,10 +67,10 @@ def calibration(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> 
         "confidence", "accuracy"}, the last two None where the bin is empty.
     """
     exact = confidence.astype(np.float64)
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    place = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, bins - 1)
+    edges = np.linspace(0.0, 1.0, BINS + 1)
+    place = np.clip(np.searchsorted(edges, exact, side="left") - 1, 0, BINS - 1)
     rows, error = [], 0.0
-    for index in range(bins):
+    for index in range(BINS):
         inside = place == index
         count = int(inside.sum())
         mean = float(exact[inside].mean()) if count else None
@@ -82,16 +82,16 @@ def calibration(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> 
     return {"error": error, "bins": rows}
 
 
-def confident_mistakes(confidence: np.ndarray, right: np.ndarray, most: int) -> np.ndarray:
-    """The places of the wrong predictions, the most confident first; equal confidence by place. int64 [≤ most]."""
+def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
+    """The places of the wrong predictions, the most confident first; equal confidence by place. int64 [≤ limit]."""
     wrong = np.flatnonzero(~right)
-    return wrong[np.argsort(-confidence[wrong], kind="stable")][:most]
+    return wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
 
 
-def confused_pairs(confusion: np.ndarray, most: int) -> list[tuple[int, int, int]]:
-    """(true class, predicted class, count) off the diagonal, the most frequent first, at most `most`."""
+def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, int]]:
+    """(true class, predicted class, count) off the diagonal, the most frequent first, at most `limit`."""
     counts = confusion.copy()
     np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:most]
+    order = np.argsort(-counts, axis=None, kind="stable")[:limit]
     pairs = [(*map(int, np.unravel_index(place, counts.shape)), int(counts.flat[place])) for place in order]
     return [pair for pair in pairs if pair[2]]  # type: ignore[misc]

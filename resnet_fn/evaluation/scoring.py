@@ -60,9 +60,9 @@ def score(
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
-    most = -(-len(split) // (BLOCK * workers.size)) * BLOCK
-    batches = -(-most // batch_size)
-    batch_size = -(-most // batches)  # equal batches: as few filled places as can be
+    share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
+    batches = -(-share // batch_size)
+    batch_size = -(-share // batches)  # equal batches: as few filled places as can be
     batch_size = -(-batch_size // BLOCK) * BLOCK
     rows = np.zeros((len(split), 4), np.float32)
     waiter = ResultWaiter()

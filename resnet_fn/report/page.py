@@ -1,5 +1,6 @@
 """The report as one HTML page that opens without a network."""
 
+import base64
 import html
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,18 +16,23 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #e4e4e4; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
 thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; }
-.scroll { max-height: 36rem; overflow: auto; } img { max-width: 100%; height: auto; }
+.scroll { max-height: 36rem; overflow: auto; }
+.plot { overflow-x: auto; } .plot img { max-width: 100%; min-width: 600px; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1rem .8rem; }
+figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
+figcaption span { color: #555; } .grid img { width: 100%; } .grid img[src*="/png;"] { image-rendering: pixelated; }
 td.hit { background: #dbe8f6; } td.miss { background: #f8dcdb; } footer { color: #777; margin: 3rem 0 1rem; }
 """
-_TABLE_UP_TO = 30  # classes; a larger confusion matrix is a picture, or the list of confused pairs
+_TABLE_UP_TO = 30  # classes; a larger confusion matrix is a plot, or the list of confused pairs
 
 
-def page(report: dict[str, Any], pictures: dict[str, str]) -> str:
-    """Put the report's figures and pictures into one HTML document.
+def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Sequence[bytes]) -> str:
+    """Put the report's metrics, plots and pictures into one HTML document.
 
     Args:
         report: see `build_report`.
-        pictures: data: URLs by name, see `draw_all`; what is missing is left out.
+        plots: PNG files by name, see `draw_all`; tables stand for what is missing.
+        pictures: image files, one for each of the report's mistakes.
     """
     made = report["checkpoint"]
     title = f"{made['model']} on {made['dataset']}"
@@ -38,15 +44,16 @@ def page(report: dict[str, Any], pictures: dict[str, str]) -> str:
         f'<p class="from">run {_text(made["run"])}, update {made["update"]}, recipe {_text(made["recipe"])}; '
         f"{_text(how)}</p>",
         _tiles(report),
-        *_calibration(report, pictures),
-        *_confusion(report, pictures),
+        *_confusion(report, plots),
         *_classes(report),
+        *_calibration(report, plots),
         *_mistakes(report, pictures),
         "<footer>Every sample of the test set is counted once. Per-sample predictions: predictions.csv; "
-        "these figures: report.json.</footer>",
+        "these metrics: report.json.</footer>",
     ]
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width"><title>{_text(title)}</title>\n'
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
 
@@ -60,15 +67,15 @@ def _number(value: float | None, form: str = ".4f") -> str:
 
 
 def _tiles(report: dict[str, Any]) -> str:
-    figures = [
+    metrics = [
         ("top-1", _number(report["top1"], ".2%")),
-        ("top-5", _number(report["top5"], ".2%")),
+        *([("top-5", _number(report["top5"], ".2%"))] if len(report["classes"]) > 5 else []),
         ("loss", _number(report["loss"])),
         ("macro F1", _number(report["averages"]["macro"]["f1"])),
         ("calibration error", _number(report["calibration"]["error"])),
         ("test images", str(report["count"])),
     ]
-    return '<div class="tiles">' + "".join(_tile(name, value) for name, value in figures) + "</div>"
+    return '<div class="tiles">' + "".join(_tile(name, value) for name, value in metrics) + "</div>"
 
 
 def _tile(name: str, value: str) -> str:
@@ -85,11 +92,20 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: i
     return f'<div class="scroll"><table>{head}\n<tbody>{lines}</tbody></table></div>'
 
 
-def _calibration(report: dict[str, Any], pictures: dict[str, str]) -> list[str]:
+def _image(alt: str, data: bytes) -> str:
+    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+    return f'<img alt="{_text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+
+
+def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     parts = ["<h2>Calibration</h2>"]
-    if "reliability" in pictures:
-        parts.append(f'<img alt="reliability diagram" src="{pictures["reliability"]}">')
-        return parts
+    if smoothing := report["checkpoint"]["label_smoothing"]:
+        parts.append(
+            f"<p>Trained with label smoothing {smoothing:g}: the net was never to be quite certain. A confidence below "
+            "the accuracy, and a calibration error that comes of it, is what it was taught.</p>"
+        )
+    if "reliability" in plots:
+        return [*parts, f'<div class="plot">{_image("reliability diagram", plots["reliability"])}</div>']
     rows = [
         (
             f"{row['from']:.2f} to {row['to']:.2f}",
@@ -101,11 +117,11 @@ def _calibration(report: dict[str, Any], pictures: dict[str, str]) -> list[str]:
     return [*parts, _table(("confidence", "samples", "mean confidence", "accuracy"), rows)]
 
 
-def _confusion(report: dict[str, Any], pictures: dict[str, str]) -> list[str]:
+def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
     names = [_text(row["name"]) for row in report["classes"]]
-    if "confusion" in pictures:
-        parts.append(f'<img alt="confusion matrix" src="{pictures["confusion"]}">')
+    if "confusion" in plots:
+        parts.append(f'<div class="plot">{_image("confusion matrix", plots["confusion"])}</div>')
     elif len(names) <= _TABLE_UP_TO:
         rows = "\n".join(
             f"<tr><th>{name}</th>" + "".join(_count(count, row == column) for column, count in enumerate(counts))
@@ -137,14 +153,16 @@ def _classes(report: dict[str, Any]) -> list[str]:
     return ["<h2>Classes</h2>", _table(("class", "precision", "recall", "F1", "support"), rows)]
 
 
-def _mistakes(report: dict[str, Any], pictures: dict[str, str]) -> list[str]:
+def _mistakes(report: dict[str, Any], pictures: Sequence[bytes]) -> list[str]:
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
-    parts = [f"<h2>The {len(report['mistakes'])} most confident mistakes</h2>"]
-    if "mistakes" in pictures:
-        parts.append(f'<img alt="the images, each with label and prediction" src="{pictures["mistakes"]}">')
-    rows = [
-        (*(_text(row[key]) for key in ("name", "label", "prediction")), _number(row["confidence"], ".2%"))
-        for row in report["mistakes"]
+    cells = [
+        f"<figure>{_image(row['name'], picture)}<figcaption><b>{_text(row['label'])} → {_text(row['prediction'])}</b> "
+        f"{_number(row['confidence'], '.2%')}<br><span>{_text(row['name'])}</span></figcaption></figure>"
+        for row, picture in zip(report["mistakes"], pictures, strict=True)
     ]
-    return [*parts, _table(("image", "true", "predicted", "confidence"), rows, text_columns=3)]
+    return [
+        f"<h2>The {len(cells)} most confident mistakes</h2>",
+        "<p>True class → prediction, its confidence, and the image's name.</p>",
+        '<div class="grid">' + "\n".join(cells) + "</div>",
+    ]

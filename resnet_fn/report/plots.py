@@ -1,20 +1,14 @@
-"""The report's pictures, drawn by matplotlib where it is installed (`pip install 'resnet_fn[plots]'`)."""
+"""The report's plots, drawn by matplotlib where it is installed (`pip install 'resnet_fn[plots]'`)."""
 
-import base64
 import importlib.util
 import io
-import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resnet_fn.report.samples import sample_pictures
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from resnet_fn.evaluation.evaluate import Evaluation
 
 _NUMBERS_UP_TO = 20  # classes; above it the numbers in a confusion matrix could not be read
 _NAMES_UP_TO = 60
@@ -26,22 +20,19 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw_all(report: dict[str, Any], evaluation: "Evaluation") -> dict[str, str]:
-    """Draw every picture of the report.
+def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
+    """Draw every plot of the report.
 
     Returns:
-        "confusion", "reliability" and, where there are mistakes, "mistakes": each a data: URL of a PNG. Empty
-        without matplotlib: the page then has its tables only.
+        "confusion" and "reliability", each a PNG. Empty without matplotlib: the page then has tables in their place.
     """
     if not available():
         return {}
-    drawn = {"confusion": confusion_figure(report), "reliability": reliability_figure(report["calibration"])}
-    if report["mistakes"]:
-        drawn["mistakes"] = mistakes_figure(report["mistakes"], evaluation)
-    return {name: _data_url(figure) for name, figure in drawn.items()}
+    drawn = {"confusion": plot_confusion(report), "reliability": plot_reliability(report["calibration"])}
+    return {name: _png(figure) for name, figure in drawn.items()}
 
 
-def confusion_figure(report: dict[str, Any]) -> "Figure":
+def plot_confusion(report: dict[str, Any]) -> "Figure":
     """The confusion matrix as shares of each true class, with the counts where they can be read."""
     from matplotlib.figure import Figure
 
@@ -67,17 +58,19 @@ def confusion_figure(report: dict[str, Any]) -> "Figure":
     return figure
 
 
-def reliability_figure(calibration: dict[str, Any]) -> "Figure":
+def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     """Accuracy against confidence in each bin, above how many samples the bin holds."""
     from matplotlib.figure import Figure
 
     rows = [row for row in calibration["bins"] if row["count"]]
     middle = [(row["from"] + row["to"]) / 2 for row in rows]
+    accuracy = [row["accuracy"] for row in rows]
     width = 1 / len(calibration["bins"])
     figure = Figure(figsize=(5.6, 6.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.bar(middle, [row["accuracy"] for row in rows], width * 0.92, color=_BLUE, label="accuracy")
-    upper.plot([row["confidence"] for row in rows], [row["accuracy"] for row in rows], "o", color="black", ms=3)
+    upper.bar(middle, accuracy, width * 0.92, color=_BLUE, label="accuracy of the bin")
+    confidence = [row["confidence"] for row in rows]
+    upper.plot(confidence, accuracy, "o", color="black", ms=3, label="the same, at the bin's mean confidence")
     upper.plot([0, 1], [0, 1], "--", color=_RED, label="perfectly calibrated")
     upper.set(ylabel="accuracy", ylim=(0, 1), title=f"expected calibration error {calibration['error']:.4f}")
     upper.legend(loc="upper left", framealpha=0.95)
@@ -86,34 +79,10 @@ def reliability_figure(calibration: dict[str, Any]) -> "Figure":
     return figure
 
 
-def mistakes_figure(mistakes: list[dict[str, Any]], evaluation: "Evaluation") -> "Figure":
-    """A contact sheet: each wrongly classified image with its name, label, prediction and confidence."""
-    from matplotlib.figure import Figure
-
-    columns = min(6, len(mistakes))
-    rows = math.ceil(len(mistakes) / columns)
-    figure = Figure(figsize=(1.9 * columns, 2.35 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
-    indices = [mistake["index"] for mistake in mistakes]
-    shown = sample_pictures(evaluation.dataset, indices)
-    for axes, mistake, picture in zip(grid.flat, mistakes, shown, strict=False):
-        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        text = f"{_short(mistake['name'])}\n{_short(mistake['label'])} → {_short(mistake['prediction'])}"
-        # parse_math off: a $ in a file name is a $
-        axes.set_title(f"{text}\n{mistake['confidence']:.1%}", fontsize=8, parse_math=False)
-    return figure
-
-
-def _short(name: str, most: int = 22) -> str:
-    return name if len(name) <= most else "…" + name[-most + 1 :]
-
-
-def _data_url(figure: "Figure") -> str:
+def _png(figure: "Figure") -> bytes:
     data = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them
         # Without this the file would name matplotlib's version: two machines, two files.
         figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    return data.getvalue()

@@ -18,7 +18,7 @@ from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.scoring import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.page import page
-from resnet_fn.report.samples import printable, sample_name
+from resnet_fn.report.samples import printable, sample_name, sample_pictures
 
 MISTAKES = 36
 
@@ -38,10 +38,11 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
     """
     report = build_report(evaluation)
     if evaluation.workers.is_main:
+        pictures = sample_pictures(evaluation.dataset, [mistake["index"] for mistake in report["mistakes"]])
         files = {
             "report.json": json.dumps(report, indent=1, allow_nan=False) + "\n",
             "predictions.csv": predictions_csv(evaluation),
-            "report.html": page(report, plots.draw_all(report, evaluation)),
+            "report.html": page(report, plots.draw_all(report), pictures),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
-    """All figures as JSON types; a figure that is not finite is None."""
+    """All metrics as JSON types; one that is not finite is None."""
     scores, trained = evaluation.scores, evaluation.trained
     labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.input.classes]
     confidence, right = confidence_of(evaluation), scores.rank < 1
@@ -67,6 +68,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "recipe": trained.recipe.name,
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
+            "label_smoothing": trained.recipe.label_smoothing,
         },
         "options": evaluation.options,
         "averages": metrics.averages(by_class),
