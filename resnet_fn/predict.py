@@ -1,6 +1,7 @@
 """python -m resnet_fn.predict: name the likeliest classes of image files."""
 
 import json
+import sys
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
@@ -34,7 +35,7 @@ def parser() -> cli.Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Predict, and print a table or JSON lines."""
+    """Predict, and print a table or JSON lines; a file that cannot be read is named, and the others go on."""
     parsed = parser().parse(arguments)
     if parsed.top < 1:
         raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
@@ -49,12 +50,18 @@ def main(arguments: Sequence[str]) -> int:
     process.start(parsed.device, parsed.threads)
     trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
     width = max(len(str(path)) for path in files)
-    for result in predict(trained, files, parsed.top):
-        if parsed.json:
+    results = predict(trained, files, parsed.top)
+    for result in results:
+        if "error" in result:
+            print(f"predict: {result['error']}", file=sys.stderr, flush=True)
+        elif parsed.json:
             print(json.dumps(result))
         else:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
             print(f"{result['file']:{width}}   {likely}")
+    bad = sum("error" in result for result in results)
+    if bad:
+        raise ValueError(f"{bad} of {len(files)} images cannot be read; they are named above")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,20 @@ from resnet_fn.update.eval_step import make_eval_step
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
     """List image files: files as given, folders with all images below them, in the order of their names.
 
+    What has an image's name in a folder and is no file (a FIFO, a device, a dangling link) is named in a warning.
+
     Raises:
         ValueError: a path that does not exist (with the nearest that does), or a folder without images.
     """
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if is_image(p.name) and p.is_file())
+            inside = []
+            for image in sorted(p for p in path.rglob("*") if is_image(p.name) and not p.is_dir()):
+                if image.is_file():
+                    inside.append(image)
+                else:
+                    print(f"warning: {image}: is no file that can be read; skipped", file=sys.stderr, flush=True)
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
             found += inside
@@ -49,8 +57,6 @@ def read_pixels(path: Path, channels: int) -> np.ndarray:
     """
     from PIL import Image  # MindSpore's own dependency; imported late, it takes time
 
-    if channels not in (1, 3):
-        raise ValueError(f"the net takes images of {channels} channels; image files have 1 or 3")
     with _name_bad_file(path), Image.open(path) as image:
         pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return pixels.reshape(1, *pixels.shape[:2], channels)
@@ -68,7 +74,7 @@ def _name_bad_file(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # PIL's decoders raise almost anything
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
 
@@ -95,26 +101,34 @@ def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dic
 
     Returns:
         For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; the same for any
-        company that a file is in (the net sees a fixed number at a time).
+        company that a file is in (the net sees a fixed number at a time). For one that cannot be read {"file",
+        "error"}: a line that names it.
 
     Raises:
-        ValueError: a file that cannot be read, named.
+        ValueError: the net takes neither grey nor colour images.
     """
-    step = make_eval_step(trained.net, with_logits=True)
+    spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
+    if spec.channels not in (1, 3):
+        raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
     labels = Tensor(np.zeros(BLOCK, np.int32))
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
-        images = np.concatenate([read_input(path, trained.input) for path in part])
-        filled = np.concatenate((images, np.repeat(images[:1], BLOCK - len(part), 0)))
-        logits = step(Tensor(filled), labels).logits
+        images = np.zeros((BLOCK, spec.channels, spec.image_size, spec.image_size), np.float32)
+        errors = {}
+        for place, path in enumerate(part):
+            try:
+                images[place] = read_input(path, spec)[0]
+            except ValueError as error:
+                errors[place] = {"file": str(path), "error": str(error)}
+        logits = step(Tensor(images), labels).logits
         assert logits is not None
         rows = top_classes(logits.asnumpy()[: len(part)], top)
         count = rows.shape[1] // 2
-        for path, row in zip(part, rows, strict=True):
+        for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [
-                {"class": trained.input.classes[int(index)], "index": int(index), "probability": float(probability)}
+                {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
                 for index, probability in zip(row[:count], row[count:], strict=True)
             ]
-            results.append({"file": str(path), "top": likely})
+            results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results
