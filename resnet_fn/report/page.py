@@ -17,7 +17,7 @@ th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #e4e
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
 thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; }
 .scroll { max-height: 36rem; overflow: auto; }
-.plot { overflow-x: auto; } .plot img { max-width: 100%; min-width: 600px; }
+img { max-width: 100%; } .wide { overflow-x: auto; } .wide img { min-width: 600px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1rem .8rem; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
 figcaption span { color: #555; } .grid img { width: 100%; } .grid img[src*="/png;"] { image-rendering: pixelated; }
@@ -105,7 +105,7 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
             "the accuracy, and a calibration error that comes of it, is what it was taught.</p>"
         )
     if "reliability" in plots:
-        return [*parts, f'<div class="plot">{_image("reliability diagram", plots["reliability"])}</div>']
+        return [*parts, _image("reliability diagram", plots["reliability"])]
     rows = [
         (
             f"{row['from']:.2f} to {row['to']:.2f}",
@@ -121,7 +121,7 @@ def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
     names = [_text(row["name"]) for row in report["classes"]]
     if "confusion" in plots:
-        parts.append(f'<div class="plot">{_image("confusion matrix", plots["confusion"])}</div>')
+        parts.append(f'<div class="wide">{_image("confusion matrix", plots["confusion"])}</div>')
     elif len(names) <= _TABLE_UP_TO:
         rows = "\n".join(
             f"<tr><th>{name}</th>" + "".join(_count(count, row == column) for column, count in enumerate(counts))

@@ -68,12 +68,12 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     width = 1 / len(calibration["bins"])
     figure = Figure(figsize=(5.6, 6.0), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.bar(middle, accuracy, width * 0.92, color=_BLUE, label="accuracy of the bin")
+    upper.bar(middle, accuracy, width * 0.92, color=_BLUE, label="accuracy")
     confidence = [row["confidence"] for row in rows]
-    upper.plot(confidence, accuracy, "o", color="black", ms=3, label="the same, at the bin's mean confidence")
+    upper.plot(confidence, accuracy, "o", color="black", ms=3, clip_on=False, label="mean confidence and accuracy")
     upper.plot([0, 1], [0, 1], "--", color=_RED, label="perfectly calibrated")
     upper.set(ylabel="accuracy", ylim=(0, 1), title=f"expected calibration error {calibration['error']:.4f}")
-    upper.legend(loc="upper left", framealpha=0.95)
+    figure.legend(loc="outside lower center", ncols=2)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
     lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
     return figure
