@@ -15,7 +15,19 @@ config runtime data models update checkpoint weights recipes evaluation report t
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LONGEST_CHAIN = 9
 # The rooms in which each module must have its test file.
-TESTED = ["config", "runtime", "data", "models", "update", "recipes", "evaluation", "run", "commands"]
+TESTED = [
+    "config",
+    "runtime",
+    "data",
+    "models",
+    "update",
+    "recipes",
+    "evaluation",
+    "report",
+    "telemetry",
+    "run",
+    "commands",
+]
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}
 
 

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.plot import read_events
-from resnet_fn.report import plots
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
 
@@ -55,28 +53,13 @@ def test_report_names_the_files(trained_run, detail, photographs, rows_of):
     wrong = sorted((row for row in rows if row["right"] == "0"), key=lambda row: -float(row["probability1"]))
     assert len(report["mistakes"]) == min(36, len(wrong)) > 0
     text = Path("report/report.html").read_text(encoding="utf-8")
-    figure = plots.mistakes_figure(report["mistakes"], detail)
-    for mistake, axes in zip(report["mistakes"], figure.axes, strict=False):
+    for mistake in report["mistakes"]:
         row = rows[mistake["index"]]
         assert (mistake["name"], mistake["label"], mistake["prediction"]) == (row["name"], row["label"], row["class1"])
-        assert mistake["name"] in text
-        assert mistake["name"][-15:] in axes.get_title()
-        assert mistake["prediction"] in axes.get_title()
+        assert f"<span>{mistake['name']}</span>" in text
     assert [m["confidence"] for m in report["mistakes"]] == sorted(
         (m["confidence"] for m in report["mistakes"]), reverse=True
     )
-
-
-@pytest.mark.slow
-def test_contact_sheet_shows_the_file_itself(detail, photographs):
-    """The sheet's picture is the file's pixels: resized, centre cut."""
-    from resnet_fn.data.preprocess import eval_pixels
-    from resnet_fn.report.samples import sample_pictures
-
-    resize = detail.trained.recipe.evaluation_resize
-    for index, picture in zip([3, 77], sample_pictures(detail.dataset, [3, 77]), strict=True):
-        data = (photographs / "val" / names(photographs)[index]).read_bytes()
-        np.testing.assert_allclose(picture * 255, eval_pixels(data, resize, 16), atol=0.01)
 
 
 @pytest.mark.slow

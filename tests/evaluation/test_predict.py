@@ -58,18 +58,62 @@ def test_colour_files_are_read_as_the_net_needs_them(run):
     ("make", "message"),
     [
         (lambda: None, r"^images/99.png: does not exist; did you mean images/59.png"),
-        (lambda: Path("images/99.png").write_bytes(b"not a png"), r"^images/99.png: cannot be read \(not an image\)"),
-        (
-            lambda: Path("images/99.png").write_bytes(Path("images/01.png").read_bytes()[:60]),
-            r"^images/99.png: cannot be read \(.*\); fix or remove it$",
-        ),
         (lambda: Path("images/99.png").mkdir(), r"^images/99.png: holds no images"),
     ],
 )
-def test_predict_names_a_file_it_cannot_read(run, digits_png, make, message):
+def test_what_holds_no_images_is_named(digits_png, make, message):
     make()
     with pytest.raises(ValueError, match=message):
-        predict(load_net(run), find_images(["images/99.png"]))
+        find_images(["images/99.png"])
+
+
+def test_what_is_no_file_in_a_folder_is_named_and_skipped(digits_png, capsys):
+    os.mkfifo("images/05a.png")
+    Path("images/05b.png").symlink_to("nowhere")
+    Path("images/05c.png").mkdir()  # a folder is looked into, whatever its name
+    files = find_images([digits_png])
+    assert [path.stem for path in files] == [f"{index:02d}" for index in range(70)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: images/05{letter}.png: is no file that can be read; skipped" for letter in "ab"
+    ]
+
+
+def damage():
+    """Bad files among the good ones of `digits_png`, each with what is said of it."""
+    good = Path("images/01.png").read_bytes()
+    Path("images/00a.png").write_bytes(b"not a png")
+    Path("images/30a.png").write_bytes(good[:60])
+    Path("images/30b.gif").write_bytes(b"")
+    return {"images/00a.png": "not an image", "images/30a.png": "", "images/30b.gif": "not an image"}
+
+
+def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
+    """To the bit: a bad file keeps its place, so that the good ones keep theirs."""
+    trained = load_net(run)
+    bad = damage()
+    files = find_images([digits_png])
+    results = predict(trained, files)
+    assert [result["file"] for result in results] == [str(path) for path in files]
+    assert {result["file"] for result in results if "error" in result} == set(bad)
+    for result in results:
+        if "error" in result:
+            path = result["file"]
+            assert result["error"].startswith(f"{path}: cannot be read ({bad[path]}")
+            assert result["error"].endswith("); fix or remove it")
+    for path in bad:  # white pictures in their place
+        Image.new("L", (8, 8), 255).save(path)
+    for there, whole in zip(results, predict(trained, files), strict=True):
+        assert there == whole or there["file"] in bad
+
+
+def test_the_command_names_bad_files_and_ends_with_an_error(run, digits_png, capsys, main):
+    bad = damage()
+    with pytest.raises(ValueError, match=r"^3 of 73 images cannot be read; they are named above$"):
+        main("predict", run, "--json", digits_png)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 70
+    assert all(json.loads(line)["top"] for line in out.splitlines())
+    assert [line.split(": ")[:2] for line in err.splitlines()] == [["predict", path] for path in bad]
 
 
 @pytest.mark.slow
