@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse, and name the nearest flag for each that does not exist."""
-        parsed, unknown = self.parse_known_args(arguments)
+        parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
             words = [word.partition("=")[0] for word in unknown if word.startswith("-")]

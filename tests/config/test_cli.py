@@ -32,6 +32,13 @@ def test_predict_needs_an_image_beside_the_run():
         predict.main(["run"])
 
 
+def test_flags_may_stand_between_what_has_no_flag():
+    parser = cli.Parser("predict", "", "")
+    parser.add_argument("images", nargs="+")
+    parser.add_argument("--top", type=int)
+    assert parser.parse(["run", "--top", "3", "a.png", "b.png"]).images == ["run", "a.png", "b.png"]
+
+
 def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m resnet_fn.train --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
