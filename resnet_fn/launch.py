@@ -1,7 +1,6 @@
 """python -m resnet_fn.launch: train on several workers, on one machine or several."""
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port
 from resnet_fn.runtime.signals import SIGNALS
 
@@ -64,25 +64,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
     """Until all have ended, or a while after one has failed: pass signals on, show the first worker's log."""
     deadline = float("inf")
-    with open(first_log, "rb") as log:
+    with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
             time.sleep(0.05)
             processes.poll()
             while signals:
                 processes.send(signals.pop(0))
-            show(log.read())
+            print(log.read(), end="", flush=True)
             failed, left = any(processes.ended.values()), list(processes.running.values())
             if failed or left == ["scheduler"]:
                 deadline = min(deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END))
-
-
-def show(text: bytes) -> None:
-    """Write to stdout; where that fails (its reader has gone, its disk is full) the run goes on without it."""
-    try:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(ended: dict[str, int], logs: Path) -> int:
@@ -98,6 +89,7 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Start the workers, see to them, leave nothing behind."""
     given, command = parse(arguments)
+    console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
     if given.node_rank == 0:
         try:

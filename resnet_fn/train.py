@@ -16,7 +16,7 @@ from resnet_fn.runtime import console
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
-  msrun --worker_num 2 --local_worker_num 2 --join True python -m resnet_fn.train
+  python -m resnet_fn.launch --workers 2 -- --epochs 5           the same on two workers
 """
 
 
