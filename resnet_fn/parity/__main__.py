@@ -181,7 +181,7 @@ def _reference(model: str, shape: dict[str, Any]) -> Any:
 
         if hasattr(torchvision.models, model):
             return getattr(torchvision.models, model)(num_classes=shape["num_classes"])
-    from resnet_fn.parity.reference import reference_net
+    from resnet_fn.parity.torch_side.reference import reference_net
 
     return reference_net(model, **shape)
 

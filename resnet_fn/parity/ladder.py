@@ -14,12 +14,18 @@ import numpy as np
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity import diagnose, mindspore_run, relu_ties, torch_run
+from resnet_fn.parity import diagnose
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
-from resnet_fn.parity.layers import LayerDifference, compare_layers, settings_notes
+from resnet_fn.parity.layer import Layer
+from resnet_fn.parity.layers import LayerDifference, compare_layers
 from resnet_fn.parity.match import NameMap, match
-from resnet_fn.parity.record import Layer, record_cell, record_torch
+from resnet_fn.parity.mindspore_side import run as mindspore_run
+from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.stages import TracePair, initialisation_stage, inputs_stage, stages_after_weights
+from resnet_fn.parity.torch_side import relu_ties
+from resnet_fn.parity.torch_side import run as torch_run
+from resnet_fn.parity.torch_side.record import record_torch
 from resnet_fn.parity.trace import Arrays, Batch, Trace, check_batches
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.optimizer import Optimizer, momentum_sgd, weight_decay_groups
@@ -157,7 +163,7 @@ def compare_step(
     order = _execution_order(recorded[0], names)
     layers = compare_layers(net, reference, images[: len(images) // accumulate], names)
     stages = [*first_stages, *stages_after_weights(TracePair(ours, theirs, exact), order)]
-    ladder = Ladder(stages, layers, names, settings_notes(*recorded, names))
+    ladder = Ladder(stages, layers, names, settings_notes(*recorded, names.layers))
     if ladder.first_layer is None and ladder.first_gradient is not None:
         # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
         with relu_ties.flip_ties(relu_ties.tie_width(layers)) as count:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.record import Layer, fingerprint
+from resnet_fn.parity.layer import Layer, fingerprint
 
 Shapes = Mapping[str, tuple[int, ...]]
 

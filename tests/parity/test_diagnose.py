@@ -28,7 +28,7 @@ RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02
 @pytest.fixture
 def climb(torch):
     """climb(change, …): the ladder of a resnet8 after `change(net)`; `optimizer` is a function of the net."""
-    from resnet_fn.parity.reference import reference_net
+    from resnet_fn.parity.torch_side.reference import reference_net
 
     def run(change=lambda net: None, steps=2, use=RECIPE, optimizer=lambda net: None, **options):
         torch.manual_seed(0)

@@ -21,7 +21,7 @@ def test_compressed_schedule_has_warm_up_peak_and_end():
 
 @pytest.fixture
 def resnet8(torch):
-    from resnet_fn.parity.reference import reference_net
+    from resnet_fn.parity.torch_side.reference import reference_net
 
     torch.manual_seed(0)
     return create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.match import match
-from resnet_fn.parity.record import record_cell, record_torch
+from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.torch_side.record import record_torch
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.mindspore_run import assign, run_mindspore, state
+from resnet_fn.parity.mindspore_side.run import assign, run_mindspore, state
 from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
 from resnet_fn.update.optimizer import momentum_sgd

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.record import fingerprint, named_layers, record_cell, record_torch
+from resnet_fn.parity.layer import fingerprint
+from resnet_fn.parity.mindspore_side.record import named_layers, record_cell
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -52,15 +53,3 @@ def test_a_visitor_gets_each_layer_and_nothing_is_kept():
     assert record_cell(Net(), IMAGES, False, seen.append) == []
     assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]
     assert [name for name, _ in named_layers(Net())] == ["body.0", "body.1", "relu", "fc"]
-
-
-def test_a_modules_layers_are_the_same_kinds(torch):
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU6(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
-    ).eval()
-    layers = record_torch(net, IMAGES, True)
-    assert [layer.kind for layer in layers] == ["conv", "norm", "relu6", "flatten", "dense"]
-    assert layers[1].parameters == (("weight", (4,)), ("bias", (4,)), ("running_mean", (4,)), ("running_var", (4,)))
-    np.testing.assert_allclose(layers[1].output.mean((0, 2, 3)), 0, atol=1e-6)
-    assert not net.training
-    assert not net[1].running_mean.any()

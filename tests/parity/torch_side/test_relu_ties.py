@@ -11,8 +11,8 @@ from mindspore import nn, ops
 from resnet_fn.parity.compare import difference
 from resnet_fn.parity.ladder import Ladder, compare_step
 from resnet_fn.parity.layers import LayerDifference
-from resnet_fn.parity.relu_ties import flip_ties, tie_width
 from resnet_fn.parity.report import table
+from resnet_fn.parity.torch_side.relu_ties import flip_ties, tie_width
 from resnet_fn.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("device")

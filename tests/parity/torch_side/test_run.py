@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.parity.torch_run import decay_groups, prepare_reference, run_torch, state
+from resnet_fn.parity.torch_side.run import decay_groups, prepare_reference, run_torch, state
 from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
 

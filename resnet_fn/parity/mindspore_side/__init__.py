@@ -1,0 +1,1 @@
+"""MindSpore's side of the ladder: the functions that training calls."""

@@ -1,0 +1,47 @@
+"""How two paired layers are set differently is said in words."""
+
+import numpy as np
+from mindspore import nn
+
+from resnet_fn.parity.layer import Layer, kind_of
+from resnet_fn.parity.mindspore_side import settings as mindspore_settings
+from resnet_fn.parity.settings import settings_differences
+from resnet_fn.parity.torch_side import settings as torch_settings
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
+
+
+def layer(cell_or_module):
+    """One execution of it, on 12 x 12 pixels."""
+    settings_of = mindspore_settings.settings_of if isinstance(cell_or_module, nn.Cell) else torch_settings.settings_of
+    kind, class_name = kind_of(cell_or_module), type(cell_or_module).__name__
+    return Layer("x", 0, kind, class_name, settings_of(cell_or_module, IMAGES), IMAGES, IMAGES, (), True)
+
+
+def test_settings_that_differ_are_named(torch):
+    def found(ours, theirs):
+        return settings_differences(layer(ours), layer(theirs))
+
+    conv = torch.nn.Conv2d(3, 4, 3, 2, 1, bias=False)
+    assert found(nn.Conv2d(3, 4, 3, 2), conv) == ["pad_mode same pads 0/1, the reference 1/1"]
+    assert found(nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1), conv) == []
+    assert found(nn.Conv2d(3, 4, 3), torch.nn.Conv2d(3, 4, 3, 1, 1, bias=False)) == []  # stride 1: 1/1 too
+    assert found(nn.Conv2d(3, 4, 5, has_bias=True), conv) == [
+        "kernel_size (5, 5) here, (3, 3) in the reference",
+        "stride (1, 1) here, (2, 2) in the reference",
+        "bias True here, False in the reference",
+    ]
+    assert found(nn.MaxPool2d(3, 2), torch.nn.MaxPool2d(3, 2, 1)) == ["pad_mode valid pads 0/0, the reference 1/1"]
+    assert found(nn.Dense(4, 2, activation="relu"), torch.nn.Linear(4, 2, bias=False)) == [
+        "bias True here, False in the reference",
+        "an activation ReLU() after it, none in the reference",
+    ]
+    assert found(nn.BatchNorm2d(4, eps=1e-3, momentum=0.9), torch.nn.BatchNorm2d(4)) == [
+        "eps 0.001 here, 1e-05 in the reference"
+    ]
+    assert found(nn.BatchNorm2d(4, momentum=0.8), torch.nn.BatchNorm2d(4)) == [
+        "momentum=0.8 here; torch's momentum=0.1 is momentum=0.9 here"
+    ]
+    assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
+        "it is Conv2d here, Linear in the reference"
+    ]
