@@ -40,7 +40,7 @@ _HOMES = {
     "DynamicLossScaler": "resnet_fn.update.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint.folder",
     "load_checkpoint": "resnet_fn.checkpoint.folder",
-    "compare_step": "resnet_fn.parity.ladder",
+    "compare_step": "resnet_fn.parity.replay",
     "load_weights": "resnet_fn.weights.load",
     "convert_weights": "resnet_fn.weights.convert",
 }

@@ -72,7 +72,7 @@ def ours(spec: dict[str, Any]) -> Run:
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
     """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.parity.torch_side.run import decay_groups
+    from resnet_fn.parity.torch_side.optimizers import decay_groups
 
     os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # set by this package, for MindSpore; PyTorch's oneDNN needs no cap
     groups = decay_groups(net, chosen.weight_decay)

@@ -109,14 +109,14 @@ def rate_hints(stage: Stage, ours: Sequence[float], theirs: Sequence[float]) -> 
         stage.hints.append(f"the learning rate is {factor:.6g} times the reference's")
 
 
-def momentum_hints(stage: Stage, ours: Trace, theirs: Trace) -> None:
+def momentum_hints(stage: Stage, ours: Trace, theirs: Mapping[str, np.ndarray]) -> None:
     """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
     groups: dict[str, list[str]] = {}
     for item in stage.differences:
         if item.verdict != DIFFERS:
             continue
         weight = ours.start[item.name]
-        rest = np.asarray(ours.momentum[item.name], np.float64) - theirs.momentum[item.name]
+        rest = np.asarray(ours.state["momentum"][item.name], np.float64) - theirs[item.name]
         decay, left = _fit(rest, weight)
         if left < 0.02:  # the rest is small beside both momenta, so rounding shows in it
             more = "more" if decay > 0 else "less"
@@ -128,11 +128,11 @@ def momentum_hints(stage: Stage, ours: Trace, theirs: Trace) -> None:
         stage.hints.append(f"{words} ({len(names)} parameters, first {names[0]})")
 
 
-def update_hints(stage: Stage, ours: Trace, theirs: Trace, rates: Sequence[float]) -> None:
+def update_hints(stage: Stage, ours: Trace, theirs: Mapping[str, np.ndarray]) -> None:
     """Did the first update take a step of the right direction and the wrong length?"""
-    names = [name for name in theirs.gradients if name in ours.first]
-    a = np.concatenate([np.ravel(ours.first[name] - ours.start[name]) for name in names]).astype(np.float64)
-    b = np.concatenate([np.ravel(theirs.first[name] - theirs.start[name]) for name in names]).astype(np.float64)
+    names, rates = [name for name in theirs if name in ours.start], ours.rates
+    a = np.concatenate([np.ravel(ours.after[0][name] - ours.start[name]) for name in names]).astype(np.float64)
+    b = np.concatenate([np.ravel(theirs[name]) for name in names]).astype(np.float64)
     factor, left = _fit(a, b)
     if left < 0.01 and abs(factor - 1) > _FITS:
         words = f"the first update is {factor:.6g} times the reference's"
@@ -141,22 +141,29 @@ def update_hints(stage: Stage, ours: Trace, theirs: Trace, rates: Sequence[float
         stage.hints.append(words)
 
 
-def statistics_hints(stage: Stage, ours: Trace, theirs: Trace, momenta: Mapping[str, float]) -> None:
+def statistics_hints(
+    stage: Stage,
+    ours: Trace,
+    start: Mapping[str, np.ndarray],
+    first: Mapping[str, np.ndarray],
+    momenta: Mapping[str, float],
+) -> None:
     """What share of the old statistics does each BatchNorm keep?
 
     Args:
         stage: where hints go.
-        ours, theirs: MindSpore's side and PyTorch's.
+        ours: MindSpore's side.
+        start, first: the reference's statistics before and after the first update, by the MindSpore net's names.
         momenta: torch's momentum of each statistic, by the MindSpore net's name.
     """
     groups: dict[str, list[str]] = {}
     for item in stage.differences:
         if item.verdict != DIFFERS or item.name not in momenta:
             continue
-        old, mixed = theirs.start[item.name].astype(np.float64), theirs.first[item.name].astype(np.float64)
+        old, mixed = start[item.name].astype(np.float64), first[item.name].astype(np.float64)
         new = momenta[item.name]
         batch = (mixed - (1 - new) * old) / new
-        kept, left = _fit(ours.first[item.name] - batch, old - batch)
+        kept, left = _fit(ours.after[0][item.name] - batch, old - batch)
         if left < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
             words = (
                 f"momentum inverted: keeps {kept:.2f} of the old value"

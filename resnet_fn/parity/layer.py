@@ -23,6 +23,7 @@ class Layer:
         input, output: its first input and its output, float64; None for what is not one tensor.
         parameters: (leaf name, shape) of the parameters that it owns, statistics included.
         leaf: whether no recorded layer runs inside it.
+        input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Layer:
     output: np.ndarray | None
     parameters: Shapes
     leaf: bool
+    input_rounding: float = 0.0
+    output_rounding: float = 0.0
 
     @property
     def title(self) -> str:

@@ -1,19 +1,14 @@
 """Layer by layer: how outputs and inputs of both nets differ."""
 
-import copy
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from mindspore import nn
 
 from resnet_fn.parity.compare import DIFFERS, Difference, difference
 from resnet_fn.parity.layer import Layer
-from resnet_fn.parity.match import NameMap
-from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.settings import settings_differences
-from resnet_fn.parity.torch_side.record import record_torch
 
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
@@ -40,35 +35,33 @@ class LayerDifference:
     sign_changes: int
 
 
-def compare_layers(net: nn.Cell, reference: Any, images: np.ndarray, names: NameMap) -> list[LayerDifference]:
-    """Record both nets on the same images, in evaluation mode and in training mode, and compare layer by layer.
+def compare_layers(
+    ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
+) -> list[LayerDifference]:
+    """Compare layer by layer what both nets did with the same inputs and equal weights.
 
     Args:
-        net, reference: with equal weights.
-        images: [n, C, H, W].
-        names: which layer is which; layers that only one net has are left out.
+        ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
+        layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
     """
-    exact = copy.deepcopy(reference).double()
     found = []
-    for mode in ("eval", "train"):
-        train = mode == "train"
-        theirs = {(layer.name, layer.call): layer for layer in record_torch(reference, images, train)}
-        exactly = {(layer.name, layer.call): layer for layer in record_torch(exact, images, train)}
-        for layer in record_cell(net, images, train):
-            place = names.layers.get(layer.name, ""), layer.call
-            if place in theirs and layer.output is not None and theirs[place].output is not None:
-                found.append(_compare(mode, layer, theirs[place], exactly[place]))
+    for mode, executions in ours.items():
+        others = {(layer.name, layer.call): layer for layer in theirs[mode]}
+        for layer in executions:
+            other = others.get((layers.get(layer.name, ""), layer.call))
+            if other is not None and layer.output is not None and other.output is not None:
+                found.append(_compare(mode, layer, other))
     return found
 
 
-def _compare(mode: str, ours: Layer, theirs: Layer, exact: Layer) -> LayerDifference:
+def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     assert ours.output is not None
     assert theirs.output is not None
     same_shape = ours.output.shape == theirs.output.shape
-    output = _arrays(ours.title, ours.output, theirs.output, exact.output)
+    output = _arrays(ours.title, ours.output, theirs.output, theirs.output_rounding)
     input_ = None
     if ours.input is not None and theirs.input is not None:
-        input_ = _arrays(ours.title, ours.input, theirs.input, exact.input)
+        input_ = _arrays(ours.title, ours.input, theirs.input, theirs.input_rounding)
     hints: list[str] = []
     if output.verdict == DIFFERS:
         hints += settings_differences(ours, theirs)
@@ -83,7 +76,7 @@ def _compare(mode: str, ours: Layer, theirs: Layer, exact: Layer) -> LayerDiffer
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
 
 
-def _arrays(name: str, a: np.ndarray, b: np.ndarray, exact: np.ndarray | None) -> Difference:
+def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:
     if a.shape == b.shape:
-        return difference(name, a, b, exact, TOLERANCE)
+        return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
     return Difference(name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE)

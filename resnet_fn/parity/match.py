@@ -36,6 +36,14 @@ class NameMap:
     layers: dict[str, str]
     problems: tuple[str, ...]
 
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The reference's parameters that one of ours is made of; of what is no parameter, the name itself."""
+        return (self.parameters.get(name, name),)
+
+    def rename(self, theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The reference's arrays under our names; what it does not have is left out."""
+        return {name: theirs[source] for name, source in self.parameters.items() if source in theirs}
+
 
 def match(ours: Shapes, theirs: Shapes, our_layers: Sequence[Layer], their_layers: Sequence[Layer]) -> NameMap:
     """Pair every parameter and layer of a net with the reference's.

@@ -32,6 +32,7 @@ def table(ladder: Ladder) -> str:
             f"          float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie, over all "
             "updates; the figures allow for both"
         )
+    lines += ladder.changed
     lines += ["", *_findings(ladder)]
     return "\n".join(lines)
 

@@ -1,192 +1,238 @@
 """The stages of the ladder, in the order of a training step: both sides' numbers, side by side."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from mindspore import Tensor
 
-from resnet_fn.parity.compare import DIFFERS, Difference, Stage, difference, relative_error
-from resnet_fn.parity.trace import LATER, Arrays, Trace
+from resnet_fn.parity.batches import Arrays, named_leaves
+from resnet_fn.parity.compare import Stage, difference, relative_error
+from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.trace import LATER, Recording, Task, Trace
+
+INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
+EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
+GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
+CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
+TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
 # Relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding (docs/migrating.md).
 TOLERANCES = {
-    "inputs": 0.0,
-    "weights": 0.0,
-    "eval forward": 1e-5,
-    "train forward": 1e-5,
-    "loss": 1e-5,
-    "gradients": 1e-4,
-    "gradient norm": 1e-5,
-    "clipped gradients": 1e-4,
-    "learning rate": 1e-6,
-    "momentum after update 1": 1e-4,
-    "change by update 1": 1e-3,
-    "weights after update 1": 1e-5,
-    "BatchNorm statistics after update 1": 1e-5,
-    "loss trajectory": 1e-3,
-    f"weights after update {LATER}": 1e-4,
+    INPUTS: 0.0,
+    WEIGHTS: 0.0,
+    EVAL_FORWARD: 1e-5,
+    TRAIN_FORWARD: 1e-5,
+    LOSS: 1e-5,
+    GRADIENTS: 1e-4,
+    NORM: 1e-5,
+    CLIPPED: 1e-4,
+    RATE: 1e-6,
+    CHANGE: 1e-3,
+    FIRST: 1e-5,
+    STATISTICS: 1e-5,
+    TRAJECTORY: 1e-3,
+    LAST: 1e-4,
+    AVERAGE: 1e-4,
 }
+_STATE_TOLERANCE = 1e-4
 
-_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
-_FEW = 8  # with fewer elements only a constant is told from a draw
-_MANY = 1000  # elements from which a fourth moment tells a uniform from a normal distribution
-
-
-def inputs_stage(images: np.ndarray) -> Stage:
-    """Do both frameworks get the same images, bit for bit?"""
-    import torch
-
-    return Stage("inputs", [difference("images", Tensor(images).asnumpy(), torch.from_numpy(images).numpy())])
+# Beside the stages, what says how much rounding to allow for in the numbers made of them.
+_ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
+Rounding = dict[str, dict[str, float]]  # stage: name: relative error
 
 
-def initialisation_stage(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Stage:
-    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
-
-    Args:
-        ours, theirs: parameters as each net drew them, under the MindSpore net's names.
-    """
-    stage = Stage("initialisation")
-    for name, b in theirs.items():
-        found = _moments(name, np.asarray(ours[name], np.float64).ravel(), np.asarray(b, np.float64).ravel())
-        stage.differences += found
-        if any(item.verdict == DIFFERS for item in found):
-            stage.hints.append(f"{name}: {_words(ours[name])} here, {_words(b)} in the reference")
-    return stage
+def state_stage(kind: str) -> str:
+    """What the stage of a part of the optimizer's state is called."""
+    return f"{kind} after update 1"
 
 
-def _words(values: np.ndarray) -> str:
-    values = np.asarray(values, np.float64)
-    if values.std() == 0:
-        return f"all {values.flat[0]:.6g}"
-    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
+def quantities(trace: Trace) -> dict[str, Arrays]:
+    """Everything that the stages compare of one side, by stage and name."""
+    trained = list(trace.gradients)
+    first = trace.after[0] if trace.after else {}
+
+    def updates(values: Iterable[object]) -> Arrays:
+        return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
+
+    def flat(values: Iterable[np.ndarray]) -> np.ndarray:
+        arrays = [np.ravel(value) for value in values]
+        return np.concatenate(arrays) if arrays else np.zeros(0)
+
+    return {
+        WEIGHTS: trace.start,
+        EVAL_FORWARD: trace.eval_outputs,
+        TRAIN_FORWARD: trace.train_outputs[0] if trace.train_outputs else {},
+        LOSS: {"loss": np.asarray(trace.losses[:1])},
+        GRADIENTS: trace.gradients,
+        NORM: {"norm": np.asarray(trace.norms[:1])},
+        CLIPPED: trace.clipped,
+        RATE: updates(trace.rates),
+        **{state_stage(kind): arrays for kind, arrays in trace.state.items()},
+        CHANGE: {name: np.subtract(first[name], trace.start[name], dtype=np.float64) for name in trained},
+        FIRST: {name: first[name] for name in trained},
+        STATISTICS: {name: value for name, value in first.items() if name not in trace.gradients},
+        TRAJECTORY: updates(trace.losses),
+        LAST: trace.after[-1] if len(trace.after) >= LATER else {},
+        AVERAGE: trace.average,
+        _ALL_GRADIENTS: {"": flat(trace.gradients.values())},
+        _OUTPUTS: updates(flat(outputs.values()) for outputs in trace.train_outputs),
+    }
 
 
-def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
-    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
-    if spread_a == 0 or spread_b == 0:
-        constant = [_difference(f"{name} mean", float(a.mean()), float(b.mean()), 1.0, 1e-6)]
-        return [*constant, _difference(f"{name} std", spread_a, spread_b, spread_b or 1.0, 0.0)]
-    if count < _FEW:
-        return []
-    error = math.sqrt(2 / count)  # of a difference of two means, in standard deviations
-    found = [
-        _difference(f"{name} mean", float(a.mean()), float(b.mean()), max(spread_a, spread_b), _SIGMAS * error),
-        _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
-    ]
-    if count >= _MANY:
-        kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
-        found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
-    return found
+def rounding(trace: Trace, exact: Trace) -> Rounding:
+    """How far a trace is from one that was computed in float64, of the same net under the same names."""
+    exactly = quantities(exact)
+    return {
+        stage: {name: relative_error(value, exactly[stage][name]) for name, value in arrays.items()}
+        for stage, arrays in quantities(trace).items()
+        if TOLERANCES.get(stage, 1.0) > 0
+    }
 
 
-def _kurtosis(values: np.ndarray) -> float:
-    squares = np.square(values - values.mean())
-    return float(np.square(squares).mean() / squares.mean() ** 2)
+def worst_rounding(*roundings: Rounding) -> Rounding:
+    """The larger of each."""
+    return {
+        stage: {name: max(one[stage][name] for one in roundings) for name in errors}
+        for stage, errors in roundings[0].items()
+    }
 
 
-def _difference(name: str, ours: float, theirs: float, scale: float, tolerance: float) -> Difference:
-    apart = abs(ours - theirs)
-    return Difference(name, apart, apart / scale, math.nan, ours, theirs, (), 0.0, tolerance)
+def inputs_stage(ours: Task, theirs: Task) -> Stage:
+    """Do both sides get the same inputs and labels, bit for bit?"""
+    found = []
+    for update, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True)):
+        for which, single in enumerate(("inputs", "labels")):
+            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
+            if {name: value.shape for name, value in a.items()} != {name: value.shape for name, value in b.items()}:
+                return Stage(INPUTS, failed=f"update {update + 1}: the {single} have other names or shapes")
+            found += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
+    return Stage(INPUTS, found)
 
 
 @dataclasses.dataclass(frozen=True)
-class TracePair:
+class Comparison:
     """What both sides recorded, and what tells rounding from a fault.
 
     Attributes:
-        ours, theirs: MindSpore's side and PyTorch's.
-        exact: PyTorch's side in float64.
-        flipped: `exact` again, with every ReLU input that is within rounding of 0 on its other side (`relu_ties`);
-            None without.
+        ours, theirs: MindSpore's side and the reference's.
+        names: which of the reference's arrays make up each of ours.
+        rounding: of the reference's, by its names.
     """
 
-    ours: Trace
-    theirs: Trace
-    exact: Trace
-    flipped: Trace | None = None
+    ours: Recording
+    theirs: Recording
+    names: NameMap
+    rounding: Rounding
 
-    @property
-    def rounded(self) -> list[Trace]:
-        """The traces whose distance from `exact` is rounding, not a fault."""
-        return [self.theirs] if self.flipped is None else [self.theirs, self.flipped]
+    def of_name(self, stage: str, name: str) -> float:
+        """The rounding that the reference had in the arrays that stand for one of ours."""
+        errors = self.rounding.get(stage, {})
+        return max((errors.get(source, 0.0) for source in self.names.sources(name)), default=0.0)
 
-    def rounding(self, pick: Callable[[Trace], Any]) -> float:
-        """The relative distance from the float64 values that is rounding."""
-        exact = pick(self.exact)
-        return max(relative_error(pick(trace), exact) for trace in self.rounded)
+    def all_stages(self, order: Sequence[str]) -> list[Stage]:
+        """Every stage from the copied weights on.
 
-    def compare_arrays(self, stage: str, pick: Callable[[Trace], Arrays], names: Sequence[str]) -> Stage:
-        """Compare parameter by parameter."""
+        Args:
+            order: our parameters and statistics in execution order.
+        """
+        ours, theirs = quantities(self.ours.trace), quantities(self.theirs.trace)
+        trained = [name for name in order if name in self.ours.trace.gradients]
+        rest = [name for name in order if name not in self.ours.trace.gradients]
+
+        def arrays(stage: str, names: Sequence[str], tolerance: float | None = None) -> Stage:
+            return self._arrays(stage, ours.get(stage, {}), theirs.get(stage, {}), names, tolerance)
+
+        def numbers(stage: str, least: Mapping[str, float]) -> Stage:
+            return self._numbers(stage, ours[stage], theirs[stage], least)
+
+        # One number may come close to its float64 value by luck; the arrays that it is made of are many.
+        outputs = self.rounding.get(_OUTPUTS, {})
+        gradients = self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)
+        kinds = dict.fromkeys([*self.theirs.trace.state, *self.ours.trace.state])
+        return [
+            arrays(WEIGHTS, order),
+            numbers(EVAL_FORWARD, {}),
+            numbers(TRAIN_FORWARD, {}),
+            numbers(LOSS, {"loss": outputs.get("update 1", 0.0)}),
+            self._trained(arrays(GRADIENTS, [name for name in trained[::-1] if self._trains(name)])),
+            numbers(NORM, {"norm": gradients}),
+            arrays(CLIPPED, [name for name in trained[::-1] if self._trains(name)]),
+            numbers(RATE, {}),
+            *(arrays(state_stage(kind), trained, _STATE_TOLERANCE) for kind in kinds),
+            arrays(CHANGE, trained),
+            arrays(FIRST, trained),
+            arrays(STATISTICS, rest),
+            numbers(TRAJECTORY, self._growing(outputs)),
+            arrays(LAST, order if len(self.ours.trace.after) >= LATER else []),
+            *([arrays(AVERAGE, order)] if self.theirs.trace.average or self.ours.trace.average else []),
+        ]
+
+    def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
+        """Rounding only grows on the way."""
+        of_losses, largest = self.rounding.get(TRAJECTORY, {}), 0.0
+        found = {}
+        for name, error in of_losses.items():
+            largest = max(largest, error, outputs.get(name, 0.0))
+            found[name] = largest
+        return found
+
+    def _trains(self, name: str) -> bool:
+        return all(source in self.theirs.trace.gradients for source in self.names.sources(name))
+
+    def _trained(self, stage: Stage) -> Stage:
+        """A parameter that trains on one side only is named."""
+        ours = [name for name in self.ours.trace.gradients if not self._trains(name)]
+        theirs = [
+            name
+            for name in self.names.parameters
+            if name not in self.ours.trace.gradients
+            and any(source in self.theirs.trace.gradients for source in self.names.sources(name))
+        ]
+        stage.hints += [f"{name}: trained here, frozen in the reference" for name in ours]
+        stage.hints += [f"{name}: frozen here, trained in the reference" for name in theirs]
+        stage.failed = "; ".join(stage.hints)
+        return stage
+
+    def _arrays(self, stage: str, ours: Arrays, theirs: Arrays, names: Sequence[str], tolerance: float | None) -> Stage:
+        """Parameter by parameter."""
         if not names:
             return Stage(stage, note="there are none")
-        ours, theirs, tolerance = pick(self.ours), pick(self.theirs), TOLERANCES[stage]
-        if not all(name in side for side in (ours, theirs) for name in names):
+        theirs = self.names.rename(theirs)
+        common = [name for name in names if name in ours and name in theirs]
+        if not common:
             return Stage(stage, note="one side keeps none")
-        roundings = dict.fromkeys(names, 0.0)  # what is copied has none
-        if tolerance > 0:
-            exact, rounded = pick(self.exact), [pick(trace) for trace in self.rounded]
-            roundings = {name: max(relative_error(side[name], exact[name]) for side in rounded) for name in names}
+        alone = [name for name in names if (name in ours) != (name in theirs)]
+        where = "" if not alone else "here" if alone[0] in ours else "in the reference"
+        allowed = TOLERANCES[stage] if tolerance is None else tolerance
+        roundings = {name: self.of_name(stage, name) for name in common}
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
         usual = float(np.median(list(roundings.values())))
-        found = [
-            difference(name, ours[name], theirs[name], tolerance=tolerance, rounding=max(usual, roundings[name]))
-            for name in names
-        ]
-        return Stage(stage, found)
+        return Stage(
+            stage,
+            [
+                difference(name, ours[name], theirs[name], tolerance=allowed, rounding=max(usual, roundings[name]))
+                for name in common
+            ],
+            failed=f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else "",
+        )
 
-    def compare_one(self, stage: str, name: str, pick: Callable[[Trace], Any], rounding: float = 0.0) -> Stage:
-        """Compare one array or number; its rounding is at least `rounding`."""
-        rounding = max(rounding, self.rounding(pick))
-        ours, theirs = pick(self.ours), pick(self.theirs)
-        return Stage(stage, [difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding)])
-
-    def compare_updates(self, stage: str, *picks: Callable[[Trace], Sequence[Any]]) -> Stage:
-        """Compare one number of each update, the first pick; its rounding is the largest of all picks'."""
-        found, rounding = [], 0.0
-        for index, (ours, theirs) in enumerate(zip(picks[0](self.ours), picks[0](self.theirs), strict=True)):
-            # It only grows on the way.
-            rounding = max(rounding, *(self.rounding(lambda trace: pick(trace)[index]) for pick in picks))  # noqa: B023
-            name = f"update {index + 1}"
-            found.append(difference(name, ours, theirs, tolerance=TOLERANCES[stage], rounding=rounding))
-        return Stage(stage, found)
-
-
-def stages_after_weights(pair: TracePair, order: Sequence[str]) -> list[Stage]:
-    """Build every stage from the copied weights on.
-
-    Args:
-        pair: what both sides recorded.
-        order: parameters and statistics in execution order.
-    """
-    weights = [name for name in order if name in pair.theirs.gradients]
-    statistics = [name for name in order if name not in pair.theirs.gradients]
-    # One number may come close to its float64 value by luck; the arrays that it is made of are many.
-    of_logits = pair.rounding(lambda trace: trace.train_logits[0])
-    of_gradients = pair.rounding(lambda trace: np.concatenate([np.ravel(trace.gradients[name]) for name in weights]))
-
-    def change(trace: Trace) -> Arrays:
-        return {name: np.subtract(trace.first[name], trace.start[name], dtype=np.float64) for name in weights}
-
-    return [
-        pair.compare_arrays("weights", lambda trace: trace.start, order),
-        pair.compare_one("eval forward", "logits", lambda trace: trace.eval_logits),
-        pair.compare_one("train forward", "logits", lambda trace: trace.train_logits[0]),
-        pair.compare_one("loss", "loss", lambda trace: trace.losses[0], of_logits),
-        pair.compare_arrays("gradients", lambda trace: trace.gradients, weights[::-1]),
-        pair.compare_one("gradient norm", "norm", lambda trace: trace.norms[0], of_gradients),
-        pair.compare_arrays("clipped gradients", lambda trace: trace.clipped, weights[::-1]),
-        pair.compare_updates("learning rate", lambda trace: trace.rates),
-        pair.compare_arrays("momentum after update 1", lambda trace: trace.momentum, weights),
-        pair.compare_arrays("change by update 1", change, weights),
-        pair.compare_arrays("weights after update 1", lambda trace: trace.first, weights),
-        pair.compare_arrays("BatchNorm statistics after update 1", lambda trace: trace.first, statistics),
-        pair.compare_updates("loss trajectory", lambda trace: trace.losses, lambda trace: trace.train_logits),
-        pair.compare_arrays(
-            f"weights after update {LATER}",
-            lambda trace: trace.later,
-            order if len(pair.ours.losses) >= LATER else [],
-        ),
-    ]
+    def _numbers(self, stage: str, ours: Arrays, theirs: Arrays, least: Mapping[str, float]) -> Stage:
+        """Output by output, or update by update."""
+        shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
+        if shapes[0] != shapes[1]:
+            words = [", ".join(f"{name} {list(shape)}" for name, shape in side.items()) for side in shapes]
+            return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
+        errors = self.rounding.get(stage, {})
+        return Stage(
+            stage,
+            [
+                difference(
+                    name,
+                    ours[name],
+                    theirs[name],
+                    tolerance=TOLERANCES[stage],
+                    rounding=max(errors.get(name, 0.0), least.get(name, 0.0)),
+                )
+                for name in theirs
+            ],
+        )

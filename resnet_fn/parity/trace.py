@@ -1,82 +1,113 @@
-"""What both sides of the ladder record of themselves, under the MindSpore net's names, and the batches they see."""
+"""What one side of the ladder computes in a few updates, under its own names, and what it was told to do."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.batches import Arrays, Batch, check_batches
+from resnet_fn.parity.layer import Layer
+from resnet_fn.update.schedule import make_schedule
 
-Batch = tuple[np.ndarray, np.ndarray]
-Arrays = dict[str, np.ndarray]
-
-# Weights are compared once more after this many updates. Later, one ReLU whose input rounds to the other side of 0
-# somewhere on the way has made them two different trainings.
+# Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the
+# way has made them two different trainings.
 LATER = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What both sides are told to do: the same updates.
+
+    Attributes:
+        recipe: optimizer, decay, loss, clipping, schedule, moving average, precision.
+        batches: one (inputs, labels) for each update, all of one shape.
+        accumulate: micro-batches of each update.
+        seed: of random statistics, where they are fresh.
+        own_loss, own_optimizer: whether a function of the user's takes the place of the recipe's.
+
+    Raises:
+        ValueError: from the constructor: batches that do not fit.
+    """
+
+    recipe: Recipe
+    batches: Sequence[Batch]
+    accumulate: int = 1
+    seed: int = 0
+    own_loss: bool = False
+    own_optimizer: bool = False
+
+    def __post_init__(self) -> None:
+        check_batches(self.batches, self.accumulate)
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rate of each update: the recipe's whole schedule, warm-up to end, compressed into them."""
+        return compressed_rates(self.recipe, len(self.batches))
+
+
+def compressed_rates(recipe: Recipe, updates: int) -> list[float]:
+    """The recipe's whole schedule, warm-up to end, compressed into a few updates."""
+    schedule = make_schedule(recipe, updates / recipe.epochs)
+    return [schedule(update) for update in range(updates)]
 
 
 @dataclasses.dataclass
 class Trace:
-    """What one side computes in a few updates. Parameters go by the MindSpore net's names.
+    """What one side computes in a few updates.
 
     Attributes:
-        eval_logits: [n, classes] of the first batch, in evaluation mode, before any update.
-        start, first, later: all parameters and statistics before the first update, after it, and after update LATER
-            (after the last, if there are fewer).
+        eval_outputs: of the first batch, in evaluation mode, before any update.
+        start: all parameters and statistics before the first update.
         rates: the learning rate of each update.
-        train_logits: [n / accumulate, classes] of each update's last micro-batch, in training mode, before it.
+        after: all parameters and statistics after each of the first LATER updates.
+        train_outputs: of each update's last micro-batch, in training mode, before it.
         losses: one for each update, before it.
         norms: global gradient norm before clipping, one for each update.
         gradients: of the first update, the mean over its micro-batches, before clipping.
         clipped: the same after clipping.
-        momentum: momentum buffers after the first update; empty where the optimizer has none that we know.
+        parts: the gradients of each micro-batch of the first update, before clipping; empty where there is one only.
+        state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
+        average: the weights' moving average after the last update; empty where there is none.
     """
 
-    eval_logits: np.ndarray
+    eval_outputs: Arrays
     start: Arrays
     rates: list[float]
-    first: Arrays = dataclasses.field(default_factory=dict)
-    later: Arrays = dataclasses.field(default_factory=dict)
-    train_logits: list[np.ndarray] = dataclasses.field(default_factory=list)
+    after: list[Arrays] = dataclasses.field(default_factory=list)
+    train_outputs: list[Arrays] = dataclasses.field(default_factory=list)
     losses: list[float] = dataclasses.field(default_factory=list)
     norms: list[float] = dataclasses.field(default_factory=list)
     gradients: Arrays = dataclasses.field(default_factory=dict)
     clipped: Arrays = dataclasses.field(default_factory=dict)
-    momentum: Arrays = dataclasses.field(default_factory=dict)
+    parts: list[Arrays] = dataclasses.field(default_factory=list)
+    state: dict[str, Arrays] = dataclasses.field(default_factory=dict)
+    average: Arrays = dataclasses.field(default_factory=dict)
 
 
-def make_batches(
-    updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
-) -> list[Batch]:
-    """Random batches that can be learnt: each class has its own pattern, under as much noise.
+@dataclasses.dataclass
+class Recording:
+    """One side of the ladder, whole: what a trace folder holds.
 
-    Labels without any relation to the images would leave the loss where it is, and a trajectory that goes nowhere
-    proves little.
-
-    Returns:
-        `updates` pairs of images float32 [batch_size, channels, image_size, image_size] and labels int32
-        [batch_size].
+    Attributes:
+        framework: "PyTorch 2.13.0", "MindSpore 2.10.0".
+        task: what it was told to do.
+        initial: all parameters and statistics as the net came.
+        layers: every layer's executions on the first micro-batch with the weights that training starts from, in
+            evaluation mode ("eval") and in training mode ("train").
+        trace: what it computed.
+        rounding: how far float32 is from float64, or half precision from it (`stages.rounding`); empty: not known.
+        flipped: the same with undecided ReLU inputs on their other side (`relu_ties`), and how many there are, by how
+            far from 0 they are taken to lie.
+        tied: parameters that are one array, by name.
+        notes: what was changed to make the two comparable, a line each.
     """
-    rng = np.random.default_rng([seed, 20])
-    shape = (channels, image_size, image_size)
-    patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
-    batches = []
-    for _ in range(updates):
-        labels = rng.integers(0, len(patterns), batch_size).astype(np.int32)
-        noise = rng.standard_normal((batch_size, *shape)).astype(np.float32)
-        batches.append((np.ascontiguousarray((patterns[labels] + noise) * np.float32(0.7)), labels))
-    return batches
 
-
-def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
-    """Refuse batches that would recompile the step or do not divide.
-
-    Raises:
-        ValueError: names the batch, its size and the fix.
-    """
-    if not batches:
-        raise ValueError("batches: there are none; give one for each update")
-    size = len(batches[0][0])
-    for index, (images, labels) in enumerate(batches):
-        if len(images) != size or len(labels) != size:
-            raise ValueError(f"batches: batch {index} has {len(images)} images, {len(labels)} labels; give {size} each")
-    if size % accumulate:
-        raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
+    framework: str
+    task: Task
+    initial: Arrays
+    layers: dict[str, list[Layer]]
+    trace: Trace
+    rounding: Any = dataclasses.field(default_factory=dict)
+    flipped: Any = None
+    tied: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)

@@ -70,6 +70,13 @@ class TrainStep(Protocol):
         """Do one update."""
 
 
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The share of samples whose largest logit is the label's (of soft labels: the likeliest class's)."""
+    if labels.ndim == 2:
+        labels = labels.argmax(1)
+    return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
+
+
 def make_train_step(
     net: nn.Cell,
     loss: Loss,
@@ -82,6 +89,7 @@ def make_train_step(
     rank: int = 0,
     all_reduce: Reduce | None = None,
     ema: Ema | None = None,
+    accuracy: Loss = accuracy,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -95,12 +103,14 @@ def make_train_step(
         workers, rank, all_reduce: how many workers share the update, which of them this is, and the sum over them
             (`make_all_reduce`).
         ema: the moving average that follows every update that is not skipped.
+        accuracy: what is averaged beside the loss, of the same arguments.
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
-        worker's share, n a multiple of `accumulate`; learning_rate a float, or a float32 scalar tensor; rank_values
-        float32 [k], whatever else is to be summed over the ranks with this update. It sets the net to training mode.
-        With a loss, a gradient or a BatchNorm statistic that is not finite on any rank, nothing changes but the scaler.
+        worker's share, n a multiple of `accumulate` (each a tensor, or a tuple of tensors where net and loss take
+        one); learning_rate a float, or a float32 scalar tensor; rank_values float32 [k], whatever else is to be summed
+        over the ranks with this update. It sets the net to training mode. With a loss, a gradient or a BatchNorm
+        statistic that is not finite on any rank, nothing changes but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -205,12 +215,18 @@ def _accumulated(
     def update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
         begin()
         for part in range(accumulate):
-            size = images.shape[0] // accumulate
-            rows = slice(part * size, (part + 1) * size)
-            add(images[rows], labels[rows])
+            add(_share(images, part, accumulate), _share(labels, part, accumulate))
         return finish(learning_rate, rank_values)
 
     return update
+
+
+def _share(samples: Tensor | tuple[Tensor, ...], part: int, parts: int) -> Tensor | tuple[Tensor, ...]:
+    """One micro-batch's rows."""
+    if isinstance(samples, tuple):
+        return tuple(_share(tensor, part, parts) for tensor in samples)
+    size = samples.shape[0] // parts
+    return samples[part * size : (part + 1) * size]
 
 
 def _clear(buffer: Parameter) -> Tensor:
@@ -219,10 +235,3 @@ def _clear(buffer: Parameter) -> Tensor:
 
 def _read(buffer: Parameter) -> Tensor:
     return buffer * 1.0
-
-
-def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of samples whose largest logit is the label's (of soft labels: the likeliest class's)."""
-    if labels.ndim == 2:
-        labels = labels.argmax(1)
-    return (logits.argmax(1) == labels).astype(mindspore.float32).mean()

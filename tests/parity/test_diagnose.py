@@ -9,10 +9,11 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.parity import diagnose
+from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage, difference
-from resnet_fn.parity.ladder import compare_step, compressed_rates
+from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import Trace, make_batches
+from resnet_fn.parity.trace import Trace, compressed_rates
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
@@ -188,7 +189,7 @@ def test_label_smoothing_over_the_other_classes(climb):
 
 
 def observed(**fields):
-    return Trace(np.zeros((1, 1)), start={}, rates=[], **fields)
+    return Trace({}, start={}, rates=[], **fields)
 
 
 def test_every_other_definition_of_a_loss_is_told():

@@ -1,12 +1,15 @@
 """The layer where two nets part is named with how it is set."""
 
+import copy
+
 import numpy as np
 import pytest
 from mindspore import nn
 
+from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layers import compare_layers
 from resnet_fn.parity.match import match
-from resnet_fn.parity.mindspore_side import run as mindspore_run
+from resnet_fn.parity.mindspore_side import parameters
 from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.torch_side import run as torch_run
@@ -19,12 +22,22 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
 def compared(net, module):
     """Both with the module's weights."""
-    ours, theirs = mindspore_run.state(net), torch_run.state(module)
-    recorded = record_cell(net, IMAGES, False), record_torch(module, IMAGES, False)
+    ours, theirs = parameters.state(net), torch_run.state(module)
+    before = record_cell(net, IMAGES, False)
     shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
-    names = match(*shapes, *recorded)
-    mindspore_run.assign(net, {a: theirs[b] for a, b in names.parameters.items()})
-    return compare_layers(net, module, IMAGES, names), settings_notes(*recorded, names.layers)
+    names = match(*shapes, before, record_torch(module, IMAGES, False))
+    parameters.assign(net, names.rename(theirs))
+    sides = [
+        {mode: record(it, IMAGES, mode == "train") for mode in ("eval", "train")}
+        for record, it in ((record_cell, net), (record_torch, module))
+    ]
+    exact = copy.deepcopy(module).double()
+    for mode, layers in sides[1].items():
+        for layer, exactly in zip(layers, record_torch(exact, IMAGES, mode == "train"), strict=True):
+            layer.output_rounding = relative_error(layer.output, exactly.output)
+            layer.input_rounding = relative_error(layer.input, exactly.input)
+    notes = settings_notes(sides[0]["eval"], sides[1]["eval"], names.layers)
+    return compare_layers(*sides, names.layers), notes
 
 
 def test_layers_of_equal_nets_agree_in_both_modes(ported, reference):

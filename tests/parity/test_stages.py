@@ -1,80 +1,56 @@
-"""Stages: distributions within sampling error, and what counts as rounding."""
+"""Stages: what counts as rounding, what differs, what is skipped with a note."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from resnet_fn.parity import stages
+from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.stages import TracePair, initialisation_stage, inputs_stage, stages_after_weights
-from resnet_fn.parity.trace import Trace
+from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.trace import Recording, Task, Trace
+from resnet_fn.recipes import recipe
 
-UNIFORM = 3**0.5  # a uniform draw between ± this has standard deviation 1
-
-
-def drawn(kind: str, seed: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    weights = {
-        "normal": rng.normal(0, 1, (50, 40)),
-        "uniform": rng.uniform(-UNIFORM, UNIFORM, (50, 40)),
-        "wide": rng.normal(0, 1.3, (50, 40)),
-        "shifted": rng.normal(0.3, 1, (50, 40)),
-    }
-    return {"fc.weight": weights[kind], "fc.gamma": np.ones(40), "fc.few": rng.normal(size=4)}
-
-
-@pytest.mark.parametrize("kind", ["normal", "uniform", "wide", "shifted"])
-def test_two_draws_of_one_distribution_agree(kind):
-    for seed in range(100):
-        assert initialisation_stage(drawn(kind, seed), drawn(kind, 1000 + seed)).verdict == "ok"
-
-
-@pytest.mark.parametrize(("kind", "moment"), [("uniform", "kurtosis"), ("wide", "std"), ("shifted", "mean")])
-def test_the_moment_that_differs_is_named(kind, moment):
-    for seed in range(20):
-        stage = initialisation_stage(drawn(kind, seed), drawn("normal", 1000 + seed))
-        assert (stage.verdict, stage.first.name) == ("DIFFERS", f"fc.weight {moment}")
-        assert stage.hints[0].startswith("fc.weight: drawn in ")
-
-
-def test_a_constant_for_a_draw_differs_and_another_constant_too():
-    zeros = {"bias": np.zeros(20)}
-    stage = initialisation_stage(zeros, {"bias": np.random.default_rng(0).normal(size=20)})
-    assert stage.verdict == "DIFFERS"
-    assert stage.hints[0].startswith("bias: all 0 here, drawn in -")
-    stage = initialisation_stage(zeros, {"bias": np.full(20, 0.5)})
-    assert stage.hints == ["bias: all 0 here, all 0.5 in the reference"]
+TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
+NAMES = NameMap("names", {"w": "theirs.w", "mean": "theirs.mean"}, {}, ())
 
 
 def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
     """MindSpore's side, PyTorch's and its float64 values; `apart` shifts MindSpore's, PyTorch's is off by 1e-3."""
 
-    def trace(shift: float, side: dict[str, float]) -> Trace:
+    def trace(shift: float, side: dict[str, float], prefix: str) -> Trace:
         def values(field: str, size: int = 4) -> np.ndarray:
             return np.ones(size) * (1 + shift) * (1 + side.get(field, 0.0))
 
+        w, mean = prefix + "w", prefix + "mean"
         return Trace(
-            eval_logits=values("eval_logits"),
-            start={"w": np.full(4, 0.5), "mean": np.zeros(4)},
+            eval_outputs={"logits": values("eval_outputs")},
+            start={w: np.full(4, 0.5), mean: np.zeros(4)},
             rates=[0.1, 0.2],
-            first={"w": values("first"), "mean": values("first")},
-            train_logits=[values("train_logits"), values("train_logits")],
+            after=[{w: values("after"), mean: values("after")}],
+            train_outputs=[{"logits": values("train_outputs")}, {"logits": values("train_outputs")}],
             losses=[float(values("losses")[0]), float(values("losses")[0])],
             norms=[2.0, 2.0],
-            gradients={"w": values("gradients")},
-            clipped={"w": values("gradients")},
+            gradients={w: values("gradients")},
+            clipped={w: values("gradients")},
         )
 
-    return trace(0.0, apart), trace(1e-3, {}), trace(0.0, {})
+    return trace(0.0, apart, ""), trace(1e-3, {}, "theirs."), trace(0.0, {}, "theirs.")
 
 
-def stages(*traces: Trace, order: Sequence[str] = ("w", "mean")) -> dict[str, Stage]:
-    return {stage.name: stage for stage in stages_after_weights(TracePair(*traces), order)}
+def compared(
+    ours: Trace, theirs: Trace, exact: Trace, *flipped: Trace, order: Sequence[str] = ("w", "mean")
+) -> dict[str, Stage]:
+    rounding = stages.worst_rounding(*(stages.rounding(trace, exact) for trace in (theirs, *flipped)))
+    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    return {stage.name: stage for stage in stages.Comparison(*sides, NAMES, rounding).all_stages(order)}
 
 
 def test_what_float32_costs_the_reference_is_rounding_and_more_is_a_difference():
-    # MindSpore's eval logits are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from float64.
-    found = stages(*traces(eval_logits=2e-3, gradients=1e-2))
+    # MindSpore's eval outputs are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from float64.
+    found = compared(*traces(eval_outputs=2e-3, gradients=1e-2))
     assert found["weights"].verdict == "ok"
     assert found["eval forward"].verdict == "rounding"
     assert found["gradients"].verdict == "DIFFERS"
@@ -83,33 +59,76 @@ def test_what_float32_costs_the_reference_is_rounding_and_more_is_a_difference()
     assert [item.name for item in found["BatchNorm statistics after update 1"].differences] == ["mean"]
 
 
-def test_a_loss_counts_at_least_what_its_logits_are_off_by():
+def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
     ours, theirs, exact = traces(losses=5e-4)
     theirs.losses = exact.losses  # close to float64 by luck
-    found = stages(ours, theirs, exact)
+    found = compared(ours, theirs, exact)
     assert found["loss"].verdict == "rounding"
     assert found["loss"].differences[0].rounding == pytest.approx(1e-3)
-    theirs.train_logits = exact.train_logits
-    found = stages(ours, theirs, exact)
+    theirs.train_outputs = exact.train_outputs
+    found = compared(ours, theirs, exact)
     assert found["loss"].verdict == "DIFFERS"
 
 
 def test_what_flipped_ties_change_is_rounding():
     ours, theirs, exact = traces(gradients=1e-2)
     flipped = traces()[2]
-    flipped.gradients = {"w": np.full(4, 1.01)}
-    assert stages(ours, theirs, exact)["gradients"].verdict == "DIFFERS"
-    found = stages(ours, theirs, exact, flipped)
-    assert found["gradients"].verdict == "rounding"
+    flipped.gradients = {"theirs.w": np.full(4, 1.01)}
+    assert compared(ours, theirs, exact)["gradients"].verdict == "DIFFERS"
+    assert compared(ours, theirs, exact, flipped)["gradients"].verdict == "rounding"
+
+
+def test_without_float64_only_the_tolerance_counts():
+    ours, theirs, _ = traces(eval_outputs=1e-3 + 5e-6)
+    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    found = {stage.name: stage for stage in stages.Comparison(*sides, NAMES, {}).all_stages(["w", "mean"])}
+    assert found["eval forward"].verdict == "ok"
+    assert found["train forward"].verdict == "DIFFERS"
 
 
 def test_what_one_side_does_not_keep_or_nobody_has_is_skipped_with_a_note():
-    found = stages(*traces(), order=["w"])
+    ours, theirs, exact = traces()
+    theirs.state = exact.state = {"momentum": {"theirs.w": np.ones(4)}}
+    found = compared(ours, theirs, exact, order=["w"])
     momentum, later = found["momentum after update 1"], found["weights after update 5"]
     statistics = found["BatchNorm statistics after update 1"]
     assert {stage.verdict for stage in (momentum, later, statistics)} == {"skipped"}
     assert (momentum.note, later.note, statistics.note) == ("one side keeps none", "there are none", "there are none")
 
 
-def test_both_frameworks_get_the_same_images(torch):
-    assert inputs_stage(np.random.default_rng(0).normal(size=(2, 3, 4, 4)).astype(np.float32)).verdict == "ok"
+def test_what_one_side_keeps_of_some_only_differs():
+    ours, theirs, exact = traces()
+    theirs.average = exact.average = {"theirs.w": np.ones(4)}
+    ours.average = {"w": np.ones(4), "mean": np.ones(4)}
+    stage = compared(ours, theirs, exact)["averaged weights after the last update"]
+    assert (stage.verdict, stage.failed) == ("DIFFERS", "mean and 0 more: here only")
+
+
+def test_a_parameter_that_trains_on_one_side_only_is_named():
+    ours, theirs, exact = traces()
+    for trace in (theirs, exact):
+        trace.gradients = trace.clipped = {"theirs.mean": np.ones(4)}
+    stage = compared(ours, theirs, exact)["gradients"]
+    assert stage.verdict == "DIFFERS"
+    assert stage.hints == [
+        "w: trained here, frozen in the reference",
+        "mean: frozen here, trained in the reference",
+    ]
+
+
+def test_outputs_of_another_shape_or_number_differ():
+    ours, theirs, exact = traces()
+    ours.eval_outputs = {"logits": np.ones(5)}
+    ours.train_outputs = [{"logits 0": np.ones(4), "logits 1": np.ones(4)}] * 2
+    found = compared(ours, theirs, exact)
+    assert found["eval forward"].failed == "logits [5] here, logits [4] in the reference"
+    assert found["train forward"].failed == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+
+
+def test_inputs_are_compared_bit_for_bit():
+    assert stages.inputs_stage(TASK, TASK).verdict == "ok"
+    images, labels = TASK.batches[1]
+    one_bit = (np.nextafter(images, np.float32(9)), labels)
+    other = dataclasses.replace(TASK, batches=[TASK.batches[0], one_bit])
+    stage = stages.inputs_stage(other, TASK)
+    assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")

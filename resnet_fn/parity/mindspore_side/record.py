@@ -9,6 +9,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from resnet_fn.parity.layer import Layer, recording_hook
+from resnet_fn.parity.mindspore_side.adapt import positional
 from resnet_fn.parity.mindspore_side.settings import settings_of
 
 
@@ -36,7 +37,7 @@ def record_cell(
         handles.append(layer.register_forward_hook(hook))
     with unchanged(net, handles):
         net.set_train(train)
-        net(Tensor(images))
+        net(*positional(net, images))
     return layers
 
 

@@ -1,150 +1,135 @@
-"""MindSpore's side of the ladder: the compiled functions of `resnet_fn.update`, the very ones that training calls.
+"""MindSpore's training step: the compiled functions of `resnet_fn.update`, the very ones that training calls.
 
-They are not changed to be looked into. A loss that records the logits it is given, and an optimizer that records the
+They are not changed to be looked into. A loss that records the outputs it is given, and an optimizer that records the
 gradients it is given, are compiled into the step in place of the plain ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import LATER, Arrays, Batch, Trace
+from resnet_fn.parity.batches import Arrays, Batch, leaves, map_tree
+from resnet_fn.parity.mindspore_side.adapt import Outputs, arguments, record_parameter, with_inputs
+from resnet_fn.parity.mindspore_side.optimizer import optimizer_state, recording_optimizer
+from resnet_fn.parity.mindspore_side.parameters import assign, parameters_by_path, state
+from resnet_fn.parity.trace import LATER, Task, Trace
+from resnet_fn.update.ema import make_ema
 from resnet_fn.update.eval_step import make_eval_step
-from resnet_fn.update.loss import Loss
+from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import StepResult, TrainStep
 
 MakeStep = Callable[..., TrainStep]
+Loss = Callable[[Any, Any], Tensor]
 
 
-def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """All parameters and statistics by their path in the net.
-
-    `Parameter.name` is the path at the time when the cell was built in; a cell that was put in later may carry
-    another's name.
-    """
-    return dict(net.parameters_and_names())
+def is_classifier(like: Any, labels: Any) -> bool:
+    """Whether a net's outputs are logits [n, classes] and its labels classes [n] or probabilities [n, classes]."""
+    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and labels.ndim <= 2
 
 
-def state(net: nn.Cell) -> Arrays:
-    """All parameters and statistics of a net as arrays, by path."""
-    return {name: parameter.asnumpy().copy() for name, parameter in parameters_by_path(net).items()}
+def _no_metric(outputs: Any, labels: Any) -> Tensor:
+    """In the place of the accuracy, which other nets than classifiers do not have."""
+    return Tensor(0.0, mindspore.float32)
 
 
-def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
-    """Put values into a net so that compiled functions see them too."""
-    parameters = parameters_by_path(net)
-    for name, value in values.items():
-        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))
+def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
+    """The outputs of the compiled evaluation step; of a compiled forward pass where labels are no classes."""
+    inputs, labels = task.batches[0]
+    forward = with_inputs(net, inputs)
+    rows = len(next(leaf for _, leaf in leaves(inputs)))
+    kept = Outputs(like, "eval", rows)
+    keep = kept.keeper()
 
+    def recorded(x: Any) -> Any:
+        outputs = forward(x)
+        keep(outputs)
+        return outputs
 
-def _record(shape: Sequence[int], name: str) -> Parameter:
-    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
-
-
-def _recording_loss(loss: Loss, recorded: Parameter) -> Loss:
-    def recording(logits: Tensor, labels: Tensor) -> Tensor:
-        ops.assign(recorded, logits.astype(mindspore.float32))
-        return loss(logits, labels)
-
-    return recording
-
-
-def _recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
-    def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        for index in range(len(recorded)):
-            ops.assign(recorded[index], gradients[index])
-
-    if optimizer is None:
-        return Optimizer((), record)
-    after = optimizer.update
-
-    # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
-    def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        record(gradients, learning_rate)
-        after(gradients, learning_rate)
-
-    return Optimizer(optimizer.state, record_and_update)
-
-
-def _eval_logits(net: nn.Cell, batch: Batch, classes: int) -> np.ndarray:
-    """The logits [n, classes] that the compiled evaluation step sees."""
-    images, labels = batch
-    recorded = _record((len(images), classes), "eval.logits")
-
-    def forward(x: Tensor) -> Tensor:
-        logits = net(x)
-        ops.assign(recorded, logits.astype(mindspore.float32))
-        return logits
-
-    forward.set_train = net.set_train  # type: ignore[attr-defined]
-    make_eval_step(forward)(Tensor(images), Tensor(labels))[0].asnumpy()
-    return recorded.asnumpy().copy()
+    if is_classifier(like, labels) and labels.ndim == 1 and labels.dtype.kind in "iu":
+        recorded.set_train = net.set_train  # type: ignore[attr-defined]
+        make_eval_step(recorded)(arguments(net, inputs), Tensor(labels.astype(np.int32)))[0].asnumpy()
+    else:
+        net.set_train(False)
+        mindspore.jit(recorded)(arguments(net, inputs))
+    return kept.arrays()
 
 
 def run_mindspore(
     net: nn.Cell,
-    batches: Sequence[Batch],
-    recipe: Recipe,
+    task: Task,
     rates: Sequence[float],
-    accumulate: int,
     loss: Loss,
     optimizer: Optimizer,
     make_step: MakeStep,
-    classes: int,
+    like: Any,
 ) -> Trace:
     """Train a net for a few updates through its compiled step and record everything that the ladder compares.
 
     The net's parameters are left as the last update leaves them.
 
     Args:
-        net: images [n, C, H, W] to logits [n, classes].
-        batches, recipe, rates, accumulate: as in `run_torch`.
+        net: what is trained.
+        task: what to do.
+        rates: the learning rate of each update.
         loss, optimizer: what the step is made of.
         make_step: `resnet_fn.update.step.make_train_step`, or the user's own function with its signature.
-        classes: width of the logits.
+        like: the net's outputs on the first batch, run before.
     """
-    trace = Trace(_eval_logits(net, batches[0], classes), start=state(net), rates=list(rates))
+    trace = Trace(_eval_outputs(net, task, like), start=state(net), rates=list(rates))
     paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
     weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
-    recorded = tuple(_record(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
-    logits = _record((len(batches[0][0]) // accumulate, classes), "train.logits")
-    recording_loss = _recording_loss(loss, logits)
+    recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
+    inputs, labels = task.batches[0]
+    rows = len(next(leaf for _, leaf in leaves(inputs))) // task.accumulate
+    outputs = Outputs(like, "train", rows)
+    keep = outputs.keeper()
+
+    def recording_loss(values: Any, targets: Any) -> Tensor:
+        keep(values)
+        return loss(values, targets)
+
+    ema = make_ema(task.recipe, list(net.get_parameters()), round(len(task.batches) / task.recipe.epochs) or 1)
+
+    def step_with(update: Optimizer, clip_norm: float, **options: Any) -> TrainStep:
+        if not is_classifier(like, labels):
+            options["accuracy"] = _no_metric
+        if task.recipe.precision == "fp16":
+            scale, interval = task.recipe.loss_scale, task.recipe.loss_scale_interval
+            options["scaler"] = DynamicLossScaler(scale, growth_interval=interval)
+        forward = with_inputs(net, inputs)
+        return make_step(forward, recording_loss, update, clip_norm=clip_norm, accumulate=task.accumulate, **options)
 
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
-    if recipe.clip_norm:
+    if task.recipe.clip_norm:
         # A step without clipping and without an update, for the gradients alone.
-        record_only = _recording_optimizer(None, recorded)
-        _call(make_step(net, recording_loss, record_only, clip_norm=0.0, accumulate=accumulate), batches[0], rates[0])
+        _call(step_with(recording_optimizer(None, recorded), 0.0), net, task.batches[0], rates[0])
         trace.gradients = gradients()
         assign(net, trace.start)
-    recording = _recording_optimizer(optimizer, recorded)
-    step = make_step(net, recording_loss, recording, clip_norm=recipe.clip_norm, accumulate=accumulate)
-    for update, batch in enumerate(batches):
-        result = _call(step, batch, rates[update])
+    step = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, **({"ema": ema} if ema else {}))
+    for update, batch in enumerate(task.batches):
+        result = _call(step, net, batch, rates[update])
         trace.losses.append(float(result.means.asnumpy()[0]))
         trace.norms.append(float(result.grad_norm.asnumpy()))
-        trace.train_logits.append(logits.asnumpy().copy())
+        trace.train_outputs.append(outputs.arrays())
         if update < LATER:
-            trace.later = state(net)
+            trace.after.append(state(net))
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
-            trace.first = trace.later
-            trace.momentum = _momentum(optimizer, weights)
+            trace.state = optimizer_state(optimizer, weights)
+    if ema is not None:
+        averages = {average.name.removeprefix("ema."): average for average in ema.averages}
+        named = {path: averages[parameter.name] for path, parameter in parameters_by_path(net).items()}
+        trace.average = {path: average.asnumpy().copy() for path, average in named.items()}
     return trace
 
 
-def _call(step: TrainStep, batch: Batch, rate: float) -> StepResult:
-    images, labels = batch
-    return step(Tensor(images), Tensor(labels), Tensor(rate, mindspore.float32))
-
-
-def _momentum(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> Arrays:
-    paths = {f"momentum.{parameter.name}": path for path, parameter in weights.items()}
-    return {paths[buffer.name]: buffer.asnumpy().copy() for buffer in optimizer.state if buffer.name in paths}
+def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
+    inputs, labels = batch
+    return step(arguments(net, inputs), map_tree(Tensor, labels), Tensor(rate, mindspore.float32))

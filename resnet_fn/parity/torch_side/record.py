@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.layer import Layer, recording_hook
+from resnet_fn.parity.torch_side.call import call, tensors
 from resnet_fn.parity.torch_side.settings import settings_of
 
 
@@ -28,7 +29,7 @@ def record_torch(module: Any, images: np.ndarray, train: bool) -> list[Layer]:
     try:
         module.train(train)
         with torch.no_grad():
-            module(torch.from_numpy(images).to(dtype))
+            call(module, tensors(images, dtype))
     finally:
         for handle in handles:
             handle.remove()

@@ -1,27 +1,8 @@
-"""ReLU ties: inputs of a ReLU within rounding of 0. On which side of 0 they lie, float32 cannot decide.
-
-The ReLU's gradient jumps there, and with it every gradient below. Two faultless float32 nets may take different
-sides, while PyTorch's own float32 happens to take those of its float64. How far apart the gradients may then be is
-computed, not guessed: the reference runs in float64 once more, with every tie flipped to its other side.
-"""
+"""The reference with every ReLU tie on its other side (`resnet_fn.parity.ties`)."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
-
-from resnet_fn.parity.layers import LayerDifference
-
-_SIGMAS = 4.0
-
-
-def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may lie, relative to the root mean square of the ReLU's input.
-
-    Values are off by up to several times the root mean square of the errors, of either net.
-    """
-    return _SIGMAS * max(
-        (max(layer.output.relative, layer.output.rounding) for layer in layers if layer.mode == "train"), default=0.0
-    )
 
 
 @contextlib.contextmanager

@@ -1,16 +1,26 @@
-"""The reference's side of the ladder: plain torch, as its documentation says to write it."""
+"""The reference's training step: plain torch, as its documentation says to write it."""
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import LATER, Arrays, Batch, Trace
+from resnet_fn.parity.batches import Arrays, named_leaves, split
+from resnet_fn.parity.torch_side.call import call, tensors
+from resnet_fn.parity.torch_side.losses import recipe_loss
+from resnet_fn.parity.torch_side.optimizers import Average, recipe_optimizer
+from resnet_fn.parity.trace import LATER, Task, Trace
+
+Loss = Callable[[Any, Any], torch.Tensor]
+MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
+
+_STATE = {"momentum_buffer": "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance"}
 
 
-def state(module: Any) -> Arrays:
+def state(module: torch.nn.Module) -> Arrays:
     """All parameters and statistics of a torch module as arrays, without BatchNorm's batch counters."""
     return {
         name: value.detach().cpu().numpy().copy()
@@ -19,132 +29,117 @@ def state(module: Any) -> Arrays:
     }
 
 
-def prepare_reference(module: Any, images: np.ndarray, seed: int) -> None:
-    """Give every fresh BatchNorm random statistics, gamma and beta, in place; trained ones stay.
-
-    Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
-    are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
-    size however deep the net is.
-
-    Raises:
-        ValueError: a Dropout layer with p > 0, whose random masks no two frameworks share.
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    norms = []
-    for name, layer in module.named_modules():
-        if isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
-            raise ValueError(f"reference: {name} is Dropout with p={layer.p}, its masks are random; set p to 0 in both")
-        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.affine and layer.track_running_stats:
-            with torch.no_grad():
-                if not layer.bias.any() and layer.weight.unique().numel() == 1:
-                    layer.weight.uniform_(0.5, 1.5, generator=generator)
-                    layer.bias.normal_(0, 0.2, generator=generator)
-            if not layer.running_mean.any() and (layer.running_var == 1).all():
-                norms.append((layer, layer.momentum))
-                layer.momentum = 1.0
-    was_training = module.training
-    module.train(True)
-    with torch.no_grad():
-        module(torch.from_numpy(images))
-        for layer, momentum in norms:
-            layer.momentum = momentum
-            noise = torch.randn(layer.running_mean.shape, generator=generator)
-            layer.running_mean += 0.2 * noise * layer.running_var.sqrt()
-            layer.running_var *= torch.exp(0.5 * torch.randn(layer.running_var.shape, generator=generator))
-            # A channel that is dead on this batch has variance 0; dividing by √eps would blow up any rounding.
-            layer.running_var.clamp_(min=0.01 * float(layer.running_var.mean()) + 1e-3)
-    module.train(was_training)
-
-
-def decay_groups(module: Any, weight_decay: float) -> list[dict[str, Any]]:
-    """torch.optim parameter groups: weight decay on all but norm layers' parameters and biases."""
-    import torch
-
-    norms = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.nn.LayerNorm)
-    decayed: list[Any] = []
-    spared: list[Any] = []
-    for layer in module.modules():
-        for leaf, parameter in layer.named_parameters(recurse=False):
-            if parameter.requires_grad:
-                (spared if leaf == "bias" or isinstance(layer, norms) else decayed).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+def outputs_of(value: Any) -> Arrays:
+    """What a module returned, by name; "logits" where it is one tensor."""
+    return {
+        name: leaf.detach().cpu().double().numpy() if leaf.dtype == torch.float64 else leaf.detach().float().numpy()
+        for name, leaf in named_leaves(value, "logits").items()
+        if isinstance(leaf, torch.Tensor)
+    }
 
 
 def run_torch(
-    module: Any,
-    batches: Sequence[Batch],
-    recipe: Recipe,
-    rates: Sequence[float],
-    accumulate: int,
-    names: dict[str, str],
-    double: bool = False,
+    module: torch.nn.Module,
+    task: Task,
+    loss: Loss | None = None,
+    make_optimizer: MakeOptimizer | None = None,
+    precision: str = "float32",
 ) -> Trace:
     """Train a copy of a torch module for a few updates and record everything that the ladder compares.
 
     Args:
-        module: images [n, C, H, W] to logits; it is not changed.
-        batches: one for each update.
-        recipe: momentum, Nesterov, weight decay, clipping and label smoothing.
-        rates: the learning rate of each update.
-        accumulate: micro-batches of each update.
-        names: the MindSpore net's parameter name → the module's.
-        double: compute in float64.
+        module: it is not changed.
+        task: what to do.
+        loss: (outputs, labels) → scalar; None: the recipe's.
+        make_optimizer: made for the module; None: the recipe's. Every group's learning rate is set before each
+            update, to the task's times the group's own share of the largest.
+        precision: "float32", "float64", or "float16": automatic mixed precision.
     """
-    import torch
-
-    module = copy.deepcopy(module)
-    module = module.double() if double else module.float()
-    dtype = torch.float64 if double else torch.float32
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    module = copy.deepcopy(module).to(dtype)
+    loss = loss or recipe_loss(task.recipe)
     module.eval()
-    with torch.no_grad():
-        eval_logits = module(torch.from_numpy(batches[0][0]).to(dtype)).numpy()
+    with torch.no_grad(), _precision(precision):
+        eval_outputs = outputs_of(call(module, tensors(task.batches[0][0], dtype)))
     module.train()
-    optimizer = torch.optim.SGD(
-        decay_groups(module, recipe.weight_decay), lr=rates[0], momentum=recipe.momentum, nesterov=recipe.nesterov
-    )
-    trace = Trace(eval_logits, start=_renamed(state(module), names), rates=list(rates))
-    parameters = dict(module.named_parameters())
-    ours = {theirs: name for name, theirs in names.items()}
-    for update, (images, labels) in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = rates[update]
+    optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
+    largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
+    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # else small gradients would underflow
+    average = Average(module, task.recipe) if task.recipe.ema else None
+    trace = Trace(eval_outputs, start=state(module), rates=task.rates)
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for update, (inputs, labels) in enumerate(task.batches):
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            group["lr"] = task.rates[update] * share
         optimizer.zero_grad()
-        total = 0.0
-        pairs = zip(np.split(images, accumulate), np.split(labels, accumulate), strict=True)
-        for micro_images, micro_labels in pairs:
-            logits = module(torch.from_numpy(micro_images).to(dtype))
-            target = torch.from_numpy(micro_labels.astype(np.int64))
-            loss = torch.nn.functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
-            (loss / accumulate).backward()
-            total += float(loss.detach()) / accumulate
+        total, before = 0.0, None
+        for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
+            with _precision(precision):
+                outputs = call(module, tensors(micro_inputs, dtype))
+            value = _scalar(loss(_in_full(outputs, dtype), tensors(micro_labels, dtype)))
+            (value * (scale / task.accumulate)).backward()
+            total += float(value.detach()) / task.accumulate
+            if update == 0 and task.accumulate > 1:
+                now = _gradients(parameters)
+                part = now if before is None else {name: now[name] - before[name] for name in now}
+                trace.parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
+                before = now
         trace.losses.append(total)
-        trace.train_logits.append(logits.detach().numpy().copy())
-        unclipped = _gradients(parameters, ours) if update == 0 else {}
-        limit = recipe.clip_norm or float("inf")
-        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), limit)))
-        optimizer.step()
-        if update < LATER:
-            trace.later = _renamed(state(module), names)
+        trace.train_outputs.append(outputs_of(outputs))
+        if scale != 1.0:
+            for parameter in parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad /= scale
         if update == 0:
-            trace.first = trace.later
-            trace.gradients, trace.clipped = unclipped, _gradients(parameters, ours)
-            trace.momentum = {
-                ours[name]: optimizer.state[parameter]["momentum_buffer"].numpy().copy()
-                for name, parameter in parameters.items()
-                if optimizer.state[parameter].get("momentum_buffer") is not None
-            }
+            trace.gradients = _gradients(parameters)
+        limit = task.recipe.clip_norm or float("inf")
+        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
+        if update == 0:
+            trace.clipped = _gradients(parameters)
+        optimizer.step()
+        if average is not None:
+            average.update(module)
+        if update < LATER:
+            trace.after.append(state(module))
+        if update == 0:
+            trace.state = _optimizer_state(optimizer, parameters)
+    if average is not None:
+        trace.average = state(average.module)
     return trace
 
 
-def _renamed(values: Arrays, names: dict[str, str]) -> Arrays:
-    return {name: values[theirs] for name, theirs in names.items()}
+@contextlib.contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    with torch.autocast("cpu", torch.float16, enabled=precision == "float16"):
+        yield
 
 
-def _gradients(parameters: dict[str, Any], ours: dict[str, str]) -> Arrays:
+def _in_full(outputs: Any, dtype: torch.dtype) -> Any:
+    """Half-precision outputs in float32, as a loss is computed; everything else as it is."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.to(dtype) if outputs.dtype == torch.float16 else outputs
+    return outputs
+
+
+def _scalar(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        what = f"shape {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise ValueError(f"loss of the reference: it returns {what}, not one number; return the mean over the batch")
+    return value.reshape(())
+
+
+def _gradients(parameters: dict[str, torch.nn.Parameter]) -> Arrays:
     return {
-        ours[name]: np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy().copy()
+        name: np.zeros(tuple(parameter.shape), np.float32) if parameter.grad is None else parameter.grad.numpy().copy()
         for name, parameter in parameters.items()
-        if parameter.requires_grad
     }
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, Arrays]:
+    found: dict[str, Arrays] = {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                found.setdefault(_STATE.get(key, key), {})[name] = value.numpy().copy()
+    return found

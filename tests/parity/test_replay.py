@@ -5,18 +5,13 @@ import dataclasses
 import pytest
 
 from resnet_fn.models import create_model
-from resnet_fn.parity.ladder import compare_step, compressed_rates
+from resnet_fn.parity.batches import make_batches
+from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
 
 RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02)
 pytestmark = pytest.mark.usefixtures("device")
-
-
-def test_compressed_schedule_has_warm_up_peak_and_end():
-    use = dataclasses.replace(recipe("digits"), epochs=10, warmup_epochs=4.0, learning_rate=1.0)
-    assert compressed_rates(use, 5) == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.25])
 
 
 @pytest.fixture
@@ -69,8 +64,3 @@ def test_a_missing_layer_stops_at_the_weights(ported, reference):
     assert ladder.first_stage.name == "weights"
     assert ladder.first_stage.hints == list(ladder.names.problems)
     assert len(ladder.names.problems) == 2
-
-
-def test_a_batch_that_does_not_divide_is_refused(ported, reference):
-    with pytest.raises(ValueError, match=r"^accumulate: 3 does not divide the batch of 8; give a divisor of 8$"):
-        compare_step(ported(), reference(), make_batches(1, 8, 3, 12, 5), RECIPE, accumulate=3)

@@ -9,10 +9,12 @@ import pytest
 from mindspore import nn, ops
 
 from resnet_fn.parity.compare import difference
-from resnet_fn.parity.ladder import Ladder, compare_step
+from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.torch_side.relu_ties import flip_ties, tie_width
+from resnet_fn.parity.ties import tie_width
+from resnet_fn.parity.torch_side.relu_ties import flip_ties
 from resnet_fn.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("device")

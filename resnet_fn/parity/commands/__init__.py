@@ -1,0 +1,1 @@
+"""The commands of the ladder: their flags, and what they print."""

@@ -1,0 +1,185 @@
+"""The flags that say what both sides of the ladder do, and the task that they come to."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.field_flags import add_fields, settings_in
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.batches import Batch, make_batches, recipe_batches
+from resnet_fn.parity.commands.functions import is_place, load_function
+from resnet_fn.parity.trace import Task
+
+# What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
+_STEP = (
+    *("momentum", "nesterov", "beta2", "epsilon", "weight_decay", "decay_all", "trust_coefficient", "clip_norm"),
+    *("ema", "ema_every", "ema_start", "label_smoothing", "smoothing_over", "label_threshold", "precision"),
+    *("mixup", "cutmix", "mix_switch", "repeats", "stem", "norm", "initialisation", "zero_init_residual"),
+    *("schedule", "min_learning_rate", "warmup_epochs", "milestones", "milestone_factor", "epochs", "loss_scale"),
+)
+_CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
+_OTHER = (3, 1000)
+_GENTLE = 1e-3  # for Adam and its kind, whose steps do not shrink with the batch
+
+
+def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
+    """The flags of `task_of`; the help shows the values of the recipe that was chosen."""
+    group = parser.add_argument_group("on what")
+    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
+    group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    group.add_argument(
+        "--inputs",
+        metavar="FILE:FUNCTION",
+        help="a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples "
+        "or dicts of them; default random images",
+    )
+    numbers: dict[str, tuple[int, str]] = {
+        "steps": (5, "updates to follow"),
+        "batch-size": (4, "samples of one update"),
+        "image-size": (recipe.image_size, "height and width [pixels]"),
+        "in-channels": (channels, "channels of the images"),
+        "num-classes": (classes, "classes"),
+        "accumulate": (1, "micro-batches of one update"),
+        "seed": (0, "of weights, statistics and images"),
+    }
+    for name, (default, meaning) in numbers.items():
+        group.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
+    group.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help=f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer",
+    )
+    fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
+    group.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help=f"{', '.join(fields['optimizer']['choices'])}, or FILE:FUNCTION: of the torch module, returns a torch "
+        f"optimizer; default {recipe.optimizer}",
+    )
+    group.add_argument(
+        "--loss",
+        metavar="NAME",
+        help=f"{', '.join(fields['loss']['choices'])}, or FILE:FUNCTION: torch's, of (outputs, labels); "
+        f"default {recipe.loss}",
+    )
+    add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
+
+
+def recipe_named_in(arguments: list[str]) -> Recipe:
+    """The recipe that a command line names, for the defaults that its help shows."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--recipe", default="digits")
+    name = early.parse_known_args(arguments)[0].recipe
+    return recipes.recipe(name if name in recipes.RECIPES else "digits")
+
+
+def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
+    """The recipe at another batch size: the learning rate goes with the batch, as Goyal et al., arXiv 1706.02677.
+
+    A learning rate for 64 samples applied to 4 makes any net chaotic, and rounding is then all that one sees.
+
+    Args:
+        name: a recipe's.
+        batch_size: samples of one update.
+        learning_rate: peak; None: the recipe's, scaled.
+        changes: other values for its fields.
+    """
+    recipe = recipes.recipe(name)
+    scale = batch_size / recipe.batch_size
+    other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
+    rate = learning_rate or (_GENTLE if other else recipe.learning_rate * scale)
+    if other and "nesterov" not in changes:
+        changes = {**changes, "nesterov": False}
+    return dataclasses.replace(
+        recipe,
+        **{
+            "batch_size": batch_size,
+            "learning_rate": rate,
+            "min_learning_rate": min(recipe.min_learning_rate * scale, rate),
+            **changes,
+        },
+    )
+
+
+def task_of(parsed: argparse.Namespace) -> Task:
+    """What the flags say: recipe, batches, micro-batches.
+
+    Raises:
+        UsageError: a value that cannot be.
+    """
+    chosen = ("steps", "batch_size", "image_size", "in_channels", "num_classes", "accumulate")
+    cli.refuse(
+        *(
+            (
+                getattr(parsed, name) is not None and getattr(parsed, name) < 1,
+                f"{_flag(name)}: {getattr(parsed, name)} is too small; give 1 or more",
+            )
+            for name in chosen
+        )
+    )
+    for name in ("steps", "batch_size", "image_size", "in_channels", "num_classes"):
+        if parsed.inputs and getattr(parsed, name) is not None:
+            raise cli.UsageError(f"{_flag(name)}: the batches are what --inputs returns; leave it out")
+    changes = settings_in(parsed, Recipe)
+    changes = {name: value for name, value in changes.items() if name in _STEP}
+    for name in ("optimizer", "loss"):
+        value = getattr(parsed, name)
+        if value is not None and not is_place(value):
+            changes[name] = value
+    with cli.usage_errors():
+        named = recipes.recipe(parsed.recipe)
+        batches = _own_batches(parsed.inputs) if parsed.inputs else None
+        size = parsed.batch_size or 4
+        recipe = ladder_recipe(parsed.recipe, size, parsed.learning_rate, changes)
+        channels, classes = _CHANNELS_AND_CLASSES.get(named.dataset, _OTHER)
+        if batches is None:
+            made = make_batches(
+                parsed.steps or 5,
+                size,
+                parsed.in_channels or channels,
+                parsed.image_size or named.image_size,
+                parsed.num_classes or classes,
+                parsed.seed or 0,
+            )
+            batches = recipe_batches(recipe, made, parsed.num_classes or classes, parsed.seed or 0)
+        return Task(
+            recipe,
+            batches,
+            parsed.accumulate or 1,
+            parsed.seed or 0,
+            own_loss=is_place(parsed.loss or ""),
+            own_optimizer=is_place(parsed.optimizer or ""),
+        )
+
+
+def net_arguments(task: Task, classes: int) -> dict[str, Any]:
+    """What a net of this package is built with, to fit a task's images.
+
+    Raises:
+        ValueError: the inputs are no images.
+    """
+    images = task.batches[0][0]
+    if not (hasattr(images, "ndim") and images.ndim == 4):
+        raise ValueError("model: takes images [n, C, H, W]; give --net and --reference for other inputs")
+    recipe = task.recipe
+    return {
+        "num_classes": classes,
+        "in_channels": images.shape[1],
+        "image_size": images.shape[2],
+        "stem": recipe.stem,
+        "norm": recipe.norm,
+    }
+
+
+def _own_batches(place: str) -> list[Batch]:
+    batches = load_function(place, "--inputs")()
+    if not isinstance(batches, list | tuple):
+        raise ValueError(f"--inputs: {place} returned {type(batches).__name__}; return a list of (inputs, labels)")
+    return list(batches)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

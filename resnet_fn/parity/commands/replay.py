@@ -1,0 +1,156 @@
+"""python -m resnet_fn.parity replay and compare: nets against what was recorded before."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.config import cli
+from resnet_fn.parity import report
+from resnet_fn.parity.batches import leaves
+from resnet_fn.parity.commands.flags import net_arguments
+from resnet_fn.parity.commands.functions import load_function, returned
+from resnet_fn.parity.commands.live import add_net_flags, add_output_flags
+from resnet_fn.parity.folder import load_recording
+from resnet_fn.parity.ladder import Ladder, compare_recordings
+from resnet_fn.parity.match import match
+from resnet_fn.parity.pixels import PixelDifference
+from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.runtime.extras import import_extra
+
+_CODES = "exit code 0: both compute the same; 1: they do not, and the output says where it starts.\n"
+
+
+def start(parsed: argparse.Namespace, seed: int) -> None:
+    """Start MindSpore as the flags say."""
+    import mindspore
+
+    from resnet_fn.runtime import process
+
+    process.start(parsed.device, parsed.threads)
+    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
+
+
+def build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
+    """The user's net, or one of this package that fits the task."""
+    from mindspore import nn
+
+    from resnet_fn.models import create_model
+
+    if function is not None:
+        return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
+    recipe = task.recipe
+    return create_model(
+        model,
+        initialisation=recipe.initialisation,
+        zero_init_residual=recipe.zero_init_residual,
+        precision=recipe.precision,
+        **net_arguments(task, classes),
+    )
+
+
+def finish(
+    parsed: argparse.Namespace,
+    ladder: Ladder,
+    task: Task,
+    seconds: float,
+    title: str,
+    data: Sequence[PixelDifference] = (),
+) -> int:
+    """Print and write what was found. Returns the exit code."""
+    print(report.name_map(ladder))
+    print(report.table(ladder))
+    size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
+    print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
+    if parsed.json:
+        report.write_json(ladder, parsed.json, data)
+    if parsed.figure:
+        report.write_plot(ladder, parsed.figure, title)
+    return 0 if ladder.agrees and all(item.passes for item in data) else 1
+
+
+def replay_trace(arguments: Sequence[str]) -> int:
+    """Hold a MindSpore net against a recorded reference. Returns 1 if they differ."""
+    description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
+    parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
+    parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--net", metavar="FILE:FUNCTION", help="a function that returns a MindSpore Cell")
+    group.add_argument("--model", metavar="NAME", help="a net of this package; default the trace's recipe's")
+    add_net_flags(group)
+    cli.add_device_flags(parser)
+    add_output_flags(parser)
+    parsed = parser.parse(arguments)
+    cli.refuse((bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"))
+    functions = {
+        name: load_function(place, f"--{name.replace('_', '-')}")
+        for name in ("net", "our_loss", "our_optimizer")
+        if (place := getattr(parsed, name))
+    }
+    if parsed.figure:
+        import_extra("matplotlib", "--figure", "plots")
+    began = time.perf_counter()
+    reference = load_recording(Path(parsed.trace))
+    from resnet_fn.parity.replay import replay
+
+    task = reference.task
+    start(parsed, task.seed)
+    model = parsed.model or task.recipe.model
+    logits = next(iter(reference.trace.eval_outputs.values()))
+    net = build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
+    make_ours = functions.get("our_optimizer")
+    ladder = replay(
+        reference,
+        net,
+        loss=functions.get("our_loss"),
+        optimizer=make_ours(net) if make_ours else None,
+        initialisation=not parsed.no_initialisation and task.recipe.initialisation == "torchvision",
+    )
+    print(f"trace of {reference.framework}: {parsed.trace}")
+    return finish(parsed, ladder, task, time.perf_counter() - began, f"{parsed.net or model} against {parsed.trace}")
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Hold two traces against each other. Returns 1 if they differ."""
+    parser = cli.Parser(
+        "parity compare",
+        "Compare two traces of the same task; no framework need be installed.",
+        _CODES,
+        "TRACE TRACE",
+    )
+    parser.add_argument("ours", metavar="TRACE", help="what is tested")
+    parser.add_argument("reference", metavar="TRACE", help="what it is tested against")
+    parser.add_argument("--no-initialisation", action="store_true", help="leave out initialisation")
+    add_output_flags(parser)
+    parsed = parser.parse(arguments)
+    began = time.perf_counter()
+    ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
+    check_same_task(ours, theirs)
+    if ours.rounding and not theirs.rounding:
+        ours, theirs = theirs, ours
+        print(f"only {parsed.ours} knows how far its rounding goes: it is the reference")
+    print(f"here {ours.framework}, the reference {theirs.framework}")
+    if not theirs.rounding:
+        print("neither trace knows how far its rounding goes (PyTorch's do): the tolerances alone decide")
+    shapes = [{name: tuple(array.shape) for name, array in side.trace.start.items()} for side in (ours, theirs)]
+    names = match(shapes[0], shapes[1], ours.layers["eval"], theirs.layers["eval"])
+    if names.problems:
+        raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
+    ladder = compare_recordings(ours, theirs, names, not parsed.no_initialisation)
+    return finish(parsed, ladder, theirs.task, time.perf_counter() - began, f"{parsed.ours} against {parsed.reference}")
+
+
+def check_same_task(ours: Recording, theirs: Recording) -> None:
+    """Refuse two traces that did not do the same.
+
+    Raises:
+        ValueError: what differs.
+    """
+    a, b = ours.task, theirs.task
+    pairs = {f"recipe.{name}": (getattr(a.recipe, name), value) for name, value in vars(b.recipe).items()}
+    pairs |= {"updates": (len(a.batches), len(b.batches)), "accumulate": (a.accumulate, b.accumulate)}
+    pairs |= {"own loss": (a.own_loss, b.own_loss), "own optimizer": (a.own_optimizer, b.own_optimizer)}
+    wrong = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
+    if wrong:
+        raise ValueError(f"compare: the traces did not do the same: {', '.join(wrong)}; record one --like the other")

@@ -1,0 +1,96 @@
+"""Any net's inputs and outputs inside the compiled functions: arrays, tuples, dicts."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.batches import Arrays, Tree, leaves, map_tree
+
+
+def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
+    """The net as a function of one argument, whatever it takes: an array, a tuple or a dict of them.
+
+    A dict's entries go to the arguments of `construct` of the same names.
+
+    Returns:
+        The net itself where it takes one array; else a function with the methods that a step calls.
+
+    Raises:
+        ValueError: `construct` has no argument of such a name.
+    """
+    if not isinstance(inputs, dict | tuple):
+        return net
+    if isinstance(inputs, dict):
+        known = list(inspect.signature(net.construct).parameters)
+        if wrong := [key for key in inputs if key not in known]:
+            raise ValueError(
+                f"net: construct takes {', '.join(known)}, and there is an input {wrong[0]!r}; give both the same names"
+            )
+        keys = tuple(key for key in known if key in inputs)
+        if tuple(known[: len(keys)]) != keys:
+            raise ValueError(f"net: construct needs {known[0]!r} too; give all inputs before the last that is given")
+
+    def forward(tensors: tuple[Tensor, ...]) -> Any:
+        return net(*tensors)
+
+    for name in ("set_train", "trainable_params", "get_parameters"):
+        setattr(forward, name, getattr(net, name))
+    return forward
+
+
+def arguments(net: nn.Cell, inputs: Tree) -> Any:
+    """Inputs as tensors in the order of the net's arguments."""
+    if isinstance(inputs, dict):
+        known = list(inspect.signature(net.construct).parameters)
+        inputs = tuple(inputs[key] for key in known if key in inputs)
+    return map_tree(Tensor, inputs)
+
+
+def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
+    """Inputs as the net is called with them."""
+    found = arguments(net, inputs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def record_parameter(shape: Sequence[int], name: str) -> Parameter:
+    """A parameter that compiled code writes what it sees into."""
+    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
+
+
+class Outputs:
+    """Parameters that keep what a net returned, inside a compiled function.
+
+    Args:
+        like: the net's outputs on a batch, run before.
+        rows: their first size.
+    """
+
+    def __init__(self, like: Any, name: str, rows: int) -> None:
+        found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
+        self.names = [" ".join(["logits", *map(str, path)]) for path, _ in found]
+        self.paths = tuple(path for path, _ in found)
+        self.parameters = tuple(
+            record_parameter((rows, *leaf.shape[1:]) if leaf.ndim else (), f"{name}.{index}")
+            for index, (_, leaf) in enumerate(found)
+        )
+
+    def keeper(self) -> Callable[[Any], None]:
+        """A function for compiled code: keep these outputs."""
+        paths, parameters = self.paths, self.parameters
+
+        def keep(outputs: Any) -> None:
+            for index in range(len(paths)):
+                value = outputs
+                for key in paths[index]:
+                    value = value[key]
+                ops.assign(parameters[index], value.astype(mindspore.float32))
+
+        return keep
+
+    def arrays(self) -> Arrays:
+        """What was kept last."""
+        return {name: kept.asnumpy().copy() for name, kept in zip(self.names, self.parameters, strict=True)}

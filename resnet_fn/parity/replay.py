@@ -1,0 +1,127 @@
+"""A MindSpore net against a reference that is recorded now (`compare_step`), or was on another machine (`replay`)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mindspore import nn
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.batches import Arrays, Batch, split
+from resnet_fn.parity.compare import Stage
+from resnet_fn.parity.ladder import Ladder, compare_recordings
+from resnet_fn.parity.match import NameMap, match
+from resnet_fn.parity.mindspore_side.parameters import assign, state
+from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.mindspore_side.recording import record_net
+from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
+from resnet_fn.parity.stages import WEIGHTS, inputs_stage
+from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.update.optimizer import Optimizer
+from resnet_fn.update.step import make_train_step
+
+
+def replay(
+    reference: Recording,
+    net: nn.Cell,
+    *,
+    loss: Loss | None = None,
+    optimizer: Optimizer | nn.Optimizer | None = None,
+    schedule: Callable[[int], float] | None = None,
+    make_step: MakeStep = make_train_step,
+    initialisation: bool = True,
+) -> Ladder:
+    """Give a net the reference's weights, let it do the same updates, and compare stage by stage.
+
+    Args:
+        reference: what the reference computed.
+        net: it is left with the reference's weights.
+        loss, optimizer, schedule, make_step: see `record_net`.
+        initialisation: compare the distributions of the parameters as the two nets come, before copying.
+
+    Raises:
+        ValueError: inputs that do not fit the net; a loss or an optimizer of the reference's own without ours.
+    """
+    task = reference.task
+    for name, own, ours in (("loss", task.own_loss, loss), ("optimizer", task.own_optimizer, optimizer)):
+        if own and ours is None:
+            raise ValueError(f"{name}: the reference has one of its own; give --our-{name} FILE:FUNCTION")
+    initial = state(net)
+    names = names_of(net, reference)
+    if names.problems:
+        problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
+        return Ladder([inputs_stage(task, task), problems], [], names, [])
+    assign(net, names.rename(reference.trace.start))
+    recording = record_net(
+        net, task, initial=initial, loss=loss, optimizer=optimizer, schedule=schedule, make_step=make_step
+    )
+    return compare_recordings(recording, reference, names, initialisation)
+
+
+def names_of(net: nn.Cell, reference: Recording) -> NameMap:
+    """Which of a net's parameters and layers is which of the reference's."""
+    task = reference.task
+    layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
+    return match(_shapes(state(net)), _shapes(reference.trace.start), layers, reference.layers["eval"])
+
+
+def _shapes(values: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in values.items()}
+
+
+def compare_step(
+    net: nn.Cell,
+    reference: Any,
+    batches: Sequence[Batch],
+    recipe: Recipe,
+    *,
+    accumulate: int = 1,
+    loss: Loss | None = None,
+    optimizer: Optimizer | nn.Optimizer | None = None,
+    schedule: Callable[[int], float] | None = None,
+    make_step: MakeStep = make_train_step,
+    reference_loss: Callable[[Any, Any], Any] | None = None,
+    reference_optimizer: Callable[[Any], Any] | None = None,
+    seed: int = 0,
+    initialisation: bool = True,
+) -> Ladder:
+    """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
+
+    The reference's weights, with random BatchNorm statistics, gamma and beta where they are fresh, are copied into
+    the net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's
+    optimizer as torch (or its paper) has it; MindSpore's side is the compiled step, made of what the keyword
+    arguments say.
+
+    Args:
+        net: inputs to outputs. It is left with the reference's weights.
+        reference: a torch Module that does the same. It is not changed.
+        batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
+            (positional arguments) or dicts (arguments by name) of them.
+        recipe: schedule, optimizer, weight decay, clipping, loss, moving average, precision. The schedule is
+            compressed into the updates given (`compressed_rates`).
+        accumulate: micro-batches of each update, on both sides.
+        loss: MindSpore's, (outputs, labels) → scalar; default the recipe's.
+        optimizer: MindSpore's, made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`);
+            default the recipe's.
+        schedule: MindSpore's learning rate as a function of the update number; default the recipe's, as the reference.
+        make_step: a function with the signature of `make_train_step`.
+        reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
+        reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
+        seed: of the random statistics.
+        initialisation: compare the distributions of the parameters as the two nets come, before copying.
+
+    Raises:
+        ValueError: batches that do not fit, or a loss that is no scalar.
+    """
+    from resnet_fn.parity.torch_side.recording import record_reference
+
+    task = Task(recipe, batches, accumulate, seed, reference_loss is not None, reference_optimizer is not None)
+    recorded = record_reference(reference, task, reference_loss, reference_optimizer)
+    return replay(
+        recorded,
+        net,
+        loss=loss,
+        optimizer=optimizer,
+        schedule=schedule,
+        make_step=make_step,
+        initialisation=initialisation,
+    )

@@ -1,0 +1,49 @@
+"""What is done to a reference before it is recorded: random statistics where they are fresh."""
+
+import torch
+
+from resnet_fn.parity.batches import Tree
+from resnet_fn.parity.torch_side.call import call, tensors
+
+
+def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
+    """Give every fresh BatchNorm random statistics, gamma and beta, in place; trained ones stay.
+
+    Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
+    are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
+    size however deep the net is. Other norms' gamma and beta are drawn likewise.
+
+    Raises:
+        ValueError: a Dropout layer with p > 0, whose random masks no two frameworks share.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    norms = []
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise ValueError(f"reference: {name} is Dropout with p={layer.p}, its masks are random; set p to 0 in both")
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.affine and layer.track_running_stats:
+            with torch.no_grad():
+                if not layer.bias.any() and layer.weight.unique().numel() == 1:
+                    layer.weight.uniform_(0.5, 1.5, generator=generator)
+                    layer.bias.normal_(0, 0.2, generator=generator)
+            if layer.running_mean is None or layer.running_var is None:
+                continue
+            if not layer.running_mean.any() and (layer.running_var == 1).all():
+                norms.append((layer, layer.momentum))
+                layer.momentum = 1.0
+    if not norms:
+        return
+    was_training = module.training
+    module.train(True)
+    with torch.no_grad():
+        call(module, tensors(inputs, torch.float32))
+        for layer, momentum in norms:
+            layer.momentum = momentum
+            mean, variance = layer.running_mean, layer.running_var
+            assert mean is not None
+            assert variance is not None
+            mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
+            variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
+            # A channel that is dead on this batch has variance 0; dividing by √eps would blow up any rounding.
+            variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    module.train(was_training)
