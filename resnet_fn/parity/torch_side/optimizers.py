@@ -31,4 +31,8 @@ class Average:
     """The moving average of a module's weights."""
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe) -> None:
+        self.module = module
         raise ValueError("ema: the ladder does not compare it yet")
+
+    def update(self, module: torch.nn.Module) -> None:
+        """Follow an update."""
