@@ -1,0 +1,99 @@
+"""A trace gives the verdict of the live ladder, with one framework missing on either side."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+THEIRS = """
+    import torch
+    def build():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, 2, 1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10))
+"""
+OURS = """
+    from mindspore import nn
+    class Net(nn.Cell):
+        def __init__(self, **conv):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, 2, **conv)
+            self.bn = nn.BatchNorm2d(8)
+            self.relu = nn.ReLU()
+            self.fc = nn.Dense(8, 10)
+        def construct(self, x):
+            return self.fc(self.relu(self.bn(self.conv(x))).mean((2, 3)))
+    def right():
+        return Net(pad_mode="pad", padding=1)
+    def wrong():
+        return Net()
+"""
+TASK = ("--image-size", "8", "--in-channels", "3", "--steps", "3", "--batch-size", "4", "--clip-norm", "0")
+
+
+def parity(*arguments: str, without: str) -> subprocess.CompletedProcess[str]:
+    """The command, where a package cannot be imported."""
+    code = f"import sys, runpy; sys.modules[{without!r}] = None; runpy.run_module('resnet_fn.parity', None, '__main__')"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def nets(torch, tmp_path):
+    (tmp_path / "theirs.py").write_text(textwrap.dedent(THEIRS))
+    (tmp_path / "ours.py").write_text(textwrap.dedent(OURS))
+
+
+def same_but_for_inputs(a, b):
+    return {**a, "names": None} == {**b, "names": None}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nets")
+def test_a_replay_says_what_the_live_ladder_says(tmp_path):
+    recorded = parity("record", "--reference", "theirs.py:build", *TASK, "--out", "trace", without="mindspore")
+    assert recorded.returncode == 0, recorded.stderr
+    assert recorded.stdout.startswith("trace: PyTorch ")
+    for net, code in (("right", 0), ("wrong", 1)):
+        flags = ("--net", f"ours.py:{net}", "--no-initialisation", "--json")
+        replayed = parity("replay", "trace", *flags, "replayed.json", without="torch")
+        live = parity("--reference", "theirs.py:build", *TASK, *flags, "live.json", without="nothing")
+        assert (replayed.returncode, live.returncode) == (code, code), replayed.stderr + live.stderr
+        # The table, the verdict and the hints, to the last digit.
+        assert replayed.stdout.split("\n", 1)[1].rsplit("\n", 2)[0] == live.stdout.rsplit("\n", 2)[0]
+        assert json.loads((tmp_path / "replayed.json").read_text()) == json.loads((tmp_path / "live.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nets")
+def test_two_traces_of_one_net_are_compared():
+    for arguments in (
+        ("record", "--net", "ours.py:right", *TASK, "--out", "a"),
+        ("record", "--net", "ours.py:right", "--like", "a", "--out", "b"),
+        ("record", "--net", "ours.py:wrong", "--like", "a", "--out", "c"),
+    ):
+        done = parity(*arguments, without="torch")
+        assert done.returncode == 0, done.stderr
+    done = parity("compare", "b", "a", without="torch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "neither trace knows how far its rounding goes (PyTorch's do): the tolerances alone decide" in done.stdout
+    done = parity("compare", "c", "a", without="mindspore")
+    assert done.returncode == 1
+    assert "first layer that differs: conv in evaluation mode" in done.stdout
+    assert "conv: pad_mode same pads 0/1, the reference 1/1" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nets")
+def test_traces_of_other_tasks_are_refused():
+    for name, smoothing in (("a", "0.1"), ("b", "0.2")):
+        flags = (*TASK, "--label-smoothing", smoothing, "--out", name)
+        assert parity("record", "--reference", "theirs.py:build", *flags, without="mindspore").returncode == 0
+    done = parity("compare", "a", "b", without="mindspore")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "parity: error: compare: the traces did not do the same: recipe.label_smoothing 0.1 and 0.2; record one --like "
+        "the other\n",
+    )
