@@ -32,6 +32,11 @@ def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree)}
 
 
+def describe(tree: Tree) -> str:
+    """Every leaf's name, type and shape: "inputs mask bool [4, 7], inputs ids int64 [4, 7]"."""
+    return ", ".join(f"{name} {leaf.dtype} {list(leaf.shape)}" for name, leaf in named_leaves(tree, "inputs").items())
+
+
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """The same tree with every leaf changed; lists become tuples."""
     if isinstance(tree, Mapping):

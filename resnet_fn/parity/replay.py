@@ -10,6 +10,7 @@ from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.match import NameMap, match
+from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.mindspore_side.recording import record_net
@@ -60,6 +61,7 @@ def replay(
 def names_of(net: nn.Cell, reference: Recording) -> NameMap:
     """Which of a net's parameters and layers is which of the reference's."""
     task = reference.task
+    first_call(net, task.batches[0][0])
     layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
     return match(_shapes(state(net)), _shapes(reference.trace.start), layers, reference.layers["eval"])
 

@@ -21,6 +21,7 @@ _STEP = (
 )
 _CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
 _OTHER = (3, 1000)
+_OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe's
 _GENTLE = 1e-3  # for Adam and its kind, whose steps do not shrink with the batch
 
 
@@ -35,12 +36,13 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
         help="a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples "
         "or dicts of them; default random images",
     )
-    numbers: dict[str, tuple[int, str]] = {
+    own = "with a function of your own"
+    numbers: dict[str, tuple[Any, str]] = {
         "steps": (5, "updates to follow"),
         "batch-size": (4, "samples of one update"),
-        "image-size": (recipe.image_size, "height and width [pixels]"),
-        "in-channels": (channels, "channels of the images"),
-        "num-classes": (classes, "classes"),
+        "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width [pixels]"),
+        "in-channels": (f"{channels}, {own} {_OWN_NET[0]}", "channels of the images"),
+        "num-classes": (f"{classes}, {own} {_OWN_NET[1]}", "classes"),
         "accumulate": (1, "micro-batches of one update"),
         "seed": (0, "of weights, statistics and images"),
     }
@@ -134,17 +136,10 @@ def task_of(parsed: argparse.Namespace) -> Task:
         batches = _own_batches(parsed.inputs) if parsed.inputs else None
         size = parsed.batch_size or 4
         recipe = ladder_recipe(parsed.recipe, size, parsed.learning_rate, changes)
-        channels, classes = _CHANNELS_AND_CLASSES.get(named.dataset, _OTHER)
         if batches is None:
-            made = make_batches(
-                parsed.steps or 5,
-                size,
-                parsed.in_channels or channels,
-                parsed.image_size or named.image_size,
-                parsed.num_classes or classes,
-                parsed.seed or 0,
-            )
-            batches = recipe_batches(recipe, made, parsed.num_classes or classes, parsed.seed or 0)
+            channels, classes, pixels = image_shape(parsed, named)
+            made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
+            batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
         return Task(
             recipe,
             batches,
@@ -153,6 +148,13 @@ def task_of(parsed: argparse.Namespace) -> Task:
             own_loss=is_place(parsed.loss or ""),
             own_optimizer=is_place(parsed.optimizer or ""),
         )
+
+
+def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
+    """Channels, classes and height of the random images: the flags', else the recipe's, or usual ones for own nets."""
+    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
+    usual = _OWN_NET if parsed.net or parsed.reference else (channels, classes, recipe.image_size)
+    return (parsed.in_channels or usual[0], parsed.num_classes or usual[1], parsed.image_size or usual[2])
 
 
 def net_arguments(task: Task, classes: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.parity.commands.flags import add_task_flags, net_arguments, recipe_named_in, task_of
+from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
 from resnet_fn.parity.trace import Task
 from resnet_fn.runtime.extras import import_extra
@@ -120,7 +120,7 @@ def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], 
         print(pixels.table(data), flush=True)
     recipe = task.recipe
     model = parsed.model or recipe.model
-    classes = parsed.num_classes or 10
+    classes = image_shape(parsed, recipe)[1]
     if "reference" in functions:
         reference = returned(
             "--reference", parsed.reference, functions["reference"](), torch.nn.Module, "a torch Module"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.parity.commands.flags import add_task_flags, net_arguments, recipe_named_in, task_of
+from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
 from resnet_fn.parity.folder import load_recording, save_recording
 from resnet_fn.parity.trace import Recording, Task
@@ -90,7 +90,7 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
     if "reference" in functions:
         module = returned("--reference", parsed.reference, functions["reference"](), torch.nn.Module, "a torch Module")
     else:
-        shape = net_arguments(task, parsed.num_classes or 10)
+        shape = net_arguments(task, image_shape(parsed, task.recipe)[1])
         module = reference_of(parsed.model or task.recipe.model, shape, task.recipe.zero_init_residual)
     return record_reference(module, task, functions.get("loss"), functions.get("optimizer"))
 

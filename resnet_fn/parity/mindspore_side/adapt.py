@@ -8,7 +8,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.batches import Arrays, Tree, leaves, map_tree
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.batches import Arrays, Tree, describe, leaves, map_tree
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
@@ -54,6 +55,31 @@ def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     """Inputs as the net is called with them."""
     found = arguments(net, inputs)
     return found if isinstance(found, tuple) else (found,)
+
+
+def first_call(net: nn.Cell, inputs: Tree) -> Any:
+    """What a net returns for a batch, in evaluation mode; its mode is left as found.
+
+    Raises:
+        ValueError: it fails; says on which inputs, and why.
+    """
+    was_training = net.training
+    net.set_train(False)
+    try:
+        return net(*positional(net, inputs))
+    except ValueError as error:
+        if str(error).startswith("net: "):
+            raise
+        raise _failed(inputs, error) from error
+    except Exception as error:
+        raise _failed(inputs, error) from error
+    finally:
+        net.set_train(was_training)
+
+
+def _failed(inputs: Tree, error: Exception) -> ValueError:
+    why = f"{type(error).__name__}: {first_line(error)}"
+    return ValueError(f"net: it fails on {describe(inputs)} ({why}); give it the inputs that the reference takes")
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:

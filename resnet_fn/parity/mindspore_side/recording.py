@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.parity.batches import map_tree, split
-from resnet_fn.parity.mindspore_side.adapt import positional
+from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.record import record_cell
@@ -47,9 +47,8 @@ def record_net(
     recipe = task.recipe
     start = state(net)
     inputs = split(task.batches[0][0], task.accumulate)[0]
+    like = first_call(net, task.batches[0][0])
     layers = {mode: record_cell(net, inputs, mode == "train") for mode in ("eval", "train")}
-    net.set_train(False)
-    like = net(*positional(net, task.batches[0][0]))
     if isinstance(optimizer, nn.Optimizer):
         optimizer = of_mindspore(optimizer)
     loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.batches import Tree, map_tree
+from resnet_fn.config.hints import first_line
+from resnet_fn.parity.batches import Tree, describe, map_tree
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
@@ -13,6 +14,26 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
     return map_tree(
         lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree
     )
+
+
+def first_call(module: torch.nn.Module, inputs: Tree) -> None:
+    """Try a module on a batch, in evaluation mode; its mode is left as found.
+
+    Raises:
+        ValueError: it fails; says on which inputs, and why.
+    """
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            call(module, tensors(inputs, torch.float32))
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(
+            f"reference: it fails on {describe(inputs)} ({why}); give --inputs, or sizes that it takes"
+        ) from error
+    finally:
+        module.train(was_training)
 
 
 def call(module: torch.nn.Module, inputs: Tree) -> Any:

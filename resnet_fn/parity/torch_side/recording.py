@@ -12,6 +12,7 @@ from resnet_fn.parity.batches import Tree, map_tree, split
 from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
+from resnet_fn.parity.torch_side.call import first_call
 from resnet_fn.parity.torch_side.prepare import prepare_reference
 from resnet_fn.parity.torch_side.record import record_torch
 from resnet_fn.parity.torch_side.relu_ties import flip_ties
@@ -36,6 +37,7 @@ def record_reference(
     initial = state(module)
     reference = copy.deepcopy(module).float()
     inputs = task.batches[0][0]
+    first_call(reference, inputs)
     prepare_reference(reference, inputs, task.seed)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
