@@ -94,8 +94,8 @@ class Recipe(DataSettings):
     )
     momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of LAMB", within="[0, 1)", example=0.9)
     nesterov: bool = _optimizer(True, "Nesterov's momentum", needs=_NESTEROV)
-    weight_decay: float = _optimizer(5e-4, "weight decay; not on gamma, beta and bias", at_least=0, aliases=("wd",))
-    decay_all: bool = _optimizer(False, "weight decay on gamma, beta and bias too")
+    weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases=("wd",))
+    decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
     trust_coefficient: float = _optimizer(
         0.001,
         "largest step of a layer, relative to its weights (LARS)",

@@ -6,9 +6,15 @@ from typing import NamedTuple
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 
 from resnet_fn.config.recipe import Recipe
+
+_NORM_LAYERS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, mint.nn.LayerNorm, mint.nn.GroupNorm),
+    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+)
 
 Groups = Sequence[tuple[Parameter, float]]  # (parameter, weight decay), in the order of the gradients
 
@@ -32,18 +38,26 @@ def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
 
 
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> Groups:
-    """Pair every trainable parameter with its weight decay: none on gamma, beta and bias, but with `decay_all`.
+    """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    The groups are explicit because `nn.Momentum` with a plain list leaves BatchNorm out silently.
+    Parameters of norm layers and biases have none, but with `decay_all`. What a norm layer is, its class says and not
+    its parameters' names: a layer scale that is called `gamma` is a weight like others. (Groups are explicit because
+    `nn.Momentum` with a plain list leaves BatchNorm out silently.)
     """
+    spared = {
+        id(parameter)
+        for _, cell in net.cells_and_names()
+        for leaf, parameter in cell.parameters_and_names(expand=False)
+        if isinstance(cell, _NORM_LAYERS) or _is_bias(leaf)
+    }
     return [
-        (parameter, weight_decay if decay_all or not _is_exempt(parameter) else 0.0)
+        (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
         for parameter in net.trainable_params()
     ]
 
 
-def _is_exempt(parameter: Parameter) -> bool:
-    return parameter.name.rsplit(".", 1)[-1] in ("gamma", "beta", "bias")
+def _is_bias(leaf: str) -> bool:
+    return leaf == "bias" or leaf.startswith("bias_") or leaf.endswith("_bias")  # bias_ih_l0, in_proj_bias
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
@@ -103,7 +117,8 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    Parameters without weight decay (gamma, beta, bias) have λ = 1, and so has one whose weights or gradients are zero.
+    Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
+    are zero.
 
     Args:
         groups: see `weight_decay_groups`.

@@ -3,7 +3,7 @@
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, jit
+from mindspore import Parameter, Tensor, jit, mint, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
@@ -52,6 +52,36 @@ def test_no_decay_on_gamma_beta_and_bias():
     assert sum(decay == 0.1 for decay in decays.values()) == 22
     assert {name.rsplit(".", 1)[1] for name, decay in decays.items() if decay == 0} == {"gamma", "beta", "bias"}
     assert sum(decay == 0 for decay in decays.values()) == 43
+
+
+class Mixed(nn.Cell):
+    """Layers of many kinds; names that say nothing of the kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1, has_bias=True)
+        self.norms = nn.CellList(
+            [
+                *(nn.BatchNorm2d(4), nn.BatchNorm3d(4), nn.LayerNorm([4]), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)),
+                *(mint.nn.LayerNorm(4), mint.nn.GroupNorm(2, 4), mint.nn.BatchNorm2d(4)),
+            ]
+        )
+        self.gamma = Parameter(ops.ones(4), name="gamma")  # a layer scale's, as in ConvNeXt
+        self.beta = Parameter(ops.ones(4), name="beta")
+        self.lstm = nn.LSTM(4, 4)
+        self.attention = nn.MultiheadAttention(4, 1)
+
+
+def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
+    """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere is a weight."""
+    net = Mixed()
+    net.norms[5].weight.name = "head.weight"
+    net.lstm.weight_ih_l0.requires_grad = False
+    groups = weight_decay_groups(net, 0.1)
+    assert [parameter for parameter, _ in groups] == net.trainable_params()
+    decayed = ["gamma", "beta", "conv.weight", "lstm.weight_hh_l0", "attention.in_proj_weight"]
+    assert [parameter.name for parameter, decay in groups if decay] == [*decayed, "attention.out_proj.weight"]
+    assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
 def test_nesterov_without_momentum_is_refused():
