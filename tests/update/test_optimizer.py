@@ -7,7 +7,7 @@ from mindspore import Parameter, Tensor, jit, mint, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
-from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, weight_decay_groups
+from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, one_minus_powers, weight_decay_groups
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -138,13 +138,13 @@ def problem(prefix):
 
 def run(optimizer, parameters, gradients, rates):
     @mindspore.jit
-    def apply(given, rate):
+    def apply(rate, *given):
         optimizer_update(given, rate)
         return rate
 
     optimizer_update = optimizer.update
     for given, rate in zip(gradients, rates, strict=True):
-        apply([Tensor(g.astype(np.float32)) for g in given], Tensor(rate, mindspore.float32))
+        apply(Tensor(rate, mindspore.float32), *(Tensor(g.astype(np.float32)) for g in given))
     return [parameter.asnumpy() for parameter in parameters]
 
 
@@ -163,19 +163,28 @@ def test_lars_is_algorithm_one():
         np.testing.assert_allclose(ours[i], p, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("beta1", [0.9, 0.0])
-def test_lamb_is_algorithm_two(beta1):
-    start, gradients, rates, parameters = problem(f"lamb{beta1}")
+@pytest.mark.parametrize(("beta1", "updates"), [(0.9, 1), (0.9, 20), (0.0, 20)])
+def test_lamb_is_algorithm_two(beta1, updates):
+    start, gradients, rates, parameters = problem(f"lamb{beta1}{updates}")
     groups = [(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)]
-    ours = run(lamb(groups, beta1), parameters, gradients, rates)
+    ours = run(lamb(groups, beta1), parameters, gradients[:updates], rates[:updates])
     for i, (_, decay) in enumerate(SHAPES):
-        p, m, v = start[i].copy(), 0.0, 0.0
-        for t, (given, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        first, m, v = start[i].astype(np.float32).astype(np.float64), 0.0, 0.0
+        p = first
+        for t, (given, rate) in enumerate(zip(gradients[:updates], rates, strict=False), 1):
             g = given[i]
             m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
             u = m / (1 - beta1**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * p
             p = p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
-        np.testing.assert_allclose(ours[i], p, rtol=1e-4, atol=1e-5)
+        assert np.linalg.norm(ours[i] - p) <= 1e-6 * np.linalg.norm(p - first)
+
+
+def test_bias_corrections_are_float32_of_the_exact_ones():
+    betas, counts = (0.9, 0.999, 0.9999, 0.0), (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
+    corrections = mindspore.jit(one_minus_powers(betas))
+    for t in counts:
+        exact = [1 - beta**t for beta in betas]
+        np.testing.assert_allclose(corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7)
 
 
 @pytest.mark.parametrize("make", [lars, lamb])
