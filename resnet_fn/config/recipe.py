@@ -17,6 +17,7 @@ _NESTEROV = (
     Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov", always=True),
     Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov", always=True),
 )
+_ADAM = Needs(lambda r: r.optimizer in ("adam", "adamw", "lamb"), "needs --optimizer adam, adamw or lamb")
 _STEP = Needs(lambda r: r.schedule == "step", "go with --schedule step", always=True)
 _MILESTONES = Needs(
     lambda r: r.schedule != "step" or bool(r.milestones),
@@ -90,12 +91,28 @@ class Recipe(DataSettings):
         needs=Needs(lambda r: r.schedule == "step", "needs --schedule step"),
     )
     optimizer: str = _optimizer(
-        "sgd", "what turns gradients into an update", choices=("sgd", "lars", "lamb"), aliases=("opt",)
+        "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
-    momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of LAMB", within="[0, 1)", example=0.9)
+    momentum: float = _optimizer(
+        0.9,
+        "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB",
+        within="[0, 1)",
+        example=0.9,
+        aliases=("beta1",),
+    )
+    beta2: float = _optimizer(
+        0.999, "how slowly the gradients' average square moves", within="[0, 1)", example=0.999, needs=_ADAM
+    )
+    epsilon: float = _optimizer(
+        0.0,
+        "added to the root of the gradients' average square; 0: the optimizer's own, 1e-8, LAMB's 1e-6",
+        at_least=0,
+        aliases=("eps",),
+        needs=_ADAM,
+    )
     nesterov: bool = _optimizer(True, "Nesterov's momentum", needs=_NESTEROV)
-    weight_decay: float = _optimizer(5e-4, "weight decay; not on gamma, beta and bias", at_least=0, aliases=("wd",))
-    decay_all: bool = _optimizer(False, "weight decay on gamma, beta and bias too")
+    weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases=("wd",))
+    decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
     trust_coefficient: float = _optimizer(
         0.001,
         "largest step of a layer, relative to its weights (LARS)",

@@ -87,6 +87,8 @@ def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed:
             rng = np.random.default_rng([seed, 21, update])
             mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
             images, labels = mix(images, labels, classes, mixing)
+            if recipe.label_threshold:
+                labels = (labels > recipe.label_threshold).astype(np.float32)
         found.append((images, labels))
     return found
 

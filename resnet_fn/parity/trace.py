@@ -26,7 +26,7 @@ class Task:
         own_loss, own_optimizer: whether a function of the user's takes the place of the recipe's.
 
     Raises:
-        ValueError: from the constructor: batches that do not fit.
+        ValueError: from the constructor: batches that do not fit, a moving average that would not move in them.
     """
 
     recipe: Recipe
@@ -38,11 +38,19 @@ class Task:
 
     def __post_init__(self) -> None:
         check_batches(self.batches, self.accumulate)
+        every, updates = self.recipe.ema_every, len(self.batches)
+        if self.recipe.ema and every > updates:
+            raise ValueError(f"ema_every: {every}: the average would not move in {updates} updates; give 1..{updates}")
 
     @property
     def rates(self) -> list[float]:
         """The learning rate of each update: the recipe's whole schedule, warm-up to end, compressed into them."""
         return compressed_rates(self.recipe, len(self.batches))
+
+    @property
+    def updates_per_epoch(self) -> float:
+        """What durations in epochs are multiplied by: the recipe's epochs are compressed into the updates."""
+        return len(self.batches) / self.recipe.epochs
 
 
 def compressed_rates(recipe: Recipe, updates: int) -> list[float]:

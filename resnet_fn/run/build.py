@@ -14,12 +14,12 @@ from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.build import build_net
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.ema import Ema, make_ema
 from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
-from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.step import TrainStep, make_train_step
 from resnet_fn.weights.load import load_weights

@@ -61,7 +61,7 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
     return Ema((*averages, count), averages, update)
 
 
-def make_ema(recipe: Recipe, parameters: Sequence[Parameter], updates_per_epoch: int) -> Ema | None:
+def make_ema(recipe: Recipe, parameters: Sequence[Parameter], updates_per_epoch: float) -> Ema | None:
     """The recipe's moving average of a net's parameters, if it has one."""
     if not recipe.ema:
         return None

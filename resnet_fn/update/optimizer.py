@@ -1,14 +1,20 @@
-"""Optimizers as functions of gradients, with parameter groups: momentum SGD; LARS and LAMB for large batches."""
+"""Optimizers as functions of gradients, with parameter groups: momentum SGD; LARS and LAMB for large batches.
 
-import math
+Adam is in `adam`, the recipe's choice among them in `build`.
+"""
+
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 
-from resnet_fn.config.recipe import Recipe
+_NORM_LAYERS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, mint.nn.LayerNorm, mint.nn.GroupNorm),
+    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+)
 
 Groups = Sequence[tuple[Parameter, float]]  # (parameter, weight decay), in the order of the gradients
 
@@ -20,30 +26,27 @@ class Optimizer(NamedTuple):
     update: Callable[[Sequence[Tensor], Tensor], None]
 
 
-def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """The recipe's optimizer for a net."""
-    groups = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
-    optimizers: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: momentum_sgd(groups, recipe.momentum, recipe.nesterov),
-        "lars": lambda: lars(groups, recipe.momentum, recipe.trust_coefficient),
-        "lamb": lambda: lamb(groups, recipe.momentum),
-    }
-    return optimizers[recipe.optimizer]()
-
-
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> Groups:
-    """Pair every trainable parameter with its weight decay: none on gamma, beta and bias, but with `decay_all`.
+    """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    The groups are explicit because `nn.Momentum` with a plain list leaves BatchNorm out silently.
+    Parameters of norm layers and biases have none, but with `decay_all`. What a norm layer is, its class says and not
+    its parameters' names: a layer scale that is called `gamma` is a weight like others. (Groups are explicit because
+    `nn.Momentum` with a plain list leaves BatchNorm out silently.)
     """
+    spared = {
+        id(parameter)
+        for _, cell in net.cells_and_names()
+        for leaf, parameter in cell.parameters_and_names(expand=False)
+        if isinstance(cell, _NORM_LAYERS) or _is_bias(leaf)
+    }
     return [
-        (parameter, weight_decay if decay_all or not _is_exempt(parameter) else 0.0)
+        (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
         for parameter in net.trainable_params()
     ]
 
 
-def _is_exempt(parameter: Parameter) -> bool:
-    return parameter.name.rsplit(".", 1)[-1] in ("gamma", "beta", "bias")
+def _is_bias(leaf: str) -> bool:
+    return leaf == "bias" or leaf.startswith("bias_") or leaf.endswith("_bias")  # bias_ih_l0, in_proj_bias
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
@@ -62,7 +65,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     """
     if nesterov and momentum == 0:
         raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
-    buffers = _buffers(groups, "momentum")
+    buffers = make_buffers(groups, "momentum")
     # ops.SGD: one kernel per parameter, and right on CPU, where ops.ApplyMomentum ignores Nesterov silently and
     # mint.optim.SGD updates nothing. Its `stat` input, when zero, turns off the first-step special case; the
     # CPU kernel wants it in the parameter's shape and never writes it then, so equal shapes share one.
@@ -91,11 +94,28 @@ def _norm(tensor: Tensor) -> Tensor:
     return ops.sqrt(ops.square(tensor).sum())
 
 
-def _buffers(groups: Groups, prefix: str) -> tuple[Parameter, ...]:
+def make_buffers(groups: Groups, prefix: str) -> tuple[Parameter, ...]:
+    """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
     return tuple(
         Parameter(ops.zeros_like(parameter), name=f"{prefix}.{parameter.name}", requires_grad=False)
         for parameter, _ in groups
     )
+
+
+def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
+
+    1 − 0.999 in float32 would be wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, which takes 1 from
+    an exponential that is 2e-6 off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    """
+    logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
+
+    def corrections(count: Tensor) -> Tensor:
+        x = count * logarithms
+        half = ops.tanh(-0.5 * x)
+        return ops.select(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
+
+    return corrections
 
 
 def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
@@ -103,7 +123,8 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
 
     λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
 
-    Parameters without weight decay (gamma, beta, bias) have λ = 1, and so has one whose weights or gradients are zero.
+    Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
+    are zero.
 
     Args:
         groups: see `weight_decay_groups`.
@@ -113,7 +134,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
     """
-    buffers = _buffers(groups, "momentum")
+    buffers = make_buffers(groups, "momentum")
     parameters = tuple(parameter for parameter, _ in groups)
     decays = tuple(decay for _, decay in groups)
     one = Tensor(1.0, mindspore.float32)
@@ -151,26 +172,26 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
     """
-    momenta, variances = _buffers(groups, "momentum"), _buffers(groups, "variance")
+    momenta, variances = make_buffers(groups, "momentum"), make_buffers(groups, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
     parameters = tuple(parameter for parameter, _ in groups)
     decays = tuple(decay for _, decay in groups)
     one = Tensor(1.0, mindspore.float32)
-    # 1 − β^t by expm1: 1 − 0.999 in float32 would be wrong in its fifth digit.
-    log1, log2 = math.log(beta1) if beta1 else -math.inf, math.log(beta2)
+    corrections = one_minus_powers((beta1, beta2))
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
         ops.assign(count, now)
-        correction1 = -ops.expm1(now * log1) if beta1 > 0 else one
-        root2 = ops.sqrt(-ops.expm1(now * log2))
+        corrected = corrections(now)
+        root2 = ops.sqrt(corrected[1])
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
-            mean = beta1 * momenta[index] + (1.0 - beta1) * gradient
-            variance = beta2 * variances[index] + (1.0 - beta2) * ops.square(gradient)
+            mean = beta1 * momenta[index] + rest1 * gradient
+            variance = beta2 * variances[index] + rest2 * ops.square(gradient)
             ops.assign(momenta[index], mean)
             ops.assign(variances[index], variance)
-            step = mean / correction1 / (ops.sqrt(variance) / root2 + epsilon)
+            step = mean / corrected[0] / (ops.sqrt(variance) / root2 + epsilon)
             if decay > 0:
                 step = step + decay * parameter
                 size, length = _norm(parameter), _norm(step)

@@ -3,11 +3,11 @@
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, jit
+from mindspore import Parameter, Tensor, jit, mint, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
-from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, weight_decay_groups
+from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, one_minus_powers, weight_decay_groups
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -52,6 +52,36 @@ def test_no_decay_on_gamma_beta_and_bias():
     assert sum(decay == 0.1 for decay in decays.values()) == 22
     assert {name.rsplit(".", 1)[1] for name, decay in decays.items() if decay == 0} == {"gamma", "beta", "bias"}
     assert sum(decay == 0 for decay in decays.values()) == 43
+
+
+class Mixed(nn.Cell):
+    """Layers of many kinds; names that say nothing of the kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1, has_bias=True)
+        self.norms = nn.CellList(
+            [
+                *(nn.BatchNorm2d(4), nn.BatchNorm3d(4), nn.LayerNorm([4]), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)),
+                *(mint.nn.LayerNorm(4), mint.nn.GroupNorm(2, 4), mint.nn.BatchNorm2d(4)),
+            ]
+        )
+        self.gamma = Parameter(ops.ones(4), name="gamma")  # a layer scale's, as in ConvNeXt
+        self.beta = Parameter(ops.ones(4), name="beta")
+        self.lstm = nn.LSTM(4, 4)
+        self.attention = nn.MultiheadAttention(4, 1)
+
+
+def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
+    """Spared are norm layers' parameters, however they are called, and biases; a `gamma` elsewhere is a weight."""
+    net = Mixed()
+    net.norms[5].weight.name = "head.weight"
+    net.lstm.weight_ih_l0.requires_grad = False
+    groups = weight_decay_groups(net, 0.1)
+    assert [parameter for parameter, _ in groups] == net.trainable_params()
+    decayed = ["gamma", "beta", "conv.weight", "lstm.weight_hh_l0", "attention.in_proj_weight"]
+    assert [parameter.name for parameter, decay in groups if decay] == [*decayed, "attention.out_proj.weight"]
+    assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
 def test_nesterov_without_momentum_is_refused():
@@ -108,13 +138,13 @@ def problem(prefix):
 
 def run(optimizer, parameters, gradients, rates):
     @mindspore.jit
-    def apply(given, rate):
+    def apply(rate, *given):
         optimizer_update(given, rate)
         return rate
 
     optimizer_update = optimizer.update
     for given, rate in zip(gradients, rates, strict=True):
-        apply([Tensor(g.astype(np.float32)) for g in given], Tensor(rate, mindspore.float32))
+        apply(Tensor(rate, mindspore.float32), *(Tensor(g.astype(np.float32)) for g in given))
     return [parameter.asnumpy() for parameter in parameters]
 
 
@@ -133,19 +163,28 @@ def test_lars_is_algorithm_one():
         np.testing.assert_allclose(ours[i], p, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("beta1", [0.9, 0.0])
-def test_lamb_is_algorithm_two(beta1):
-    start, gradients, rates, parameters = problem(f"lamb{beta1}")
+@pytest.mark.parametrize(("beta1", "updates"), [(0.9, 1), (0.9, 20), (0.0, 20)])
+def test_lamb_is_algorithm_two(beta1, updates):
+    start, gradients, rates, parameters = problem(f"lamb{beta1}{updates}")
     groups = [(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)]
-    ours = run(lamb(groups, beta1), parameters, gradients, rates)
+    ours = run(lamb(groups, beta1), parameters, gradients[:updates], rates[:updates])
     for i, (_, decay) in enumerate(SHAPES):
-        p, m, v = start[i].copy(), 0.0, 0.0
-        for t, (given, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        first, m, v = start[i].astype(np.float32).astype(np.float64), 0.0, 0.0
+        p = first
+        for t, (given, rate) in enumerate(zip(gradients[:updates], rates, strict=False), 1):
             g = given[i]
             m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
             u = m / (1 - beta1**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * p
             p = p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
-        np.testing.assert_allclose(ours[i], p, rtol=1e-4, atol=1e-5)
+        assert np.linalg.norm(ours[i] - p) <= 1e-6 * np.linalg.norm(p - first)
+
+
+def test_bias_corrections_are_float32_of_the_exact_ones():
+    betas, counts = (0.9, 0.999, 0.9999, 0.0), (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
+    corrections = mindspore.jit(one_minus_powers(betas))
+    for t in counts:
+        exact = [1 - beta**t for beta in betas]
+        np.testing.assert_allclose(corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7)
 
 
 @pytest.mark.parametrize("make", [lars, lamb])

@@ -15,8 +15,9 @@ from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep, run_mindspore
 from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import Optimizer, make_optimizer
+from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
 
 

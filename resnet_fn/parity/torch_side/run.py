@@ -66,7 +66,7 @@ def run_torch(
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
     scale = task.recipe.loss_scale if precision == "float16" else 1.0  # else small gradients would underflow
-    average = Average(module, task.recipe) if task.recipe.ema else None
+    average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(eval_outputs, start=state(module), rates=task.rates)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     for update, (inputs, labels) in enumerate(task.batches):
