@@ -39,10 +39,10 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     parser.description = f"{parser.description}\nDefaults are those of the recipe {base.name}, * marks what it sets."
     add_fields(parser, base, skip=("name",))
     add_fields(parser, RunOptions)
-    parsed = parser.parse(arguments)
+    parsed, wrong = parser.parse_and_list(arguments)
     given = settings_in(parsed, Recipe)
     recipe, options = changed(base, given), changed(RunOptions(), settings_in(parsed, RunOptions))
-    cli.refuse(*((True, text) for text in (*faults(recipe, given), *faults(options))))
+    cli.refuse(*((True, text) for text in (*wrong, *faults(recipe, given), *faults(options))))
     return recipe, options
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,16 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield tmp_path
     stray = [name for name in os.listdir(tmp_path) if name.startswith(("rank_", "kernel_meta", "mslog"))]
     assert not stray
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hangups_count() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, and the runs that tests start would inherit that; a handler they do not."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

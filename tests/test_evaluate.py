@@ -48,3 +48,12 @@ def test_wrong_usage_is_said_before_any_work(arguments, message):
     with pytest.raises(cli.UsageError) as caught:
         main(["--checkpoint", "nowhere", *arguments])
     assert str(caught.value).startswith(message)
+
+
+def test_all_wrong_values_are_told_at_once():
+    with pytest.raises(cli.UsageError) as caught:
+        main(["run", "--threads", "two", "--which", "bets", "--batch-size", "1.5", "--jsn", "x"])
+    assert str(caught.value) == (
+        "unknown argument '--jsn'; did you mean --json?; --threads: 'two' is not a whole number; "
+        "--which: 'bets' is unknown; use one of last, best; --batch-size: '1.5' is not a whole number"
+    )

@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
@@ -75,30 +75,56 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Formatter,
         )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        self._wrong: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        message = message.replace("argument ", "", 1)
-        flag, _, rest = message.partition(": invalid ")
-        word, _, choices = rest.partition(" (choose from ")
-        if rest.startswith("choice: "):
-            word = word.removeprefix("choice: ").strip("'")
-            known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
-            message = f"{flag}: {word!r} is unknown; {closest(word, known)}"
-        elif rest.startswith("int value: "):
-            message = f"{flag}: {rest.removeprefix('int value: ')} is not a whole number"
-        raise UsageError(message)
+        """Raise instead of printing the usage; what is wrong with values comes first."""
+        raise UsageError("; ".join([*self._wrong, _reworded(message)]))
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:  # argparse would stop at the first
+            self._wrong.append(_reworded(str(error)))
+            return None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            self._wrong.append(_reworded(str(error)))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and name the nearest flag for each that does not exist."""
-        parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
-        if unknown:
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-            wrong = [f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
-            stray = f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"
-            raise UsageError("; ".join(wrong) or stray)
+        """Parse, and refuse all that is wrong at once."""
+        parsed, wrong = self.parse_and_list(arguments)
+        refuse(*((True, text) for text in wrong))
         return parsed
+
+    def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and list what is wrong: values that cannot be, flags that do not exist with the nearest that do."""
+        self._wrong.clear()
+        parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
+        flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        wrong = [f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
+        if unknown and not wrong:
+            wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
+        return parsed, [*wrong, *self._wrong]
+
+
+def _reworded(message: str) -> str:
+    """What argparse says of a wrong argument, in this package's words."""
+    message = message.replace("argument ", "", 1)
+    flag, _, rest = message.partition(": invalid ")
+    word, _, choices = rest.partition(" (choose from ")
+    if rest.startswith("choice: "):
+        word = word.removeprefix("choice: ").strip("'")
+        known = [name.strip("' ") for name in choices.rstrip(")").split(",")]
+        return f"{flag}: {word!r} is unknown; {closest(word, known)}"
+    for kind, name in (("int", "a whole number"), ("float", "a number")):
+        if rest.startswith(f"{kind} value: "):
+            return f"{flag}: {rest.removeprefix(f'{kind} value: ')} is not {name}"
+    return message
 
 
 def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:

@@ -25,6 +25,8 @@ GROUPS = (
     "what the run records",
 )
 
+_KINDS = {int: "a whole number", float: "a number", tuple: "numbers with commas"}  # what a flag is typed as
+
 
 class Needs(NamedTuple):
     """What brings a setting to life: without it the setting would be ignored, so it is refused.
@@ -104,28 +106,22 @@ def changed(config: Any, given: Mapping[str, Any]) -> Any:
     new = copy.copy(config)
     vars(new).update(given)
     while lost := {
-        field.name: _off(field)
-        for field in dataclasses.fields(new)
-        if field.name not in given and any(not need.other for need in _unmet(new, field))
+        field.name: _off(field) for field, need in _unmet(new) if field.name not in given and not need.other
     }:
         vars(new).update(lost)
     return new
 
 
 def faults(config: Any, given: Collection[str] = ()) -> list[str]:
-    """All that is wrong with a config, a line each: values that cannot be, or else values that do not go together.
+    """All that is wrong with a config, a line each: values that cannot be, and values that do not go together.
 
     Args:
-        config: its values have their fields' types, or it is what a constructor was given.
+        config: what a constructor was given, or `changed`; text stays where a flag wants something else.
         given: the settings that a user typed: these are refused where they would be ignored, and named first.
     """
-    wrong = [_fault(field, getattr(config, field.name)) for field in dataclasses.fields(config)]
-    if any(wrong):
-        return [text for text in wrong if text]
     return [
-        _explain(config, field.name, need, given)
-        for field in dataclasses.fields(config)
-        for need in _unmet(config, field, given)
+        *_wrong(config).values(),
+        *(_explain(config, field.name, need, given) for field, need in _unmet(config, given)),
     ]
 
 
@@ -154,10 +150,32 @@ def _off(field: Any) -> Any:
     return False if isinstance(field.default, bool) else field.default
 
 
-def _unmet(config: Any, field: Any, given: Collection[str] = ()) -> list[Needs]:
-    on = getattr(config, field.name) != _off(field)
-    needs = field.metadata["needs"]
-    return [need for need in needs if (on if need.always else field.name in given) and not need.holds(config)]
+class _Unknown:
+    """Instead of a value that cannot be: whoever asks for it gets a TypeError."""
+
+    def __bool__(self) -> bool:
+        raise TypeError
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _unmet(config: Any, given: Collection[str] = ()) -> list[tuple[Any, Needs]]:
+    """The settings that lack what they need, and what that is; nothing is concluded from values that cannot be."""
+    known = copy.copy(config)
+    vars(known).update(dict.fromkeys(_wrong(config), _Unknown()))
+
+    def lacks(field: Any, need: Needs) -> bool:
+        try:
+            on = getattr(known, field.name) != _off(field)
+            return (on if need.always else field.name in given) and not need.holds(known)
+        except TypeError:
+            return False
+
+    fields = dataclasses.fields(config)
+    return [(field, need) for field in fields for need in field.metadata["needs"] if lacks(field, need)]
 
 
 def _explain(config: Any, name: str, need: Needs, given: Collection[str]) -> str:
@@ -170,11 +188,19 @@ def _explain(config: Any, name: str, need: Needs, given: Collection[str]) -> str
     return f"{name}: {value!r} {text}"
 
 
+def _wrong(config: Any) -> dict[str, str]:
+    """What is wrong with values by themselves, by setting."""
+    faults_ = ((field.name, _fault(field, getattr(config, field.name))) for field in dataclasses.fields(config))
+    return {name: text for name, text in faults_ if text}
+
+
 def _fault(field: Any, value: Any) -> str:
     """What is wrong with a value by itself; "" where nothing is."""
     wanted, choices = type(field.default), field.metadata["choices"]
     numbers = value if isinstance(value, tuple) else (value,)
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
+    if type(value) is str and wanted in _KINDS:
+        wrong = f"is not {_KINDS[wanted]}"
+    elif type(value) is not wanted and not (wanted is float and type(value) is int):
         wrong = f"is a {type(value).__name__}; give a {wanted.__name__}"
     elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         wrong = "is not finite; give a number"

@@ -50,7 +50,7 @@ class FileFeed:
         self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
         names = self._split.names if isinstance(self._split, FileSplit) else ()
         listing = "\0".join(names).encode("utf-8", "surrogateescape") + self._split.labels.tobytes()
-        self._files = sha256(listing)
+        self._hashes = {"files": sha256(listing), "contents": sha256(self._split.contents)}
         limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
         self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
         self._epoch = -1
@@ -89,10 +89,10 @@ class FileFeed:
         return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size, a hash of the files' names and labels, and what the C++ random generators depend on."""
+        """The set's size, hashes of what is known of its files, and what the C++ random generators depend on."""
         return {
             "samples": len(self._dataset.train),
-            "files": self._files,
+            **self._hashes,
             "data_threads": self._split.threads,
             "workers": self._workers.size,
         }

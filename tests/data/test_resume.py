@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resnet_fn import pack
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.load import load_dataset
@@ -53,8 +55,10 @@ def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
         assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
     names = [f"{name}/{k:02d} ü.JPEG" for name in ("bee", "cat with a space", "éléphant") for k in range(7)]
     files = hashlib.sha256("\0".join(names).encode() + np.repeat(np.arange(3, dtype=np.int32), 7).tobytes())
-    expected = {"samples": 21, "files": files.hexdigest(), "data_threads": 1, "workers": 1}
-    assert one.state["feed"] == expected
+    sizes = np.array([Path(folder, "train", name).stat().st_size for name in names])
+    contents = hashlib.sha256(sizes.tobytes())
+    expected = {"files": files.hexdigest(), "contents": contents.hexdigest(), "data_threads": 1, "workers": 1}
+    assert one.state["feed"] == {"samples": 21, **expected}
 
 
 @pytest.mark.usefixtures("device")
@@ -117,3 +121,33 @@ def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
     turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
     other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
     assert other.reproducibility_key()["files"] != known["files"]
+
+
+def state_after_packing(folder: Path, out: str) -> tuple[DataSet, dict[str, object]]:
+    recipe = Recipe(dataset="mindrecord", image_size=24, batch_size=4)
+    pack.main([str(folder), out, "--shards", "1", "--threads", "1", "--no-progress"])
+    dataset = load_dataset(recipe, out)
+    return dataset, make_feed(dataset, recipe).reproducibility_key()
+
+
+def state_of_files(folder: Path, _: str) -> tuple[DataSet, dict[str, object]]:
+    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
+    return dataset, make_feed(dataset, RECIPE).reproducibility_key()
+
+
+@pytest.mark.parametrize("state_of", [state_of_files, state_after_packing])
+def test_two_class_folders_swapped_whole_are_noticed(state_of, folder):
+    """Their files have equal names: what tells them apart is their sizes, of records the shards' sha256."""
+    dataset, before = state_of(folder, "one")
+    for old, new in (("bee", "x"), ("éléphant", "bee"), ("x", "éléphant")):
+        (folder / "train" / old).rename(folder / "train" / new)
+    swapped, after = state_of(folder, "other")
+    assert swapped.classes == dataset.classes
+    assert (before["samples"], before["files"]) == (after["samples"], after["files"])
+    feed = make_feed(swapped, dataclasses.replace(RECIPE, dataset=swapped.input.name))
+    with pytest.raises(
+        ValueError, match=r"\(contents of its files, of which the names are the same\); give the same data"
+    ):
+        notes_on_resume({"feed": before}, swapped.classes, feed, False)
+    del before["contents"]  # a checkpoint of an earlier version: what it does not know is not compared
+    assert notes_on_resume({"feed": before}, swapped.classes, feed, False) == ()

@@ -30,12 +30,14 @@ class RecordSplit:
         labels: int32 [N].
         threads: threads that read.
         names: of the files that were packed; empty where the packing has none.
+        contents: the shards' sha256, a line each.
     """
 
     files: tuple[str, ...]
     labels: np.ndarray
     threads: int = 1
     names: tuple[str, ...] = ()
+    contents: bytes = b""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -113,7 +115,9 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
     if len(labels) != sum(shard["samples"] for shard in shards):
         raise ValueError(f"{root / f'{name}-labels.npy'}: {len(labels)} labels do not fit the shards; pack again")
     files = tuple(str(root / shard["name"]) for shard in shards)
-    return RecordSplit(files, labels, threads, names=_read_names(root / f"{name}-names.json", len(labels)))
+    names = _read_names(root / f"{name}-names.json", len(labels))
+    digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
+    return RecordSplit(files, labels, threads, names, digests.encode())
 
 
 def _read_names(path: Path, count: int) -> tuple[str, ...]:
