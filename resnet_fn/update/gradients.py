@@ -33,18 +33,23 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
     return _multiply(_cast(gradient, mindspore.float32), factor)
 
 
-def squared_norms(gradients: Gradients) -> Tensor:
+def squared_norms(gradients: Gradients, card: bool = False) -> Tensor:
     """The squared 2-norm of each gradient: float32 [gradients].
 
-    Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. Large ones as a product of a row with itself,
-    which reads them once; huge ones not, for that product's rounding grows with them (docs/design.md).
+    Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU large ones as a product of a row with
+    itself, which reads them once; huge ones not, for that product's rounding grows with them (docs/design.md). On a
+    card none, for its matrix products may round their inputs (HF32).
     """
-    return _stack(each(_squared_norm, gradients))
+    return _stack(each(_sum_of_squares if card else _squared_norm, gradients))
+
+
+def _sum_of_squares(gradient: Tensor) -> Tensor:
+    return _sum(_square(gradient))
 
 
 def _squared_norm(gradient: Tensor) -> Tensor:
     if not LARGE <= gradient.size < HUGE:
-        return _sum(_square(gradient))
+        return _sum_of_squares(gradient)
     row = gradient.reshape(1, -1)
     return _row_times_transposed(row, row).reshape(())
 
@@ -103,6 +108,36 @@ def is_finite(means: Tensor, norm: Tensor) -> Tensor:
     return ops.logical_and(ops.isfinite(means[0]), ops.isfinite(norm))
 
 
+def on_card() -> bool:
+    """Whether this process computes on an Ascend card."""
+    return bool(mindspore.get_context("device_target") == "Ascend")
+
+
+def no_overflow(tensors: Gradients) -> Tensor:
+    """Whether nothing has overflowed on the card since this was last asked: bool scalar, inside jit.
+
+    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, give
+    the largest number instead of infinity, and 0 instead of NaN: no norm shows it. They note it in status registers,
+    which `amp.all_finite` reads and clears there (mindspore/amp.py, `_all_finite`); elsewhere it looks at the tensors.
+
+    Args:
+        tensors: what must have been computed before it is asked.
+    """
+    return mindspore.amp.all_finite(tensors)
+
+
+def forget_overflow(value: Tensor, small: Tensor) -> Tensor:
+    """`value`, for what must not answer for the overflows of what ran before it (an evaluation); inside jit.
+
+    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` clears the registers before it differentiates.
+
+    Args:
+        value: what the computation begins with.
+        small: any float32 tensor that is there already.
+    """
+    return _depend(value, no_overflow((small,)))
+
+
 def reduce_gradients(
     gradients: Gradients,
     means: Tensor,
@@ -110,6 +145,7 @@ def reduce_gradients(
     rank_one_hot: Tensor,
     statistics: Gradients,
     all_reduce: Reduce | None,
+    card: bool = False,
 ) -> tuple[Gradients, Tensor, Tensor, Tensor, Tensor]:
     """Sum over the ranks what they must share; inside jit.
 
@@ -119,6 +155,7 @@ def reduce_gradients(
         rank_one_hot: float32 [workers], 1 at this rank.
         statistics: BatchNorm's, this rank's own.
         all_reduce: the sum over the ranks; None: alone.
+        card: ask MindSpore, too, whether anything has overflowed (`no_overflow`).
 
     Returns:
         The summed gradients; the squared norm of each; the global norm; float32 [2 + k + workers]: the summed means
@@ -127,9 +164,11 @@ def reduce_gradients(
     """
     # Backward ends in the first layer: whatever was not finite on the way shows there. (The norm of all of a rank's
     # own gradients would cost 8 % of a ResNet-18 step on 2 workers.)
-    squares = squared_norms(gradients[:1] if all_reduce is not None else gradients)
+    squares = squared_norms(gradients[:1] if all_reduce is not None else gradients, card)
     norm = _norm_of(squares)
     finite = is_finite(means, norm)
+    if card:
+        finite = ops.logical_and(finite, no_overflow(gradients))
     if statistics:
         finite = ops.logical_and(finite, ops.isfinite(ops.concat(statistics)).all())
     broken = rank_one_hot * (1.0 - finite.astype(mindspore.float32))
@@ -137,7 +176,7 @@ def reduce_gradients(
     if all_reduce is not None:
         gradients = all_reduce(gradients)
         sums = all_reduce((sums,))[0]
-        squares = squared_norms(gradients)
+        squares = squared_norms(gradients, card)
         norm = _norm_of(squares)
         # After the sum: NaN and infinity survive it, so every rank answers alike without asking.
         finite = ops.logical_and(is_finite(sums, norm), _sum(sums[-rank_one_hot.shape[0] :]) == 0)

@@ -18,6 +18,8 @@ from resnet_fn.update.gradients import (
     Reduce,
     clip_by_global_norm,
     each,
+    forget_overflow,
+    on_card,
     reduce_gradients,
     unscale,
 )
@@ -90,6 +92,7 @@ def make_train_step(
     all_reduce: Reduce | None = None,
     ema: Ema | None = None,
     accuracy: Loss = accuracy,
+    card: bool | None = None,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -104,6 +107,7 @@ def make_train_step(
             (`make_all_reduce`).
         ema: the moving average that follows every update that is not skipped.
         accuracy: what is averaged beside the loss, of the same arguments.
+        card: compile what an Ascend card computes: see `no_overflow`; None: on a card only. (It runs on a CPU, too.)
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
@@ -125,6 +129,7 @@ def make_train_step(
     follow = None if ema is None else ema.update
     rank_one_hot = Tensor(np.eye(workers, dtype=np.float32)[rank])
     nothing_more = Tensor(np.zeros(1, np.float32))
+    card = on_card() if card is None else card
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -144,7 +149,7 @@ def make_train_step(
         gradients = unscale(gradients, share / scaler.scale)
         means = sums * share
         gradients, squares, norm, reduced, finite = reduce_gradients(
-            gradients, means, rank_values, rank_one_hot, vectors, all_reduce
+            gradients, means, rank_values, rank_one_hot, vectors, all_reduce, card
         )
         means, rank_sums = reduced[:2], reduced[2:]
         if finite:
@@ -162,12 +167,14 @@ def make_train_step(
         @mindspore.jit
         def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
             keep_statistics()
+            if card:
+                images = forget_overflow(images, learning_rate)
             means, gradients = micro_batch(images, labels)
             return apply(means, gradients, learning_rate, rank_values)
 
         compiled = whole_update
     else:
-        compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply)
+        compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply, card)
 
     def train_step(
         images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
@@ -188,6 +195,7 @@ def _accumulated(
     keep_statistics: Callable[[], None],
     micro_batch: Callable[[Tensor, Tensor], tuple[Tensor, Gradients]],
     apply: Callable[[Tensor, Gradients, Tensor, Tensor], Compiled],
+    card: bool,
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Compiled]:
     """One compiled function that adds a micro-batch's gradients to buffers, one that applies their sum.
 
@@ -198,9 +206,10 @@ def _accumulated(
     sums = Parameter(Tensor(np.zeros(2, np.float32)), name="sum.means", requires_grad=False)
 
     @mindspore.jit
-    def begin() -> None:
+    def begin() -> Tensor | None:
         keep_statistics()
         each(_clear, (*buffers, sums))
+        return forget_overflow(sums, sums) if card else None
 
     @mindspore.jit
     def add(images: Tensor, labels: Tensor) -> None:
