@@ -107,7 +107,8 @@ def make_train_step(
             (`make_all_reduce`).
         ema: the moving average that follows every update that is not skipped.
         accuracy: what is averaged beside the loss, of the same arguments.
-        card: compile what an Ascend card computes: see `no_overflow`; None: on a card only. (It runs on a CPU, too.)
+        card: compile what an Ascend card computes (`no_overflow`, `clip_by_global_norm`); None: where this process
+            computes on one. A CPU can run it, too.
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
@@ -130,6 +131,7 @@ def make_train_step(
     rank_one_hot = Tensor(np.eye(workers, dtype=np.float32)[rank])
     nothing_more = Tensor(np.zeros(1, np.float32))
     card = on_card() if card is None else card
+    clips = card and hasattr(ops, "clip_by_global_norm")
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images)
@@ -153,7 +155,7 @@ def make_train_step(
         )
         means, rank_sums = reduced[:2], reduced[2:]
         if finite:
-            update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
+            update(clip_by_global_norm(gradients, norm, clip_norm, clips), learning_rate)
             if average_statistics is not None:
                 average_statistics()
             if follow is not None:

@@ -17,12 +17,14 @@ pytestmark = pytest.mark.usefixtures("device")
 CLASSES = 4
 
 
-def build(norm="none", accumulate=1, scaler=None, clip_norm=1.0, precision="fp32"):
+def build(norm="none", accumulate=1, scaler=None, clip_norm=1.0, precision="fp32", card=None):
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=CLASSES, in_channels=1, norm=norm, precision=precision)
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
     scaler = scaler or DynamicLossScaler.off()
-    step = make_train_step(net, make_loss(0.1), optimizer, scaler=scaler, clip_norm=clip_norm, accumulate=accumulate)
+    step = make_train_step(
+        net, make_loss(0.1), optimizer, scaler=scaler, clip_norm=clip_norm, accumulate=accumulate, card=card
+    )
     state = (*net.get_parameters(), *optimizer.state)
     return net, step, state, scaler
 
@@ -182,6 +184,23 @@ def test_a_card_that_saturates_skips_and_halves(card, accumulate, monkeypatch):
     else:  # what the status is asked for: all is finite, and the update is made of gradients that were cut
         assert skipped == 0
         np.testing.assert_allclose(net.weight.asnumpy()[:, 0], 0.1 * 65504 / 2**24, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
+    """Its clip is MindSpore's own, where there is one; its norm and its finite test take other operations."""
+    if dropped:
+        monkeypatch.delattr(ops, "clip_by_global_norm")
+    (_, ours, state, _), (_, cards, card_state, _) = (
+        build("batch", clip_norm=1e-2),
+        build("batch", clip_norm=1e-2, card=True),
+    )
+    here, there = ours(*batch(0), RATE), cards(*batch(0), RATE)
+    assert here.grad_norm.asnumpy() > 1e-2  # it is clipped
+    np.testing.assert_allclose(there.means.asnumpy(), here.means.asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(there.squares.asnumpy(), here.squares.asnumpy(), rtol=1e-5)
+    for a, b in zip(state, card_state, strict=True):
+        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= 1e-6 * np.linalg.norm(a.asnumpy()), a.name
 
 
 def test_each_function_compiles_once(monkeypatch):
