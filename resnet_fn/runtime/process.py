@@ -59,12 +59,28 @@ def kernel_threads(threads: int) -> int:
     return threads or max(1, cpu_count() // local_workers)
 
 
-def start(device: str = "CPU", threads: int = 0) -> None:
-    """Choose the device and its kernel threads. Call it once, before the first operation.
+def use_exact_kernels() -> None:
+    """Have a card compute the same bits each time, in float32 where float32 is meant.
+
+    Kernels and collectives need not repeat there unless `set_deterministic` is called, before `communication.init`
+    (its documentation); convolutions round float32 to HF32 unless told not to, matrix products
+    do not (mindspore/device_context/ascend/op_precision.py).
+    """
+    import mindspore
+    from mindspore.device_context.ascend import op_precision
+
+    mindspore.set_deterministic(True)
+    op_precision.conv_allow_hf32(False)
+    op_precision.matmul_allow_hf32(False)
+
+
+def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> None:
+    """Choose the device and its kernels. Call it once, before the first operation and before `workers.join`.
 
     Args:
         device: "CPU" or "Ascend".
         threads: see `kernel_threads`.
+        fast_math: on a card, kernels as they come: see `use_exact_kernels`.
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
@@ -91,6 +107,8 @@ def start(device: str = "CPU", threads: int = 0) -> None:
         from mindspore.device_context.cpu import op_tuning
 
         op_tuning.threads_num(kernel_threads(threads))
+    elif not fast_math:
+        use_exact_kernels()
     _started["device"] = device
 
 

@@ -51,6 +51,22 @@ def test_operations_that_ran_before_are_no_hindrance():
     assert (done.returncode, done.stdout) == (0, "[2.]\n[3.]\n"), done.stderr
 
 
+def test_exact_kernels_are_asked_for_before_the_collectives_start():
+    """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what was asked for."""
+    code = (
+        "import os, resnet_fn, mindspore\n"
+        "from mindspore.device_context.ascend import op_precision\n"
+        "from resnet_fn.runtime import process\n"
+        "print(mindspore.get_context('deterministic'), os.environ.get('HCCL_DETERMINISTIC'))\n"
+        "process.use_exact_kernels()\n"
+        "print(mindspore.get_context('deterministic'), os.environ.get('HCCL_DETERMINISTIC'))\n"
+        "print(op_precision.function_status['conv_allow_hf32'], op_precision.function_status['matmul_allow_hf32'])\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "HCCL_DETERMINISTIC"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=clean)
+    assert done.stdout.splitlines()[-3:] == ["OFF None", "ON true", "True True"], done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
 def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
     """MindSpore writes the graph of a failed compilation there."""
