@@ -48,15 +48,11 @@ def _avx512_convolutions_are_slow() -> bool:
         return False
 
 
-def cpu_count() -> int:
-    """The number of CPUs that this process may use (its affinity mask, not the machine's size)."""
-    return len(os.sched_getaffinity(0))
-
-
 def kernel_threads(threads: int) -> int:
-    """CPU kernel threads as asked for; 0: this process's CPUs, shared evenly among the workers on this machine."""
-    local_workers = int(os.environ.get("MS_WORKER_NUM", "1")) if "MS_ROLE" in os.environ else 1
-    return threads or max(1, cpu_count() // local_workers)
+    """CPU kernel threads as asked for; 0: as many as this process's share of the CPUs."""
+    from resnet_fn.runtime.cpus import cpu_share
+
+    return threads or cpu_share()
 
 
 def use_exact_kernels() -> None:
@@ -76,6 +72,8 @@ def use_exact_kernels() -> None:
 
 def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> None:
     """Choose the device and its kernels. Call it once, before the first operation and before `workers.join`.
+
+    Under msrun it may join the other workers itself: no file may be touched before.
 
     Args:
         device: "CPU" or "Ascend".
@@ -106,7 +104,11 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
-        op_tuning.threads_num(kernel_threads(threads))
+        if not threads:
+            from resnet_fn.runtime import workers
+
+            workers.join(device)  # before they are all there, they cannot be counted
+        op_tuning.threads_num(kernel_threads(threads))  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
     _started["device"] = device
