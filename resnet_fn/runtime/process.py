@@ -7,9 +7,11 @@ import contextlib
 import os
 import platform
 import stat
+import sys
 import tempfile
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.runtime import versions
 
 
 def prepare_environment() -> None:
@@ -21,7 +23,7 @@ def prepare_environment() -> None:
         os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
-    if _avx512_convolutions_are_slow():
+    if versions.avx512_convolutions_are_slow() and _has_avx512():
         # MindSpore 2.9 and 2.10 with AVX-512 take oneDNN's reference kernel for 3x3 convolutions on NCHW data:
         # 7,600 ms instead of 38 ms for [32, 64, 32, 32]. With AVX2 as the ceiling they take the JIT GEMM kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
@@ -38,7 +40,7 @@ def _private_folder() -> str:
     return path
 
 
-def _avx512_convolutions_are_slow() -> bool:
+def _has_avx512() -> bool:
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     try:
@@ -95,6 +97,8 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
         raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
     if "device" in _started:
         return
+    if os.environ.get("RANK_ID", "0") == "0" and (warning := versions.warning()):  # msrun gives each worker its rank
+        print(warning, file=sys.stderr, flush=True)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 import mindspore
 from mindspore import Tensor, ops
 
+from resnet_fn.runtime.versions import row_products_are_exact
+
 Gradients = Sequence[Tensor]
 Reduce = Callable[[Gradients], Gradients]
 
 LARGE, HUGE = 2**16, 2**22  # elements
+_ROWS = row_products_are_exact()
 
 each = ops.HyperMap()  # each(function, tensors) → a tuple; a function with a fixed first argument: ops.partial
 
@@ -38,7 +41,7 @@ def squared_norms(gradients: Gradients, card: bool = False) -> Tensor:
 
     Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU large ones as a product of a row with
     itself, which reads them once; huge ones not, for that product's rounding grows with them (docs/design.md). On a
-    card none, for its matrix products may round their inputs (HF32).
+    card none, for its matrix products may round their inputs (HF32), nor where MindSpore's row product is inexact.
     """
     return _stack(each(_sum_of_squares if card else _squared_norm, gradients))
 
@@ -48,7 +51,7 @@ def _sum_of_squares(gradient: Tensor) -> Tensor:
 
 
 def _squared_norm(gradient: Tensor) -> Tensor:
-    if not LARGE <= gradient.size < HUGE:
+    if not (_ROWS and LARGE <= gradient.size < HUGE):
         return _sum_of_squares(gradient)
     row = gradient.reshape(1, -1)
     return _row_times_transposed(row, row).reshape(())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.runtime import process
+from resnet_fn.runtime import process, versions
 
 
 def test_convolutions_are_not_on_the_reference_kernel():
@@ -23,6 +23,9 @@ def test_convolutions_are_not_on_the_reference_kernel():
         env={**os.environ, "ONEDNN_VERBOSE": "1"},
     )
     lines = [line for line in done.stdout.splitlines() if ",convolution," in line]
+    if not versions.avx512_convolutions_are_slow():
+        assert not lines, "MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show; the doctor times them"
+        return
     assert lines, done.stdout + done.stderr
     assert not any("ref:any" in line for line in lines), lines
 

@@ -205,7 +205,10 @@ def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
 
 def test_each_function_compiles_once(monkeypatch):
     """A changing rate, a skip, evaluation in between and a scale that moves must not compile anything again."""
-    from mindspore.graph.api import _JitExecutor
+    try:
+        from mindspore.graph.api import _JitExecutor
+    except ImportError:  # before MindSpore 2.9
+        from mindspore.common.api import _JitExecutor
 
     compiled, original = [], _JitExecutor.compile
 
