@@ -108,7 +108,6 @@ def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], 
     from resnet_fn.parity import pixels
     from resnet_fn.parity.commands.replay import build_net, finish, start
     from resnet_fn.parity.replay import compare_step
-    from resnet_fn.runtime import process
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
