@@ -37,6 +37,11 @@ class RunOptions(Settings):
         "micro-batches",
         at_least=1,
     )
+    mode: str = _run(
+        "graph",
+        "graph: an update is one compiled function; split: workers sum between two; pynative: none, for print and pdb",
+        choices=("graph", "split", "pynative"),
+    )
     device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _run(
         False,
