@@ -14,6 +14,7 @@ COMMANDS = {
     "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
     "plot": "draw the curves of one or several runs, without TensorBoard",
     "recipes": "list the recipes, or show one",
+    "doctor": "try out what training needs from this MindSpore, this device and this disk",
     "benchmark": "measure one part of the package on this machine",
     "convert": "weights from one project's names and format to another's",
     "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",

@@ -11,6 +11,7 @@ PACKAGE = Path(resnet_fn.__file__).parent
 # A module imports from its own room and from rooms before it.
 ROOMS_TEXT = """
 config runtime data models update checkpoint weights recipes evaluation report telemetry run parity inspect benchmark
+doctor
 """
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LONGEST_CHAIN = 9
@@ -26,6 +27,7 @@ TESTED = [
     "report",
     "telemetry",
     "run",
+    "doctor",
     "commands",
 ]
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}

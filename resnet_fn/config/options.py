@@ -9,6 +9,10 @@ _run = partial(setting, "the run: how updates are computed, not which")
 _record = partial(setting, "what the run records")
 _TWO = Needs(lambda o: o.keep_last >= 2, "would lose the run if the newest were damaged; give 2 or more", always=True)
 
+_CARD = Needs(
+    lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are", always=True
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
@@ -33,7 +37,17 @@ class RunOptions(Settings):
         "micro-batches",
         at_least=1,
     )
+    mode: str = _run(
+        "graph",
+        "graph: an update is one compiled function; split: workers sum between two; pynative: none, for print and pdb",
+        choices=("graph", "split", "pynative"),
+    )
     device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
+    fast_math: bool = _run(
+        False,
+        "Ascend: faster kernels that need not repeat, and HF32 convolutions: not the same bits twice",
+        needs=_CARD,
+    )
     threads: int = _run(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0)
     eval_batch_size: int = _run(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)

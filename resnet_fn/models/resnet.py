@@ -11,6 +11,7 @@ from collections.abc import Callable
 from mindspore import Tensor, nn
 
 from resnet_fn.models.attention import make_gate
+from resnet_fn.models.pool import MaxPool2d
 from resnet_fn.models.winograd import Conv2d
 
 BATCH_NORM_EPS = 1e-5
@@ -171,8 +172,7 @@ class ResNet(nn.Cell):
         self.conv1 = _stem(design.stem, in_channels, channels, norm)
         self.bn1 = norm(channels)
         self.relu = nn.ReLU()
-        # Explicit padding 1/1 as in PyTorch: the max over the border must not shift by a pixel, as `same` does.
-        self.maxpool = nn.Identity() if design.stem == "cifar" else nn.MaxPool2d(3, 2, pad_mode="pad", padding=1)
+        self.maxpool = nn.Identity() if design.stem == "cifar" else MaxPool2d()
         size = image_size if design.stem == "cifar" else -(-image_size // 4)
         stages = []
         for index, planes in enumerate(design.planes):

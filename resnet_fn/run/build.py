@@ -96,6 +96,7 @@ def build_components(
         rank=workers.rank,
         all_reduce=make_all_reduce(workers.size),
         ema=ema,
+        mode=options.mode,
     )
     total = recipe.epochs * feed.updates_per_epoch
     return Components(
@@ -105,7 +106,7 @@ def build_components(
         weights=tuple(net.get_parameters()),
         training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
-        eval_step=make_eval_step(net),
+        eval_step=make_eval_step(net, mode=options.mode),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,
         ema=ema,

@@ -72,7 +72,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     """
     began = time.perf_counter()
     recipe = recipes.recipe(recipe) if isinstance(recipe, str) else recipe
-    process.start(options.device, options.threads)
+    process.start(options.device, options.threads, options.fast_math)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)

@@ -7,9 +7,11 @@ import contextlib
 import os
 import platform
 import stat
+import sys
 import tempfile
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.runtime import versions
 
 
 def prepare_environment() -> None:
@@ -21,7 +23,7 @@ def prepare_environment() -> None:
         os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
-    if _avx512_convolutions_are_slow():
+    if versions.avx512_convolutions_are_slow() and _has_avx512():
         # MindSpore 2.9 and 2.10 with AVX-512 take oneDNN's reference kernel for 3x3 convolutions on NCHW data:
         # 7,600 ms instead of 38 ms for [32, 64, 32, 32]. With AVX2 as the ceiling they take the JIT GEMM kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
@@ -38,7 +40,7 @@ def _private_folder() -> str:
     return path
 
 
-def _avx512_convolutions_are_slow() -> bool:
+def _has_avx512() -> bool:
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     try:
@@ -48,23 +50,37 @@ def _avx512_convolutions_are_slow() -> bool:
         return False
 
 
-def cpu_count() -> int:
-    """The number of CPUs that this process may use (its affinity mask, not the machine's size)."""
-    return len(os.sched_getaffinity(0))
-
-
 def kernel_threads(threads: int) -> int:
-    """CPU kernel threads as asked for; 0: this process's CPUs, shared evenly among the workers on this machine."""
-    local_workers = int(os.environ.get("MS_WORKER_NUM", "1")) if "MS_ROLE" in os.environ else 1
-    return threads or max(1, cpu_count() // local_workers)
+    """CPU kernel threads as asked for; 0: as many as this process's share of the CPUs."""
+    from resnet_fn.runtime.cpus import cpu_share
+
+    return threads or cpu_share()
 
 
-def start(device: str = "CPU", threads: int = 0) -> None:
-    """Choose the device and its kernel threads. Call it once, before the first operation.
+def use_exact_kernels() -> None:
+    """Have a card compute the same bits each time, in float32 where float32 is meant.
+
+    Kernels and collectives need not repeat there unless `set_deterministic` is called, before `communication.init`
+    (its documentation); convolutions round float32 to HF32 unless told not to, matrix products
+    do not (mindspore/device_context/ascend/op_precision.py).
+    """
+    import mindspore
+    from mindspore.device_context.ascend import op_precision
+
+    mindspore.set_deterministic(True)
+    op_precision.conv_allow_hf32(False)
+    op_precision.matmul_allow_hf32(False)
+
+
+def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> None:
+    """Choose the device and its kernels. Call it once, before the first operation and before `workers.join`.
+
+    Under msrun it may join the other workers itself: no file may be touched before.
 
     Args:
         device: "CPU" or "Ascend".
         threads: see `kernel_threads`.
+        fast_math: on a card, kernels as they come: see `use_exact_kernels`.
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
@@ -81,6 +97,8 @@ def start(device: str = "CPU", threads: int = 0) -> None:
         raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
     if "device" in _started:
         return
+    if os.environ.get("RANK_ID", "0") == "0" and (warning := versions.warning()):  # msrun gives each worker its rank
+        print(warning, file=sys.stderr, flush=True)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
@@ -90,7 +108,13 @@ def start(device: str = "CPU", threads: int = 0) -> None:
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
-        op_tuning.threads_num(kernel_threads(threads))
+        if not threads:
+            from resnet_fn.runtime import workers
+
+            workers.join(device)  # before they are all there, they cannot be counted
+        op_tuning.threads_num(kernel_threads(threads))  # read when the first operation runs
+    elif not fast_math:
+        use_exact_kernels()
     _started["device"] = device
 
 

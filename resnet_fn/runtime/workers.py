@@ -64,36 +64,16 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
     """Add an array element by element over all ranks; all ranks must call it, with one shape.
 
     Args:
-        values: float32, any shape. CPU collectives know no integers inside a compiled function; whole numbers up to
-            2^24 are exact.
+        values: float32, any shape; whole numbers up to 2^24 are exact.
 
     Returns:
         float32, the same on every rank.
     """
     if workers.size == 1:
         return values
-    from mindspore import Tensor
+    from mindspore import Tensor, ops
 
-    return _compiled_sum()(Tensor(np.ascontiguousarray(values, np.float32))).asnumpy()
-
-
-_sum = None
-
-
-def _compiled_sum():  # type: ignore[no-untyped-def]
-    global _sum
-    if _sum is None:
-        import mindspore
-        from mindspore import ops
-
-        reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
-
-        @mindspore.jit
-        def compiled(values):  # type: ignore[no-untyped-def]
-            return reduce_sum(values)
-
-        _sum = compiled
-    return _sum
+    return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).asnumpy()
 
 
 def barrier(workers: Workers) -> None:

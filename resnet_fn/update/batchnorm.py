@@ -9,12 +9,44 @@ from resnet_fn.update.gradients import Reduce, each
 _assign = ops.Assign()
 
 
+def keeper(statistics: Sequence[Parameter]) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Copy the statistics; put the copies back.
+
+    They change in the forward pass, before anyone knows whether the update is skipped, and a NaN would stay in them for
+    good.
+    """
+    kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
+    parameters = tuple(statistics)
+
+    def keep() -> None:
+        each(_assign, kept, parameters)
+
+    def put_back() -> None:
+        each(_assign, parameters, kept)
+
+    return keep, put_back
+
+
 def average_batchnorm(
-    statistics: Sequence[Parameter], workers: int, all_reduce: Reduce | None
-) -> Callable[[], None] | None:
-    """The mean of BatchNorm's moving statistics over the workers, in place; None where there is nothing to do."""
+    statistics: Sequence[Parameter], workers: int, all_reduce: Reduce | None, outside: bool = False
+) -> tuple[Callable[[Tensor], None] | None, Callable[[], Tensor] | None]:
+    """The mean of BatchNorm's moving statistics over the workers, in place.
+
+    Every worker normalises with its own samples; one net is evaluated, saved and resumed, bit for bit.
+
+    Args:
+        statistics: of this worker, each a vector.
+        workers: how many share an update.
+        all_reduce: the sum over them; None: alone.
+        outside: the sum is made elsewhere.
+
+    Returns:
+        average(summed): with `outside` of what the second function returns, summed over the ranks; otherwise it makes
+        the sum itself, and does not look at its argument. And the second function: this worker's share, one vector.
+        (None, None) where there is nothing to do.
+    """
     if all_reduce is None or not statistics:
-        return None
+        return None, None
 
     sizes = [parameter.shape[0] for parameter in statistics]
     parameters = tuple(statistics)
@@ -22,9 +54,13 @@ def average_batchnorm(
     def part(parameter: Parameter) -> Tensor:
         return parameter * (1.0 / workers)
 
-    def average() -> None:
-        # Every worker normalises with its own samples; one net is evaluated, saved and resumed, bit for bit.
-        joined = all_reduce((ops.concat(each(part, parameters)),))[0]
-        each(_assign, parameters, ops.split(joined, sizes))
+    def share() -> Tensor:
+        return ops.concat(each(part, parameters))
 
-    return average
+    def spread(summed: Tensor) -> None:
+        each(_assign, parameters, ops.split(summed, sizes))
+
+    def average(_: Tensor) -> None:
+        spread(all_reduce((share(),))[0])
+
+    return (spread if outside else average), share

@@ -22,12 +22,13 @@ class EvalResult(NamedTuple):
 EvalStep = Callable[[Tensor, Tensor], EvalResult]
 
 
-def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
+def make_eval_step(net: nn.Cell, with_logits: bool = False, mode: str = "graph") -> EvalStep:
     """Compile the evaluation of one batch.
 
     Args:
         net: maps images to logits.
         with_logits: return the logits too.
+        mode: "pynative": nothing is compiled.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
@@ -35,8 +36,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
         last, so that a broken net scores nothing. It sets the net to evaluation mode.
     """
 
-    @mindspore.jit
-    def compiled(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         logits = net(images).astype(mindspore.float32)
         losses = ops.cross_entropy(logits, labels, reduction="none")
         own = ops.gather_elements(logits, 1, labels.expand_dims(1))
@@ -46,6 +46,8 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False) -> EvalStep:
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = ops.full_like(rank, logits.shape[1])
         return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank), logits
+
+    compiled = scores if mode == "pynative" else mindspore.jit(scores)
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         net.set_train(False)

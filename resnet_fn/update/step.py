@@ -5,19 +5,23 @@ micro-batches, unscale → all-reduce → finite? → clip by global norm → up
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.update.batchnorm import average_batchnorm
+from resnet_fn.update.accumulation import make_source
+from resnet_fn.update.batchnorm import average_batchnorm, keeper
 from resnet_fn.update.ema import Ema
+from resnet_fn.update.forms import in_one, in_three
 from resnet_fn.update.gradients import (
     Gradients,
     Reduce,
     clip_by_global_norm,
-    each,
+    judge,
+    on_card,
+    own_part,
     reduce_gradients,
     unscale,
 )
@@ -56,8 +60,6 @@ class StepResult(NamedTuple):
         return self.means[1]
 
 
-_assign, _add = ops.Assign(), ops.AssignAdd()
-
 Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -90,6 +92,8 @@ def make_train_step(
     all_reduce: Reduce | None = None,
     ema: Ema | None = None,
     accuracy: Loss = accuracy,
+    card: bool | None = None,
+    mode: str = "graph",
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -104,6 +108,10 @@ def make_train_step(
             (`make_all_reduce`).
         ema: the moving average that follows every update that is not skipped.
         accuracy: what is averaged beside the loss, of the same arguments.
+        card: compile what an Ascend card computes (`no_overflow`, `clip_by_global_norm`); None: where this process
+            computes on one. A CPU can run it, too.
+        mode: "graph": one compiled function, sums over the ranks included; "split": they are made between two compiled
+            functions; "pynative": nothing is compiled. The last two are for several workers, and for debugging.
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
@@ -114,60 +122,62 @@ def make_train_step(
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
-    # BatchNorm's moving statistics change in the forward pass, before anyone knows whether the update is skipped;
-    # a NaN would stay in them for good. So they are copied first and put back on a skip.
-    statistics = tuple(parameter for parameter in net.get_parameters() if not parameter.requires_grad)
-    kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
-    vectors = tuple(parameter for parameter in statistics if parameter.ndim == 1)  # all of BatchNorm's are
     share = 1.0 / (accumulate * workers)
     update = optimizer.update  # jit cannot look into a NamedTuple
-    average_statistics = average_batchnorm(statistics, workers, all_reduce)
+    # Where sums are made: in the compiled function, or between two.
+    outside = mode != "graph"
+    statistics = tuple(parameter for parameter in net.get_parameters() if not parameter.requires_grad)
+    vectors = tuple(parameter for parameter in statistics if parameter.ndim == 1)  # all of BatchNorm's are
+    keep_statistics, put_back_statistics = keeper(statistics)
+    average_statistics, own_statistics = average_batchnorm(statistics, workers, all_reduce, outside)
     follow = None if ema is None else ema.update
     rank_one_hot = Tensor(np.eye(workers, dtype=np.float32)[rank])
     nothing_more = Tensor(np.zeros(1, np.float32))
+    card = on_card() if card is None else card
+    clips = card and hasattr(ops, "clip_by_global_norm")
 
-    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        logits = net(images)
-        value = loss(logits, labels)
-        return value * scale, ops.stack((value, accuracy(logits, labels)))
-
-    differentiate = mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
-
-    def keep_statistics() -> None:
-        each(_assign, kept, statistics)
+    differentiate = _differentiate(net, loss, accuracy, weights)
 
     def micro_batch(images: Tensor, labels: Tensor) -> tuple[Tensor, Gradients]:
         (_, means), gradients = differentiate(images, labels, scaler.scale)
         return means, gradients
 
-    def apply(sums: Tensor, gradients: Gradients, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
-        gradients = unscale(gradients, share / scaler.scale)
-        means = sums * share
-        gradients, squares, norm, reduced, finite = reduce_gradients(
-            gradients, means, rank_values, rank_one_hot, vectors, all_reduce
-        )
-        means, rank_sums = reduced[:2], reduced[2:]
+    def settle(
+        gradients: Gradients, squares: Tensor, norm: Tensor, sums: Tensor, finite: Tensor, summed: Tensor, rate: Tensor
+    ) -> Compiled:
         if finite:
-            update(clip_by_global_norm(gradients, norm, clip_norm), learning_rate)
+            update(clip_by_global_norm(gradients, norm, clip_norm, clips), rate)
             if average_statistics is not None:
-                average_statistics()
+                average_statistics(summed)
             if follow is not None:
                 follow()
         else:
-            each(_assign, statistics, kept)
-        return means, norm, scaler.adjust(finite), rank_sums, squares  # a NamedTuple would leave the compiled graph
+            put_back_statistics()
+        return sums[:2], norm, scaler.adjust(finite), sums[2:], squares  # a NamedTuple would leave the compiled graph
 
-    if accumulate == 1:
+    def apply(rate: Tensor, rank_values: Tensor, sums: Tensor, gradients: Gradients) -> Compiled:
+        gradients = unscale(gradients, share / scaler.scale)
+        gradients, squares, norm, sums, finite = reduce_gradients(
+            gradients, sums * share, rank_values, rank_one_hot, vectors, all_reduce, card
+        )
+        return settle(gradients, squares, norm, sums, finite, sums, rate)
 
-        @mindspore.jit
-        def whole_update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
-            keep_statistics()
-            means, gradients = micro_batch(images, labels)
-            return apply(means, gradients, learning_rate, rank_values)
+    def contribute(rank_values: Tensor, sums: Tensor, gradients: Gradients) -> tuple[Tensor, ...]:
+        gradients = unscale(gradients, share / scaler.scale)
+        *_, own = own_part(gradients, sums * share, rank_values, rank_one_hot, vectors, True, card)
+        return (*gradients, own) if own_statistics is None else (*gradients, own_statistics(), own)
 
-        compiled = whole_update
+    def apply_summed(rate: Tensor, *summed: Tensor) -> Compiled:
+        gradients, sums = summed[: len(weights)], summed[-1]
+        squares, norm, finite = judge(gradients, sums, workers, card)
+        return settle(gradients, squares, norm, sums, finite, summed[-2], rate)
+
+    compiled = mindspore.jit if mode != "pynative" else _as_it_is
+    add_all, source = make_source(weights, accumulate, keep_statistics, micro_batch, card, compiled)
+    if all_reduce is not None and outside:
+        finish = in_three(source, contribute, all_reduce, apply_summed, compiled)
     else:
-        compiled = _accumulated(weights, accumulate, keep_statistics, micro_batch, apply)
+        finish = in_one(source, apply, compiled)
 
     def train_step(
         images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
@@ -175,63 +185,23 @@ def make_train_step(
         net.set_train(True)  # a recompilation would take whatever flag is set then
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
-        return StepResult(
-            *compiled(images, labels, learning_rate, nothing_more if rank_values is None else rank_values)
-        )
+        values = nothing_more if rank_values is None else rank_values
+        if add_all is None:
+            return StepResult(*finish(learning_rate, values, images, labels))
+        add_all(images, labels)
+        return StepResult(*finish(learning_rate, values))
 
     return train_step
 
 
-def _accumulated(
-    weights: Sequence[Parameter],
-    accumulate: int,
-    keep_statistics: Callable[[], None],
-    micro_batch: Callable[[Tensor, Tensor], tuple[Tensor, Gradients]],
-    apply: Callable[[Tensor, Gradients, Tensor, Tensor], Compiled],
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Compiled]:
-    """One compiled function that adds a micro-batch's gradients to buffers, one that applies their sum.
+def _differentiate(net: nn.Cell, loss: Loss, accuracy: Loss, weights: Sequence[Parameter]) -> Callable[..., Any]:
+    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        logits = net(images)
+        value = loss(logits, labels)
+        return value * scale, ops.stack((value, accuracy(logits, labels)))
 
-    Of three forms this keeps memory flat in the number of micro-batches (638 MB at 4 and at 8; a loop inside one
-    compiled function 898 and 1,204 MB, ResNet-18 of width 16) and compiles fast.
-    """
-    buffers = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in weights)
-    sums = Parameter(Tensor(np.zeros(2, np.float32)), name="sum.means", requires_grad=False)
-
-    @mindspore.jit
-    def begin() -> None:
-        keep_statistics()
-        each(_clear, (*buffers, sums))
-
-    @mindspore.jit
-    def add(images: Tensor, labels: Tensor) -> None:
-        means, gradients = micro_batch(images, labels)
-        _add(sums, means)
-        each(_add, buffers, gradients)
-
-    @mindspore.jit
-    def finish(learning_rate: Tensor, rank_values: Tensor) -> Compiled:
-        return apply(sums * 1.0, each(_read, buffers), learning_rate, rank_values)
-
-    def update(images: Tensor, labels: Tensor, learning_rate: Tensor, rank_values: Tensor) -> Compiled:
-        begin()
-        for part in range(accumulate):
-            add(_share(images, part, accumulate), _share(labels, part, accumulate))
-        return finish(learning_rate, rank_values)
-
-    return update
+    return mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
 
 
-def _share(samples: Tensor | tuple[Tensor, ...], part: int, parts: int) -> Tensor | tuple[Tensor, ...]:
-    """One micro-batch's rows."""
-    if isinstance(samples, tuple):
-        return tuple(_share(tensor, part, parts) for tensor in samples)
-    size = samples.shape[0] // parts
-    return samples[part * size : (part + 1) * size]
-
-
-def _clear(buffer: Parameter) -> Tensor:
-    return _assign(buffer, ops.zeros_like(buffer))
-
-
-def _read(buffer: Parameter) -> Tensor:
-    return buffer * 1.0
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
+from mindspore.ops import assign
 
-from resnet_fn.update.batchnorm import average_batchnorm
+from resnet_fn.update.batchnorm import average_batchnorm, keeper
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -23,11 +24,11 @@ def test_every_statistic_is_the_mean_of_both_workers():
     def add_theirs(tensors):
         return (tensors[0] + theirs,)
 
-    average = average_batchnorm(parameters, 2, add_theirs)
+    average, _ = average_batchnorm(parameters, 2, add_theirs)
 
     @jit
     def run(x):
-        average()
+        average(x)
         return x
 
     run(Tensor(np.float32([0])))
@@ -36,5 +37,25 @@ def test_every_statistic_is_the_mean_of_both_workers():
 
 
 def test_one_worker_or_a_net_without_statistics_has_nothing_to_average():
-    assert average_batchnorm([Parameter(Tensor(np.float32([1])), name="s")], 1, None) is None
-    assert average_batchnorm([], 2, list) is None
+    assert average_batchnorm([Parameter(Tensor(np.float32([1])), name="s")], 1, None) == (None, None)
+    assert average_batchnorm([], 2, list) == (None, None)
+
+
+def test_outside_the_sum_is_made_between_share_and_average():
+    own, other = statistics(0), statistics(1)
+    parameters = [Parameter(Tensor(value), name=f"o{index}") for index, value in enumerate(own)]
+    average, share = average_batchnorm(parameters, 2, list, outside=True)
+    average(share() + Tensor(np.concatenate(other) / 2))
+    for parameter, a, b in zip(parameters, own, other, strict=True):
+        np.testing.assert_allclose(parameter.asnumpy(), (a + b) / 2, rtol=1e-6)
+
+
+def test_what_was_kept_comes_back_to_the_bit():
+    values = statistics(0)
+    parameters = [Parameter(Tensor(value), name=f"k{index}") for index, value in enumerate(values)]
+    keep, put_back = keeper(parameters)
+    keep()
+    for parameter in parameters:
+        assign(parameter, parameter * np.nan)
+    put_back()
+    assert [parameter.asnumpy().tobytes() for parameter in parameters] == [value.tobytes() for value in values]

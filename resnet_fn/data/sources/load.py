@@ -15,7 +15,7 @@ from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.sources.synthetic import make_synthetic
-from resnet_fn.runtime.process import cpu_count
+from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
 _NEED_NO_FOLDER = ("digits", "synthetic")
@@ -56,7 +56,7 @@ def open_dataset(
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
     known = trained_on.data_dir if trained_on else ""
-    dataset = load_dataset(recipe, data_dir or known, threads, workers.size)
+    dataset = load_dataset(recipe, data_dir or known, threads)
     check_images(dataset)
     dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
     if trained_on and dataset.classes != trained_on.classes:
@@ -89,9 +89,9 @@ def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
     ]
 
 
-def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, workers: int = 1) -> DataSet:
+def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0) -> DataSet:
     """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`."""
-    dataset = _load(recipe, data_dir, data_threads(threads, workers))
+    dataset = _load(recipe, data_dir, data_threads(threads))
     spec = dataclasses.replace(
         dataset.input,
         name=recipe.dataset,
@@ -131,8 +131,8 @@ def suggest_folder(data_dir: str) -> None:
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
 
 
-def data_threads(threads: int, workers: int = 1) -> int:
-    """Threads that decode images: as asked for, by default this machine's CPUs shared among its workers.
+def data_threads(threads: int) -> int:
+    """Threads that decode images: as asked for, by default this process's share of the CPUs.
 
     Raises:
         ValueError: more than there are CPUs, which MindSpore refuses with less of an explanation.
@@ -140,4 +140,4 @@ def data_threads(threads: int, workers: int = 1) -> int:
     most = cpu_count()
     if threads > most:
         raise ValueError(f"data_threads: {threads} is more than this machine's {most} CPUs; give at most {most}")
-    return threads or max(1, most // workers)
+    return threads or cpu_share()

@@ -108,13 +108,13 @@ def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], 
     from resnet_fn.parity import pixels
     from resnet_fn.parity.commands.replay import build_net, finish, start
     from resnet_fn.parity.replay import compare_step
-    from resnet_fn.runtime import process
+    from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
     start(parsed, task.seed)
     torch.manual_seed(task.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
-    torch.set_num_threads(max(1, process.cpu_count() // 2))
+    torch.set_num_threads(max(1, cpu_count() // 2))
     data = [] if parsed.data is None else pixels.data_stage(files)
     if data:
         print(pixels.table(data), flush=True)

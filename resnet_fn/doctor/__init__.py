@@ -1,0 +1,1 @@
+"""What this installation and this machine compute, tested."""

@@ -1,0 +1,149 @@
+"""What MindSpore computes on this device, against float64: each check answers whether it is right, and what it saw.
+
+They look at behaviour, not at version numbers: what a MindSpore to come changes shows here first.
+"""
+
+import time
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.models.resnet import batch_norm, conv
+from resnet_fn.runtime.workers import Workers, sum_over_ranks
+from resnet_fn.update.gradients import clip_by_global_norm, global_norm, no_overflow
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import DynamicLossScaler
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.step import make_train_step
+
+Answer = tuple[bool, str]
+
+_SLOW = 20  # times as long as a matrix product of as many multiplications; oneDNN's reference kernel takes 100 and more
+
+
+def _relative(values: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.linalg.norm(values - exact) / np.linalg.norm(exact))
+
+
+def batchnorm() -> Answer:
+    """Whether BatchNorm's momentum means what the nets take it for; MindSpore 2.11 announces another default."""
+    cell = batch_norm(1)
+    cell.set_train(True)
+    batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
+    mindspore.jit(cell.construct)(Tensor(batch)).asnumpy()
+    weight = float(cell.moving_mean.asnumpy()[0]) / batch.mean()
+    return bool(abs(weight - 0.1) < 1e-6), f"a batch weighs {weight:.3g} in the moving mean"
+
+
+def nesterov() -> Answer:
+    """Two updates of momentum SGD with Nesterov and weight decay."""
+    rng = np.random.default_rng(0)
+    value, gradients = rng.normal(size=3), rng.normal(size=(2, 3))
+    weight = Parameter(Tensor(value.astype(np.float32)), name="doctor.weight")
+    optimizer = momentum_sgd([(weight, 0.01)], 0.9, nesterov=True)
+    update, velocity = optimizer.update, np.zeros(3)
+
+    @mindspore.jit
+    def step(gradient: Tensor, rate: Tensor) -> Tensor:
+        update((gradient,), rate)
+        return rate  # a function that returns nothing does nothing: MindSpore 2.10 drops the update
+
+    for gradient in gradients:
+        step(Tensor(gradient.astype(np.float32)), Tensor(np.float32(0.1)))
+        gradient = gradient + 0.01 * value
+        velocity = 0.9 * velocity + gradient
+        value = value - 0.1 * (gradient + 0.9 * velocity)
+    error = _relative(weight.asnumpy(), value)
+    return error < 1e-6, f"{error:.0e} from float64 after two updates"
+
+
+def convolution() -> Answer:
+    """A 3x3 convolution's precision (HF32 shows as 1e-4 and more), and on a CPU its kernel, by its speed."""
+    rng = np.random.default_rng(0)
+    x, cell = rng.normal(size=(2, 16, 8, 8)).astype(np.float32), conv(16, 16, 3)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.stack([padded[:, :, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], 2)
+    weights = cell.weight.asnumpy().astype(np.float64).reshape(16, 16, 9)
+    error = _relative(cell(Tensor(x)).asnumpy(), np.einsum("nckhw,ock->nohw", windows, weights))
+    if mindspore.get_context("device_target") != "CPU":
+        return error < 1e-5, f"{error:.0e} from float64"
+    large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
+    a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
+    times = []
+    for function, arguments in ((large, (images,)), (ops.MatMul(), (a, b))):
+        seconds = []
+        for _ in range(3):
+            began = time.perf_counter()
+            function(*arguments).asnumpy()
+            seconds.append(time.perf_counter() - began)
+        times.append(min(seconds))
+    ratio = times[0] / times[1]
+    return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
+
+
+def clip() -> Answer:
+    """Norm and clipping of large gradients, as the step computes them."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(size, np.float32) for size in (9 * 512 * 512, 1000)]
+    exact = float(np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in arrays)))
+    by_operation = hasattr(ops, "clip_by_global_norm")
+
+    @mindspore.jit
+    def both(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        norm = global_norm((large, small))
+        ours = clip_by_global_norm((large, small), norm, 1.0)
+        theirs = clip_by_global_norm((large, small), norm, 1.0, by_operation)
+        return norm, ours[1], theirs[1]
+
+    norm, ours, theirs = (tensor.asnumpy() for tensor in both(*map(Tensor, arrays)))
+    errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
+    operation = (
+        f", ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else ", no ops.clip_by_global_norm any more"
+    )
+    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}{operation}"
+
+
+def all_reduce(workers: Workers) -> Answer:
+    """The sum over the ranks, of a whole number and of one that is not finite."""
+    if workers.size == 1:
+        return True, "one worker: nothing to sum (python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor)"
+    bad = np.inf if workers.rank == 1 else 1.0
+    total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
+    expected = workers.size * (workers.size + 1) / 2
+    return total == expected and not np.isfinite(
+        infinite
+    ), f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
+
+
+def overflow() -> Answer:
+    """Whether float16 overflow is noticed, on cards that saturate too, and forgotten after."""
+
+    @mindspore.jit
+    def square(x: Tensor) -> tuple[Tensor, Tensor]:
+        squared = x * x
+        return squared, no_overflow((squared,))
+
+    values, noticed = [], []
+    for x in (300.0, 2.0):  # 90,000 is beyond float16's 65,504
+        squared, fine = square(Tensor(np.array([x, 1.0], np.float16)))
+        values.append(float(squared.asnumpy()[0]))
+        noticed.append(not bool(fine.asnumpy()))
+    form = "infinity" if np.isinf(values[0]) else f"{values[0]:g}: this device saturates"
+    return noticed == [True, False], f"300² in float16 is {form}; noticed: {'yes' if noticed[0] else 'no'}"
+
+
+def skip() -> Answer:
+    """An update with NaN in its batch: nothing changes but the loss scale, which halves."""
+    net, scaler = nn.Dense(4, 3), DynamicLossScaler(initial=1024.0)
+    weights = net.trainable_params()
+    optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
+    step = make_train_step(net, make_loss(0.0), optimizer, scaler=scaler, clip_norm=1.0)
+    labels, moved, scales = Tensor(np.zeros(2, np.int32)), [], []
+    for value in (np.nan, 1.0):
+        before = [parameter.asnumpy().copy() for parameter in weights]
+        step(Tensor(np.full((2, 4), value, np.float32)), labels, 0.1).loss.asnumpy()
+        moved.append(any((a != b.asnumpy()).any() for a, b in zip(before, weights, strict=True)))
+        scales.append(float(scaler.scale.asnumpy()))
+    right = (moved, scales) == ([False, True], [512.0, 512.0])
+    return right, f"with NaN the weights {'moved' if moved[0] else 'stayed'}, the scale went from 1024 to {scales[0]:g}"

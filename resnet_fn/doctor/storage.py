@@ -1,0 +1,59 @@
+"""Whether files can be read and kept here: each check answers whether it is right, and what it saw."""
+
+import io
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
+from resnet_fn.data.fake_photos import photograph
+from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.lock import FolderLock
+
+Answer = tuple[bool, str]
+
+_LEAST = 2.0  # GB: five checkpoints of ResNet-50 with momentum, of 0.2 GB each, and as much again
+
+
+def checkpoint(folder: Path) -> Answer:
+    """A checkpoint written and read back, with values that text would lose."""
+    values = np.array([1 / 3, -0.0, np.float32(1e-45), 65504.0], np.float32)
+    weight = Parameter(Tensor(values), name="doctor.saved")
+    saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
+    same = saved.weights["doctor.saved"].tobytes() == values.tobytes()
+    return same, "read back bit for bit" if same else "other bits read back"
+
+
+def rename(folder: Path) -> Answer:
+    """Files that are whole or not there: a rename over an existing file, synced; and a lock."""
+    path = folder / "file"
+    for text in ("old", "new"):
+        with replace_file(path) as temporary:
+            temporary.write_text(text)
+    with FolderLock() as lock:
+        lock.take(folder)
+    left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
+    return path.read_text() == "new" and not left, "a file was replaced in one step, and the folder locked"
+
+
+def free_space(folder: Path) -> Answer:
+    """Room for a run's checkpoints."""
+    free = shutil.disk_usage(folder).free / 1e9
+    return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"
+
+
+def jpeg() -> Answer:
+    """MindSpore's C++ decoder against PIL's, on one JPEG."""
+    from mindspore.dataset import vision
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(photograph(0, 64, 48)).save(buffer, "JPEG", quality=90)
+    with Image.open(buffer) as image:
+        expected = np.asarray(image.convert("RGB"), np.float64)
+    decoded = vision.Decode()(np.frombuffer(buffer.getvalue(), np.uint8))
+    difference = float(np.abs(decoded - expected).mean())
+    return difference < 1.0, f"{difference:.2f} of 255 from PIL's pixels"

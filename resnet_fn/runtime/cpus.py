@@ -1,0 +1,52 @@
+"""The CPUs that this process may use, and its share of them among the job's workers on this machine."""
+
+import contextlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from resnet_fn.runtime.workers import launched_by_msrun
+
+_JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
+_PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own child processes inherit it
+
+
+def cpu_count() -> int:
+    """The number of CPUs that this process may use (its affinity mask, not the machine's size)."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpu_share() -> int:
+    """The CPUs that are this worker's part, at least 1; without msrun all that it may use.
+
+    MindSpore tells a worker how many there are on all machines, not how many on this one, so the processes are
+    counted. Call it after `workers.join`: before, some may not have started yet.
+    """
+    mine = os.sched_getaffinity(0)
+    return shared(mine, local_workers() or [mine]) if launched_by_msrun() else len(mine)
+
+
+def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
+    """A worker's part of the CPUs in its mask, each of them shared evenly by all workers that may use it.
+
+    So a mask that a launcher has narrowed (msrun's --bind_core) is not divided again.
+
+    Args:
+        mine: the worker's own mask.
+        masks: of all workers on the machine, its own among them.
+    """
+    return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
+
+
+def local_workers() -> list[set[int]]:
+    """The affinity masks of this job's workers on this machine, this one's among them; none where there is no /proc."""
+    job = {name: os.environ.get(name) for name in _JOB}
+    masks: dict[tuple[str | None, ...], set[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # another user's, or it has gone meanwhile
+            words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
+            environment = {name: value for name, _, value in words}
+            if all(environment.get(name) == value for name, value in job.items()):
+                place = tuple(environment.get(name) for name in _PLACE)
+                masks.setdefault(place, set()).update(os.sched_getaffinity(int(path.parent.name)))
+    return list(masks.values())

@@ -1,0 +1,43 @@
+"""Versions of MindSpore: which ones this package was run on, and what differs between them.
+
+It reads what pip has installed, so that it can be asked before MindSpore loads.
+"""
+
+from importlib import metadata
+
+RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs the tests on each
+
+
+def installed() -> str:
+    """The version that is installed; "" where pip knows of none."""
+    try:
+        return metadata.version("mindspore")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def at_least(major: int, minor: int) -> bool:
+    """Whether it is this version or a later one; one that says nothing of itself counts as later."""
+    words = installed().split(".")
+    return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
+
+
+def warning() -> str:
+    """What to say of a version that this package was not run on; "" for the others."""
+    version = installed()
+    if version in RUN_ON:
+        return ""
+    known = ", ".join(RUN_ON)
+    return (
+        f"warning: MindSpore {version} was never tried with this package ({known} were); run python -m resnet_fn.doctor"
+    )
+
+
+def avx512_convolutions_are_slow() -> bool:
+    """2.9 and 2.10 take oneDNN's reference kernel for 3x3 convolutions on AVX-512 machines; 2.7 and 2.8 do not."""
+    return at_least(2, 9)
+
+
+def row_products_are_exact() -> bool:
+    """In 2.7 and 2.8 a large row times itself, as a matrix product, is 7.7e-5 off: 100 times what it is since."""
+    return at_least(2, 9)

@@ -1,0 +1,56 @@
+"""Each check sees what it is there to see."""
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import nn, ops
+
+from resnet_fn.doctor import arithmetic
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_an_inverted_momentum(monkeypatch):
+    assert arithmetic.batchnorm() == (True, "a batch weighs 0.1 in the moving mean")
+    monkeypatch.setattr(arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1))
+    assert arithmetic.batchnorm() == (False, "a batch weighs 0.9 in the moving mean")
+
+
+def test_a_nesterov_that_is_ignored(monkeypatch):
+    assert arithmetic.nesterov()[0]
+    real = arithmetic.momentum_sgd
+    monkeypatch.setattr(arithmetic, "momentum_sgd", lambda groups, momentum, nesterov: real(groups, momentum, False))
+    ok, found = arithmetic.nesterov()
+    assert not ok
+    assert found.endswith("from float64 after two updates")
+
+
+def test_a_convolution_in_less_than_float32(monkeypatch):
+    class Half(nn.Cell):
+        def __init__(self, *arguments):
+            super().__init__()
+            self.exact = nn.Conv2d(*arguments, pad_mode="pad", padding=1)
+            self.weight = self.exact.weight
+
+        def construct(self, x):
+            return self.exact(x.astype(mindspore.float16).astype(mindspore.float32))
+
+    monkeypatch.setattr(arithmetic, "conv", Half)
+    ok, found = arithmetic.convolution()
+    assert not ok
+    assert found.startswith(("2e-04 from", "1e-04 from", "3e-04 from"))
+
+
+def test_an_overflow_that_nobody_notices(monkeypatch):
+    assert arithmetic.overflow() == (True, "300² in float16 is infinity; noticed: yes")
+
+    def all_finite(tensors):
+        return ops.depend(mindspore.Tensor(np.array(True)), tensors)
+
+    monkeypatch.setattr(mindspore.amp, "all_finite", all_finite)
+    assert arithmetic.overflow() == (False, "300² in float16 is infinity; noticed: no")
+
+
+def test_clip_and_skip():
+    assert arithmetic.clip()[0]
+    assert arithmetic.skip() == (True, "with NaN the weights stayed, the scale went from 1024 to 512")

@@ -1,0 +1,87 @@
+"""The whole command, here and on two workers; what it says of something broken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.doctor.__main__ import Check, Finding, find, on_all_ranks
+from resnet_fn.runtime.versions import avx512_convolutions_are_slow
+from resnet_fn.runtime.workers import Workers
+
+NAMES = [
+    *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip", "all-reduce"),
+    *("checkpoint", "rename", "free space", "jpeg"),
+]
+
+
+def doctor(*arguments, **more):
+    command = [sys.executable, "-m", "resnet_fn.doctor", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("doctor")
+    environment = {**os.environ, "HCCL_CONNECT_TIMEOUT": "600"}
+    done = doctor("--json", "doctor.json", cwd=folder, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert os.listdir(folder) == ["doctor.json"]
+    return done.stdout, json.loads((folder / "doctor.json").read_text())
+
+
+def test_this_machine_is_well(report):
+    output, written = report
+    assert [finding["name"] for finding in written["findings"]] == NAMES
+    assert written["broken"] == []
+    assert output.splitlines()[-1].startswith("11 of 11 ok, in ")
+    for finding in written["findings"]:
+        assert f"ok      {finding['name']:12} {finding['found']}\n{'':20} {finding['means']}\n" in output
+
+
+def test_what_is_installed_is_told(report):
+    import mindspore
+
+    output, written = report
+    assert written["packages"]["mindspore"] == mindspore.__version__
+    assert f"mindspore {mindspore.__version__}" in output
+    assert written["variables"]["HCCL_CONNECT_TIMEOUT"] == "600"
+    assert (written["device"], written["workers"]) == ("CPU", 1)
+
+
+def test_what_raises_is_broken():
+    def raises():
+        raise OSError("no such kernel\nand more")
+
+    found = find(Check("name", raises, "meaning"))
+    assert found == Finding("name", False, "OSError: no such kernel", "meaning")
+    assert on_all_ranks([found], Workers()) == [found]
+
+
+def test_a_disk_that_takes_no_files_is_named(tmp_path):
+    done = doctor("--out-dir", "absent", cwd=tmp_path)
+    message = "doctor: error: --out-dir: absent is not a folder; make it, or give another\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_a_convolution_on_the_reference_kernel_is_named(tmp_path):
+    """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says what it costs."""
+    if " avx512f " not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("oneDNN takes its reference kernel on AVX-512 machines only")
+    if not avx512_convolutions_are_slow():
+        pytest.skip("MindSpore 2.7 and 2.8 do not")
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "DEFAULT"}
+    done = doctor("--out-dir", str(tmp_path), env=environment)
+    assert done.returncode == 1
+    assert done.stderr == "doctor: error: broken: convolution\n"
+    assert "BROKEN  convolution" in done.stdout
+
+
+@pytest.mark.slow
+def test_two_workers(msrun):
+    log = msrun(2, "-m", "resnet_fn.doctor")
+    assert "ok      all-reduce   3 of 3, infinity arrives as inf\n" in log
+    assert "11 of 11 ok" in log

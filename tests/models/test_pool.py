@@ -1,0 +1,41 @@
+"""The two forms of the stem's max-pool: one function behind a ReLU, with one gradient."""
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, ops
+
+from resnet_fn.models.pool import MaxPool2d
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_a_card_pools_what_a_cpu_does(size):
+    rng = np.random.default_rng(size)
+    x = rng.normal(size=(2, 3, size, size)).astype(np.float32)
+    x[0, 0] = -1.0  # windows where all is 0 after the ReLU: the border's zero may win, and has no gradient to lose
+    out = -(-size // 2)
+    weights = Tensor(rng.normal(size=(2, 3, out, out)).astype(np.float32))
+    results = []
+    for pads_first in (False, True):
+        pool = MaxPool2d()
+        assert not pool.pads_first  # on a CPU
+        pool.pads_first = pads_first
+
+        @mindspore.jit
+        def forward_and_gradient(x, pool=pool):
+            def weighed(x):
+                pooled = pool(ops.relu(x))
+                return (pooled * weights).sum(), pooled
+
+            return mindspore.value_and_grad(weighed, 0, has_aux=True)(x)
+
+        (_, pooled), gradient = forward_and_gradient(Tensor(x))
+        results.append((pooled.asnumpy(), gradient.asnumpy()))
+    (ours, our_gradient), (cards, card_gradient) = results
+    assert (ours == cards).all()
+    np.testing.assert_allclose(card_gradient, our_gradient, atol=1e-6)
+    padded = np.pad(np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = [padded[:, :, i : i + 2 * out - 1 : 2, j : j + 2 * out - 1 : 2] for i in range(3) for j in range(3)]
+    assert (ours == np.max(windows, axis=0)).all()

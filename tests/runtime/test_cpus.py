@@ -1,0 +1,58 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from resnet_fn.runtime.cpus import cpu_count, cpu_share, shared
+
+
+@pytest.mark.parametrize(
+    ("mine", "masks", "expected"),
+    [
+        (range(8), [range(8)], 8),
+        (range(8), [range(8)] * 2, 4),
+        (range(8), [range(8)] * 3, 2),
+        (range(2), [range(2)] * 8, 1),
+        (range(4), [range(4), range(4, 8)], 4),  # --bind_core has divided them
+        (range(4), [range(4), range(2, 6)], 3),
+        (range(64), [range(64)] * 7, 9),
+    ],
+)
+def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
+    assert shared(mine, [set(mask) for mask in masks]) == expected
+
+
+def worker(rank, code, port=1, **options):
+    environment = {
+        **os.environ,
+        **{"MS_ROLE": "MS_WORKER", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)},
+        **{"MS_WORKER_NUM": "16", "MS_NODE_ID": str(rank), "DEVICE_ID": str(rank)},
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_workers_of_other_machines_and_other_jobs_have_no_part():
+    """A job of 16 workers, of which one runs here, with a child process; then a second."""
+    count = (
+        "import os, subprocess, sys; from resnet_fn.runtime.cpus import local_workers, cpu_share\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        "print(len(local_workers()), cpu_share())\n"
+        "child.communicate(b'x')"
+    )
+    wait = "print('here', flush=True); input()"
+    other_job = worker(1, wait, port=2)
+    assert other_job.stdout.readline() == "here\n"
+    assert worker(0, count).communicate()[0] == f"1 {cpu_count()}\n"
+    neighbour = worker(1, wait)
+    assert neighbour.stdout.readline() == "here\n"
+    assert worker(0, count).communicate()[0] == f"2 {max(1, cpu_count() // 2)}\n"
+    for process in (neighbour, other_job):
+        process.communicate("x")
+
+
+def test_without_msrun_all_are_this_processes(monkeypatch):
+    monkeypatch.delenv("MS_ROLE", raising=False)
+    assert cpu_share() == cpu_count() == len(os.sched_getaffinity(0))
