@@ -1,7 +1,6 @@
 """python -m resnet_fn.parity: the ladder with both frameworks in one process."""
 
 import argparse
-import importlib.util
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
+from resnet_fn.parity.commands.output import add_output_flags, finish
+from resnet_fn.parity.commands.sides import add_net_flags, build_net, reference_of, start
 from resnet_fn.parity.trace import Task
 from resnet_fn.runtime.extras import import_extra
 
@@ -46,26 +47,6 @@ def _parser(arguments: Sequence[str]) -> cli.Parser:
     cli.add_device_flags(parser)
     add_output_flags(parser)
     return parser
-
-
-def add_net_flags(group: argparse._ArgumentGroup) -> None:
-    """What MindSpore's side is made of, beside the net."""
-    group.add_argument("--our-loss", metavar="FILE:FUNCTION", help="MindSpore's, of (outputs, labels)")
-    group.add_argument(
-        "--our-optimizer",
-        metavar="FILE:FUNCTION",
-        help="of the net: returns an optimizer of MindSpore's or of this package",
-    )
-    group.add_argument(
-        "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
-    )
-
-
-def add_output_flags(parser: cli.Parser) -> None:
-    """Where the result goes, beside the screen."""
-    group = parser.add_argument_group("what is written")
-    group.add_argument("--json", metavar="FILE", help="write everything, every array and layer")
-    group.add_argument("--figure", metavar="FILE", help="draw the error of every layer; needs resnet_fn[plots]")
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -106,7 +87,6 @@ def live(arguments: Sequence[str]) -> int:
 def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], files: Sequence[bytes]) -> int:
     torch = import_extra("torch", "the parity ladder")
     from resnet_fn.parity import pixels
-    from resnet_fn.parity.commands.replay import build_net, finish, start
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.runtime.cpus import cpu_count
 
@@ -144,29 +124,3 @@ def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], 
     )
     title = f"{parsed.net or model}: error of every layer's output"
     return finish(parsed, ladder, task, time.perf_counter() - began, title, data)
-
-
-def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
-    """Torchvision's own net where it is installed and has this one; else the one that the package carries."""
-    import torch
-
-    plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
-    if plain and importlib.util.find_spec("torchvision"):
-        import torchvision  # type: ignore[import-not-found,unused-ignore]
-
-        if hasattr(torchvision.models, model):
-            known = {"zero_init_residual": True} if zero_init_residual else {}
-            return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **known)
-    from resnet_fn.parity.torch_side.reference import reference_net
-
-    net = reference_net(model, **shape)
-    if zero_init_residual:
-        for name, layer in net.named_modules():
-            last = name.rpartition(".")[2] == ("bn3" if hasattr(_parent(net, name), "conv3") else "bn2")
-            if name.startswith("layer") and last and isinstance(layer, torch.nn.BatchNorm2d):
-                torch.nn.init.zeros_(layer.weight)
-    return net
-
-
-def _parent(net: Any, name: str) -> Any:
-    return net.get_submodule(name.rpartition(".")[0])

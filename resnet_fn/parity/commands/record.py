@@ -81,7 +81,7 @@ def _parser(arguments: Sequence[str]) -> cli.Parser:
 
 def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, Any]) -> Recording:
     torch = import_extra("torch", "recording a reference")
-    from resnet_fn.parity.commands.live import reference_of
+    from resnet_fn.parity.commands.sides import reference_of
     from resnet_fn.parity.torch_side.recording import record_reference
 
     torch.manual_seed(task.seed)
@@ -96,7 +96,7 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
-    from resnet_fn.parity.commands.replay import build_net, start
+    from resnet_fn.parity.commands.sides import build_net, start
     from resnet_fn.parity.mindspore_side.parameters import assign
     from resnet_fn.parity.mindspore_side.recording import record_net
     from resnet_fn.parity.replay import names_of

@@ -1,73 +1,20 @@
 """python -m resnet_fn.parity replay and compare: nets against what was recorded before."""
 
-import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.parity import report
-from resnet_fn.parity.batches import leaves
-from resnet_fn.parity.commands.flags import net_arguments
-from resnet_fn.parity.commands.functions import load_function, returned
-from resnet_fn.parity.commands.live import add_net_flags, add_output_flags
+from resnet_fn.parity.commands.functions import load_function
+from resnet_fn.parity.commands.output import add_output_flags, finish
+from resnet_fn.parity.commands.sides import add_net_flags, build_net, start
 from resnet_fn.parity.folder import load_recording
-from resnet_fn.parity.ladder import Ladder, compare_recordings
+from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.match import match
-from resnet_fn.parity.pixels import PixelDifference
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.trace import Recording
 from resnet_fn.runtime.extras import import_extra
 
 _CODES = "exit code 0: both compute the same; 1: they do not, and the output says where it starts.\n"
-
-
-def start(parsed: argparse.Namespace, seed: int) -> None:
-    """Start MindSpore as the flags say."""
-    import mindspore
-
-    from resnet_fn.runtime import process
-
-    process.start(parsed.device, parsed.threads)
-    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
-
-
-def build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
-    """The user's net, or one of this package that fits the task."""
-    from mindspore import nn
-
-    from resnet_fn.models import create_model
-
-    if function is not None:
-        return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
-    recipe = task.recipe
-    return create_model(
-        model,
-        initialisation=recipe.initialisation,
-        zero_init_residual=recipe.zero_init_residual,
-        precision=recipe.precision,
-        **net_arguments(task, classes),
-    )
-
-
-def finish(
-    parsed: argparse.Namespace,
-    ladder: Ladder,
-    task: Task,
-    seconds: float,
-    title: str,
-    data: Sequence[PixelDifference] = (),
-) -> int:
-    """Print and write what was found. Returns the exit code."""
-    print(report.name_map(ladder))
-    print(report.table(ladder))
-    size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
-    print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
-    if parsed.json:
-        report.write_json(ladder, parsed.json, data)
-    if parsed.figure:
-        report.write_plot(ladder, parsed.figure, title)
-    return 0 if ladder.agrees and all(item.passes for item in data) else 1
 
 
 def replay_trace(arguments: Sequence[str]) -> int:

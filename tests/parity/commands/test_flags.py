@@ -11,6 +11,8 @@ from resnet_fn.parity.trace import Task
 
 def task(*arguments: str) -> Task:
     parser = cli.Parser("parity", "")
+    parser.add_argument("--net")
+    parser.add_argument("--reference")
     flags.add_task_flags(parser, flags.recipe_named_in(list(arguments)))
     return flags.task_of(parser.parse(arguments))
 
@@ -38,6 +40,12 @@ def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
 def test_images_are_those_of_the_recipes_data_set():
     images, labels = task().batches[0]
     assert (images.shape, labels.dtype, len(task().batches)) == ((4, 1, 16, 16), np.int32, 5)
+
+
+def test_images_for_a_net_of_ones_own_are_usual_ones():
+    images, labels = task("--net", "mine.py:build", "--reference", "theirs.py:build").batches[0]
+    assert images.shape == (4, 3, 32, 32)
+    assert labels.max() < 10
 
 
 def test_own_inputs(tmp_path):
