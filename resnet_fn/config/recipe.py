@@ -144,12 +144,14 @@ class Recipe(DataSettings):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about it, a line each."""
-        late = ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs)
-        if not late:
-            return ()
-        return (
-            f"warning: milestones {late}: the run ends after epoch {self.epochs}; the learning rate never drops there",
-        )
+        notes = []
+        if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
+            end = f"the run ends after epoch {self.epochs}; the learning rate never drops there"
+            notes.append(f"warning: milestones {late}: {end}")
+        if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
+            moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
+            notes.append(f"warning: learning_rate {self.learning_rate:g}: {moves}")
+        return tuple(notes)
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:

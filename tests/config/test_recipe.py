@@ -15,6 +15,7 @@ from resnet_fn.train import parse
     [
         (["--lr", "0.3", "--wd=0", "--bs", "32"], {"learning_rate": 0.3, "weight_decay": 0.0, "batch_size": 32}),
         (["--batch", "8", "--arch", "resnet8"], {"batch_size": 8, "model": "resnet8"}),
+        (["--opt", "adamw", "--beta1", "0.8", "--eps", "0.1"], {"optimizer": "adamw", "momentum": 0.8, "epsilon": 0.1}),
         (["--opt", "lamb", "--sched", "linear"], {"optimizer": "lamb", "schedule": "linear"}),
         (["--smoothing", "0", "--img-size", "8"], {"label_smoothing": 0.0, "image_size": 8}),
         (["--min-lr", "0.01", "--data-path", "x", "--output", "y"], {"min_learning_rate": 0.01}),
@@ -29,8 +30,9 @@ def test_the_usual_aliases_are_accepted(flags, fields):
     ("flags", "message"),
     [
         (
-            ["--policy-ops", "3", "--ema-every", "3", "--keep-last", "1"],
+            ["--policy-ops", "3", "--ema-every", "3", "--keep-last", "1", "--beta2", "0.9"],
             "policy_ops: 3 would change nothing: it needs --policy randaugment; "
+            "beta2: 0.9 would change nothing: it needs --optimizer adam, adamw or lamb; "
             "ema_every: 3 would change nothing: it needs --ema; "
             "keep_last: 1 would lose the run if the newest were damaged; give 2 or more",
         ),
@@ -97,9 +99,18 @@ def test_milestones_that_are_never_reached_are_told():
     assert dataclasses.replace(v1, epochs=20).notes[0].startswith("warning: milestones 30, 60: ")
 
 
+def test_sgds_learning_rate_for_adam_is_told():
+    adam = Recipe(optimizer="adamw", nesterov=False, learning_rate=0.2)
+    assert adam.notes == (
+        "warning: learning_rate 0.2: Adam moves every weight by about that much in an update; 0.001 is usual",
+    )
+    assert dataclasses.replace(adam, learning_rate=1e-3).notes == ()
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"beta2": 1.0}, r"beta2: 1.0 is not in \[0, 1\); give 0.999"),
         ({"batch_size": 0}, "batch_size: 0 is too small; give 1 or more"),
         ({"batch_size": 6.5}, "batch_size: 6.5 is a float; give a int"),
         ({"learning_rate": float("nan")}, "learning_rate: nan is not finite; give a number"),

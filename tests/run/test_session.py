@@ -1,9 +1,11 @@
 """A run's state: when it is saved, that it comes back, what it says when its updates are split otherwise."""
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
-from mindspore import ops
+from mindspore import Tensor, ops
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
@@ -46,9 +48,9 @@ RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
 def make_session(device):
     """make_session(folder, checkpoint_every=0) makes the session of a run that has not begun."""
 
-    def make(folder="run", **options):
+    def make(folder="run", recipe=RECIPE, **options):
         chosen = RunOptions(progress=False, **options)
-        components = build_components(RECIPE, chosen, Workers())
+        components = build_components(recipe, chosen, Workers())
         return Session(
             components=components,
             progress=Progress(),
@@ -95,6 +97,28 @@ def test_what_was_saved_comes_back_bit_for_bit(make_session):
             assert a.asnumpy().tobytes() == b.asnumpy().tobytes(), a.name
     branch = restore(other.components, checkpoint, RunFolder(Path("elsewhere")))
     assert branch.branched_from == str(checkpoint.path.resolve())
+
+
+def test_adam_goes_on_bit_for_bit(make_session):
+    """Five updates, and three from the checkpoint after two in a run that was made anew: weights, moments, count."""
+    recipe = dataclasses.replace(RECIPE, optimizer="adamw", nesterov=False, learning_rate=1e-3)
+
+    def train(session, *updates):
+        for update in updates:
+            images, labels = session.components.feed.batch(update)
+            session.components.train_step(Tensor(images), Tensor(labels), session.components.schedule(update))
+        return {p.name: p.asnumpy().tobytes() for half in session.components.state for p in half}
+
+    session = make_session(recipe=recipe)
+    train(session, 0, 1)
+    session.progress.update = 2
+    save(session)
+    session.writer.wait()
+    unbroken = train(session, 2, 3, 4)
+    other = make_session(recipe=recipe)
+    restore(other.components, session.run.newest(), other.run)
+    assert train(other, 2, 3, 4) == unbroken
+    assert np.frombuffer(unbroken["adam_updates"], np.float32) == 5
 
 
 def test_the_first_update_of_a_process_is_its_compilation():
