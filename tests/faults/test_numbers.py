@@ -99,7 +99,7 @@ def test_weights_that_run_away_are_never_saved():
 @pytest.mark.parametrize(
     ("room", "full"),
     [
-        (100_000, "checkpoints/step-00000006"),
+        (100_000, "checkpoints/step-00000005"),
         (4_096, "events.out.tfevents"),  # tensorboardX, left alone, would wait for ever
     ],
 )
