@@ -35,8 +35,10 @@ def parser() -> cli.Parser:
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
-    group.add_argument("--json", metavar="FILE", help='{"loss", "top1", "top5", "count"}, fractions of 1')
-    group.add_argument("--report", metavar="DIR", help="report.html, report.json and predictions.csv")
+    metrics = '{"loss", "top1", "top5", "count"}, fractions of 1'
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
+    files = "report.html, report.json and predictions.csv"
+    group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     return flags
 
 

@@ -34,7 +34,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of all machines together; default 2")
-    parser.add_argument("--log-dir", metavar="DIR", help="what each worker prints; default: a temporary folder")
+    logs = "what each worker prints; default: a temporary folder"
+    parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
     group = parser.add_argument_group("several machines: the same command on each, but for --node-rank")
     group.add_argument("--nnodes", type=int, default=1, metavar="N", help="machines that share them; default 1")
     group.add_argument("--node-rank", type=int, default=0, metavar="N", help="this machine, from 0; default 0")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.fields import flag_name
 
 _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/imagenet-records --shards 64
@@ -18,7 +19,8 @@ def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, say what to type next."""
     parser = cli.Parser("pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
-    parser.add_argument("out", metavar="OUT", help="folder to write; kept if it is the same packing, unfinished")
+    kept = "folder to write; kept if it is the same packing, unfinished"
+    parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="files per split; default 8")
     parser.add_argument(
         "--short-side",
@@ -32,15 +34,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parsed = parser.parse(arguments)
-    for name, least, most in (
-        ("shards", 1, 100000),
-        ("short_side", 0, 65535),
-        ("quality", 1, 95),
-        ("threads", 0, 4096),
-    ):
-        if not least <= getattr(parsed, name) <= most:
-            flag = name.replace("_", "-")
-            raise cli.UsageError(f"--{flag}: {getattr(parsed, name)} is not in {least}..{most}; give a number in it")
+    bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
+    cli.refuse(
+        *(
+            (not least <= value <= most, f"--{flag_name(name)}: {value} is not in {least}..{most}; give a number in it")
+            for name, (least, most) in bounds.items()
+            for value in (getattr(parsed, name),)
+        )
+    )
     from tqdm import tqdm
 
     from resnet_fn.data.sources.folders import load_folder

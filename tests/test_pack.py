@@ -27,3 +27,9 @@ def test_bad_files_are_named_or_left_out(folder):
 def test_wrong_flags_are_named(folder, arguments):
     with pytest.raises(cli.UsageError, match=f"{arguments[0]}: {arguments[1]} is not in"):
         main([str(folder), "out", *arguments])
+
+
+def test_all_wrong_flags_are_told_at_once():
+    text = "--shards: 0 is not in 1..100000; give a number in it; --quality: 100 is not in 1..95; give a number in it"
+    with pytest.raises(cli.UsageError, match=f"^{text}$"):
+        main(["folder", "out", "--shards", "0", "--quality", "100"])

@@ -22,12 +22,15 @@ TESTED = [
     "data",
     "models",
     "update",
+    "checkpoint",
+    "weights",
     "recipes",
     "evaluation",
     "report",
     "telemetry",
     "run",
     "doctor",
+    "inspect",
     "commands",
 ]
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}

@@ -59,11 +59,16 @@ def main(arguments: Sequence[str]) -> int:
         raise cli.UsageError(f"part: {name!r} is unknown; {closest(name, PARTS)}")
     part = importlib.import_module(f"resnet_fn.benchmark.{PARTS[name]}")
     parser = cli.Parser(f"benchmark {name}", part.DESCRIPTION)
-    parser.add_argument("--json", metavar="FILE", help="write the numbers")
+    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write the numbers")
     for flag, (default, meaning) in part.FLAGS.items():
         unit, text = {int: "N", float: "X"}.get(type(default), "NAME"), f"{meaning}; default {default}"
         parser.add_argument(f"--{flag}", type=type(default), default=default, metavar=unit, help=text)
     options = parser.parse(arguments[1:])
+    given = ((flag, default, getattr(options, flag.replace("-", "_"))) for flag, (default, _) in part.FLAGS.items())
+    least = {flag: (value, min(default, 1)) for flag, default, value in given if type(default) is int}
+    cli.refuse(
+        *((value < low, f"--{flag}: {value} is too small; give {low} or more") for flag, (value, low) in least.items())
+    )
     result = finite_or_null(part.run(options))
     print(part.DESCRIPTION, *lines(result), sep="\n")
     if options.json:

@@ -157,5 +157,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         return manifest
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None

@@ -11,6 +11,7 @@ from mindspore import Parameter
 
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.parameters import copy_arrays
+from resnet_fn.runtime.disk import no_room
 
 
 class CheckpointWriter:
@@ -85,9 +86,6 @@ class CheckpointWriter:
             then()
             self._finished.append({**event, "write_seconds": time.perf_counter() - began})
         except OSError as error:
-            self._error = OSError(
-                f"{folder}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
-                f"--out-dir {folder.parent.parent} to go on from the checkpoint before"
-            )
+            self._error = no_room(folder, error, folder.parent.parent)
         except Exception as error:  # surfaces in the loop's own thread
             self._error = error

@@ -164,6 +164,24 @@ def add_device_flags(parser: Parser) -> None:
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
 
 
+def file_to_write(text: str) -> str:
+    """The type of a flag that names a file to write: refused before the work, not after it."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that is there")
+    return text
+
+
+def folder_to_write(text: str) -> str:
+    """The same for a folder, which is made if it is missing."""
+    there = next(place for place in (Path(text), *Path(text).absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give another folder")
+    return text
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a result file.
 
@@ -200,7 +218,11 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:  # its own text is "[Errno 28] …"
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     # Not one of our own messages: say what it was, and how to see more.
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

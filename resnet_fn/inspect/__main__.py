@@ -63,8 +63,10 @@ def _parser() -> cli.Parser:
     parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
     parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
-    parser.add_argument("--out-dir", metavar="PATH", help="write TensorBoard histograms there")
-    parser.add_argument("--json", metavar="FILE", help="write the statistics; null where one is not finite")
+    histograms = "write TensorBoard histograms there"
+    parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help=histograms)
+    statistics = "write the statistics; null where one is not finite"
+    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=statistics)
     cli.add_device_flags(parser)
     return parser
 
@@ -121,6 +123,8 @@ def _histograms(folder: str | None) -> Iterator[Write]:
                 board.add_histogram(name.replace(" (", ".call").rstrip(")"), finite, update)
 
         yield write
+    if board.error is not None:
+        raise ValueError(f"out_dir: {folder} cannot be written ({board.error.strerror}); make room")
 
 
 def _read(file: str) -> "Source":

@@ -43,6 +43,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def no_room(path: Path, error: OSError, run: Path) -> OSError:
+    """What ends a run whose folder `run` takes no more files."""
+    return OSError(
+        f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
+        f"--out-dir {run} to go on from the checkpoint before"
+    )
+
+
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """As a context: the name of a temporary file to write, which takes the place of `path` when the block ends well.
@@ -60,5 +68,8 @@ def replace_file(path: Path) -> Iterator[Path]:
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk's error has none
+        raise
     finally:
         temporary.unlink(missing_ok=True)

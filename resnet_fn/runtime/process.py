@@ -10,7 +10,9 @@ import stat
 import sys
 import tempfile
 
+from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.options import RunOptions
 from resnet_fn.runtime import versions
 
 
@@ -84,8 +86,9 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
-            silently gives garbage on the second run.
+            silently gives garbage on the second run; or a number of threads or device that cannot be.
     """
+    check_value(RunOptions, "threads", threads)
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
         raise ValueError(
             "MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage from a compiled function on the second run; "

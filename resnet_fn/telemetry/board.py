@@ -13,6 +13,7 @@ import numpy as np
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
+from resnet_fn.runtime.disk import no_room
 from resnet_fn.telemetry.batch_picture import draw_batch
 from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
 
@@ -46,14 +47,20 @@ class Board:
     """
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int) -> None:
-        self._writer = SummaryWriter(str(folder), purge_step=start + 1 if start else 0, flush_secs=10)
+        self._folder = folder
+        self._writer = SummaryWriter(folder, purge_step=start + 1 if start else 0, flush_secs=10)
         self._hidden = () if recipe.precision == "fp16" else _FP16_ONLY
         self._session_end: Any = None
         if not start:
             self._add_config(recipe, options)
 
     def scalars(self, event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that have a TensorBoard name."""
+        """Add the fields of an event that have a TensorBoard name.
+
+        Raises:
+            OSError: earlier ones could not be written.
+        """
+        self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
                 self._writer.add_scalar(name, event[field], event["update"])
@@ -69,10 +76,20 @@ class Board:
         self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
 
     def close(self, whole: bool) -> None:
-        """Write everything; `whole`: the run came to its end."""
+        """Write everything; `whole`: the run came to its end.
+
+        Raises:
+            OSError: it could not be written, and the run came to its end.
+        """
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()
+        if whole:
+            self._check()
+
+    def _check(self) -> None:
+        if self._writer.error is not None:
+            raise no_room(self._folder / "events.out.tfevents", self._writer.error, self._folder)
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)

@@ -1,9 +1,10 @@
 """What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone tells it."""
 
+import contextlib
 import json
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import no_room, replace_file
 from resnet_fn.telemetry.board import Board
 from resnet_fn.telemetry.events import read_log
 
@@ -34,6 +35,7 @@ class Telemetry:
     """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
+        self._folder = folder
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self._board = Board(folder, recipe, options, start)
@@ -47,8 +49,14 @@ class Telemetry:
 
     def __exit__(self, error: object, *_: object) -> None:
         self._bar.close()
-        self._log.close()
-        self._board.close(whole=error is None and self._left == 0)
+        try:
+            with self._name_the_log():
+                self._log.close()
+        except OSError:
+            if error is None:  # else the loop's own error is on its way
+                raise
+        finally:
+            self._board.close(whole=error is None and self._left == 0)
 
     def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
         """Show what the net is fed: float32 [n, C, H, W], and labels [n] or [n, classes]."""
@@ -76,7 +84,7 @@ class Telemetry:
     def evaluated(self, event: dict[str, Any]) -> None:
         """Log an evaluation."""
         self._write(event)
-        self._log.flush()
+        self.flush()
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
@@ -85,7 +93,8 @@ class Telemetry:
 
     def flush(self) -> None:
         """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
-        self._log.flush()
+        with self._name_the_log():
+            self._log.flush()
 
     def say(self, text: str) -> None:
         """Print a line on stdout without tearing the bar."""
@@ -93,8 +102,16 @@ class Telemetry:
         print(text, flush=True)
 
     def _write(self, event: dict[str, Any]) -> None:
-        self._log.write(json.dumps(finite_or_null(event), allow_nan=False) + "\n")
+        with self._name_the_log():
+            self._log.write(json.dumps(finite_or_null(event), allow_nan=False) + "\n")
         self._board.scalars(event)
+
+    @contextlib.contextmanager
+    def _name_the_log(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise no_room(Path(self._log.name), error, self._folder) from None
 
 
 class SilentTelemetry(Telemetry):

@@ -14,6 +14,7 @@ def test_unknown_parts_name_the_nearest():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["save", "--rounds", "0"], "--rounds: 0 is too small; give 1 or more"),
         (["data", "--epochs", "2"], "--epochs: 2 is too small; give 3 or more"),
         (["evaluation", "--net", "resnet18"], r"--net: 'resnet18' is unknown; .*resnet18-cifar"),
         (["step", "--against", "torch,mindvc"], r"--against: 'mindvc' is unknown; .*mindcv"),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,43 @@ def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m resnet_fn.train --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work():
+    Path("file").touch()
+    parser = cli.Parser("evaluate", "", "")
+    parser.add_argument("--json", type=cli.file_to_write)
+    parser.add_argument("--report", type=cli.folder_to_write)
+    assert parser.parse(["--json", "new.json", "--report", "new/folder"]).json == "new.json"
+    assert parser.parse(["--json", "file", "--report", "."]).report == "."
+    with pytest.raises(cli.UsageError) as caught:
+        parser.parse(["--json", "none/new.json", "--report", "file/below"])
+    assert str(caught.value) == (
+        "--json: 'none/new.json' cannot be written; give a file in a folder that is there; "
+        "--report: 'file/below' cannot be written; give another folder"
+    )
+    with pytest.raises(cli.UsageError, match=r"^--json: '\.' is a folder; give a file$"):
+        parser.parse(["--json", "."])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(28, "No space left on device", "run/x"), "run/x: No space left on device"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("its own words"), "its own words"),
+        (
+            MemoryError("Unable to allocate 191. GiB"),
+            "out of memory (Unable to allocate 191. GiB); give smaller images",
+        ),
+        (KeyError("x"), "KeyError: 'x' (--debug shows the traceback)"),
+    ],
+)
+def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
+    def main(_):
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli.run("train", main, [])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"train: error: {text}")

@@ -50,9 +50,10 @@ def test_a_recipes_own_strength_may_stay_when_what_it_belongs_to_is_turned_off()
             "--optimizer lars; loss_scale: 64.0 would change nothing: it needs --precision fp16; keep_last: 1 would "
             "lose the run if the newest were damaged; give 2 or more",
         ),
+        ("--seed 4294967295", "seed: 4294967295 is not in 0..4294967294"),
         # Nothing is said of what depends on a value that cannot be.
         ("--epochs x --warmup-epochs 30", "epochs: 'x' is not a whole number"),
-        ("--optimizer lar --trust-coefficient 1", "optimizer: 'lar' is unknown; use one of sgd, lars, lamb"),
+        ("--precision fp61 --loss-scale 64", "precision: 'fp61' is unknown; use one of fp32, fp16"),
         ("--batch-size y --repeats 7", "batch_size: 'y' is not a whole number"),
         (
             "--dataset imagenet --crop-scale 0.5 --max-shift 9",

@@ -96,20 +96,27 @@ def test_weights_that_run_away_are_never_saved():
 
 
 @pytest.mark.slow
-def test_a_full_disk_surfaces_and_loses_nothing():
-    """RLIMIT_FSIZE below a checkpoint's size: exit 1, one line, no half checkpoint; with room it goes on."""
+@pytest.mark.parametrize(
+    ("room", "full"),
+    [
+        (100_000, "checkpoints/step-00000005"),
+        (4_096, "events.out.tfevents"),  # tensorboardX, left alone, would wait for ever
+    ],
+)
+def test_a_full_disk_surfaces_and_loses_nothing(room, full):
+    """RLIMIT_FSIZE: exit 1, one line, no half checkpoint; with room it goes on."""
     words = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
-    words = [sys.executable, "-m", "resnet_fn.train", *words, "--checkpoint-every", "1", "--no-progress"]
+    words = [sys.executable, "-m", "resnet_fn.train", *words, "--no-progress"]
     done = subprocess.run(
         [*words, "--out-dir", "run"],
         capture_output=True,
         text=True,
         timeout=200,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "train: error: run/checkpoints/step-00000001: cannot be saved (File too large); make room, then give the same "
+        f"train: error: run/{full}: cannot be saved (File too large); make room, then give the same "
         "command with --out-dir run to go on from the checkpoint before"
     )
     assert os.listdir("run/checkpoints") == []

@@ -40,7 +40,14 @@ def read(path):
 ROLE = "import os, sys, time; rank = os.environ['RANK_ID'] if os.environ['MS_ROLE'] == 'MS_WORKER' else 'none'\n"
 
 
-@pytest.mark.parametrize(("how", "code"), [("sys.exit(7)", 7), ("os.abort()", 134), ("os.kill(os.getpid(), 9)", 137)])
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("sys.exit(7)", 7),
+        pytest.param("os.abort()", 134, marks=pytest.mark.slow),
+        pytest.param("os.kill(os.getpid(), 9)", 137, marks=pytest.mark.slow),
+    ],
+)
 def test_the_first_that_fails_gives_the_exit_code_and_ends_the_others(how, code, tmp_path):
     text = f"{ROLE}if rank == '2': print('about to fail', flush=True); {how}\ntime.sleep(60)"
     done, seconds = launch(tmp_path, text)

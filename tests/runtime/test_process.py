@@ -30,6 +30,11 @@ def test_convolutions_are_not_on_the_reference_kernel():
     assert not any("ref:any" in line for line in lines), lines
 
 
+def test_a_negative_number_of_threads_is_refused():
+    with pytest.raises(ValueError, match=r"^threads: -1 is negative; give 0 or more$"):
+        process.start("CPU", -1)
+
+
 def test_the_compile_cache_is_refused(monkeypatch):
     monkeypatch.setenv("MS_COMPILER_CACHE_ENABLE", "1")
     with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage"):

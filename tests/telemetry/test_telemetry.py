@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry import telemetry as module
+from resnet_fn.telemetry.board import Board
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
@@ -64,3 +66,35 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys,
         telemetry.advance(0, 2, dict(EVENT))
     line = "epoch 1/2, update 1: loss 2.0000, acc 0.0%, lr 0.1, 1 images/s\n"
     assert capsys.readouterr() == (line if progress else "", "")
+
+
+@pytest.fixture
+def no_room():
+    """Calling it fills the disk: no file may grow until the test ends."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_told_with_the_files_name(tmp_path, no_room):
+    text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room, then give the same command with"
+    telemetry = open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
+    telemetry.advance(0, 1, dict(EVENT))
+    no_room()
+    with pytest.raises(OSError) as caught:
+        telemetry.flush()
+    telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
+    assert str(caught.value) == f"{text} --out-dir {tmp_path} to go on from the checkpoint before"
+
+
+def test_a_full_disk_ends_a_run_that_tensorboards_writer_would_wait_in(tmp_path, no_room):
+    board = Board(tmp_path, Recipe(), OPTIONS, 0)
+    no_room()
+
+    def go_on() -> None:
+        for update in range(100_000):
+            board.scalars({**EVENT, "update": update})
+
+    with pytest.raises(OSError, match=r"/events\.out\.tfevents: cannot be saved \(File too large\); make room, then"):
+        go_on()
+    board.close(whole=False)

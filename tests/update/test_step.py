@@ -108,6 +108,7 @@ def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_fi
         assert value.tobytes() == before[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_float16_follows_float32():
     _, full, _, _ = build("batch")
     _, half, half_state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
@@ -255,7 +256,7 @@ def test_training_and_evaluation_use_their_own_statistics():
     assert (first.loss.asnumpy() == again.loss.asnumpy()).all()  # evaluation moves nothing
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_plain_number_is_a_learning_rate_and_the_result_has_names(accumulate):
     (_, one, state, _), (_, other, other_state, _) = build(accumulate=accumulate), build(accumulate=accumulate)
     result, same = one(*batch(0), RATE), other(*batch(0), 0.1)

@@ -139,5 +139,7 @@ def data_threads(threads: int) -> int:
     """
     most = cpu_count()
     if threads > most:
-        raise ValueError(f"data_threads: {threads} is more than this machine's {most} CPUs; give at most {most}")
+        raise ValueError(
+            f"data_threads: {threads} is more than this machine's {most} CPU{'s' * (most > 1)}; give at most {most}"
+        )
     return threads or cpu_share()

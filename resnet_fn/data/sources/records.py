@@ -89,7 +89,7 @@ def load_records(data_dir: str, threads: int) -> DataSet:
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
         raise ValueError(
             f"data_dir: looked for {INDEX} in {data_dir!r}, found {', '.join(found) or 'nothing'}; "
@@ -97,10 +97,13 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
-    if index.get("format") != FORMAT:
-        raise ValueError(f"{root / INDEX}: has format {index.get('format')}, not {FORMAT}; pack the set again")
-    train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-    return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
+    try:
+        if index["format"] != FORMAT:
+            raise ValueError(f"{root / INDEX}: has format {index['format']}, not {FORMAT}; pack the set again")
+        train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
+        return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"{root / INDEX}: is not what resnet_fn.pack writes; pack the set again") from None
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:

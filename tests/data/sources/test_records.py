@@ -58,6 +58,11 @@ def damage_index(text):
     [
         (lambda: damage_index("{"), r"^out/index.json: cannot be read \(.*\); pack the set again$"),
         (lambda: damage_index('{"format": 9}'), r"^out/index.json: has format 9, not 1; pack the set again$"),
+        (lambda: damage_index("[]"), r"^out/index.json: is not what resnet_fn.pack writes; pack the set again$"),
+        (
+            lambda: damage_index('{"format": 1, "splits": 3}'),
+            r"^out/index.json: is not what resnet_fn.pack writes; pack the set again$",
+        ),
         (lambda: os.remove("out/index.json"), r"looked for index.json in 'out', found .*; pack an image folder with: "),
         (
             lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),

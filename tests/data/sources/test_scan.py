@@ -143,6 +143,7 @@ def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_pa
     assert -8 in codes
 
 
+@pytest.mark.slow
 def test_whatever_is_wrong_with_the_cache_its_files_are_looked_at_again(folder, tmp_path):
     """Cut anywhere, or with any bit flipped: what is read back is nothing, or what was written."""
     dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
