@@ -39,13 +39,13 @@ class RunOptions(Settings):
     )
     mode: str = _run(
         "graph",
-        "graph: an update is one compiled function; split: workers sum between two; pynative: none, for print and pdb",
+        "an update as one compiled function, as two, as none",
         choices=("graph", "split", "pynative"),
     )
     device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _run(
         False,
-        "Ascend: faster kernels that need not repeat, and HF32 convolutions: not the same bits twice",
+        "Ascend: HF32, and not the same bits each time",
         needs=_CARD,
     )
     threads: int = _run(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0)

@@ -53,6 +53,11 @@ class Recipe(DataSettings):
     )
     stem: str = _net("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _net("batch", "normalisation after each convolution", choices=("batch", "none"))
+    sync_batchnorm: bool = _net(
+        False,
+        "BatchNorm over the samples of all workers together; not with --accumulate",
+        needs=Needs(lambda r: r.norm == "batch", "needs --norm batch", always=True),
+    )
     initialisation: str = _net(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )

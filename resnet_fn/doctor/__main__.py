@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     process.start(parsed.device, parsed.threads)
     workers = join(parsed.device)
     if not out.is_dir():
-        raise ValueError(f"--out-dir: {out} is not a folder; make it, or give another")
+        raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
     told: dict[str, Any] = machine.describe(parsed.device, parsed.threads, workers)
     if workers.is_main:
         print("\n".join([*machine.lines(told), ""]), flush=True)
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
             mine = [find(check) for check in checks(Path(folder), workers)]
     except OSError as error:
-        raise ValueError(f"--out-dir: {out} cannot be written ({error.strerror}); give another") from None
+        raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another") from None
     findings = on_all_ranks(mine, workers)
     for finding in findings if workers.is_main else [finding for finding in mine if not finding.ok]:
         print(f"{'ok' if finding.ok else 'BROKEN':7} {finding.name:12} {finding.found}\n{'':20} {finding.means}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from mindspore import Tensor, nn
 
 from resnet_fn.models.attention import make_gate
+from resnet_fn.models.batchnorm import BatchNorm2d
 from resnet_fn.models.pool import MaxPool2d
 from resnet_fn.models.winograd import Conv2d
 
@@ -22,7 +23,7 @@ Norm = Callable[[int], nn.Cell]
 
 def batch_norm(channels: int) -> nn.Cell:
     """BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
-    return nn.BatchNorm2d(channels, eps=BATCH_NORM_EPS, momentum=BATCH_NORM_MOMENTUM)
+    return BatchNorm2d(channels, eps=BATCH_NORM_EPS, momentum=BATCH_NORM_MOMENTUM)
 
 
 def no_norm(channels: int) -> nn.Cell:

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from mindspore import Parameter
+from mindspore import Parameter, ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.options import RunOptions
@@ -12,6 +12,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.build import build_net
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.build import make_optimizer
@@ -65,6 +66,7 @@ def build_components(
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
+    check_sync_batchnorm(recipe, options)
     dataset = open_dataset(
         recipe,
         options.data_dir,
@@ -77,6 +79,9 @@ def build_components(
     net = build_net(recipe, dataset.input)
     if recipe.weights and not checkpoint:
         load_weights(net, recipe.weights, recipe.reset_head)
+    all_reduce = make_all_reduce(workers.size)
+    if recipe.sync_batchnorm and all_reduce is not None:
+        synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, tuple(net.get_parameters()), feed.updates_per_epoch)
     scaler = (
@@ -94,7 +99,7 @@ def build_components(
         accumulate=options.accumulate,
         workers=workers.size,
         rank=workers.rank,
-        all_reduce=make_all_reduce(workers.size),
+        all_reduce=all_reduce,
         ema=ema,
         mode=options.mode,
     )
@@ -111,3 +116,21 @@ def build_components(
         total=total,
         ema=ema,
     )
+
+
+def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:
+    """Refuse what would make BatchNorm over all workers depend on their number, or what it cannot be computed with.
+
+    Raises:
+        ValueError: naming the setting, its value and the fix.
+    """
+    if recipe.sync_batchnorm and options.accumulate > 1:
+        raise ValueError(
+            f"accumulate: {options.accumulate} micro-batches are normalised one by one, each with other samples than "
+            "on another number of workers, which is what sync_batchnorm is to prevent; give --accumulate 1"
+        )
+    if recipe.sync_batchnorm and options.mode == "split":
+        raise ValueError(
+            "mode: 'split' has no sums over workers in compiled functions, and those of sync_batchnorm are there; "
+            "give --mode graph"
+        )

@@ -63,7 +63,7 @@ def test_what_raises_is_broken():
 
 def test_a_disk_that_takes_no_files_is_named(tmp_path):
     done = doctor("--out-dir", "absent", cwd=tmp_path)
-    message = "doctor: error: --out-dir: absent is not a folder; make it, or give another\n"
+    message = "doctor: error: out_dir: absent is not a folder; make it, or give another\n"
     assert (done.returncode, done.stderr) == (1, message)
 
 

@@ -7,7 +7,7 @@ import pytest
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.run.build import build_components
+from resnet_fn.run.build import build_components, check_sync_batchnorm
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -51,3 +51,16 @@ def test_first_weights_are_read_at_the_start_alone():
         build_components(recipe, OPTIONS, Workers())
     checkpoint = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
     assert build_components(recipe, OPTIONS, Workers(), Path("run"), checkpoint).total == 15
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accumulate": 2}, r"^accumulate: 2 micro-batches are normalised one by one.*; give --accumulate 1$"),
+        ({"mode": "split"}, r"^mode: 'split' has no sums over workers in compiled functions.*; give --mode graph$"),
+    ],
+)
+def test_what_batchnorm_over_all_workers_does_not_go_with(options, message):
+    with pytest.raises(ValueError, match=message):
+        check_sync_batchnorm(Recipe(sync_batchnorm=True), RunOptions(**options))
+    check_sync_batchnorm(Recipe(), RunOptions(**options))

@@ -3,9 +3,13 @@ import subprocess
 import sys
 
 import mindspore
+import numpy as np
 import pytest
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.common.initializer import TruncatedNormal, initializer
 
 from resnet_fn.runtime import versions
+from resnet_fn.update.optimizer import momentum_sgd
 
 
 def test_pip_and_mindspore_agree():
@@ -43,3 +47,61 @@ def test_the_warning_is_no_refusal_and_comes_once(rank, lines):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert (done.returncode, done.stdout) == (0, "[2.]\n"), done.stderr
     assert done.stderr.count("warning: MindSpore 2.11.0 was never tried") == len(done.stderr.splitlines()) == lines
+
+
+@pytest.mark.usefixtures("device")
+class TestTraps:
+    """What docs/design.md says was seen in every version. One that fails here is gone: the code may do without."""
+
+    def test_apply_momentum_ignores_nesterov(self):
+        weight, velocity = (Parameter(Tensor(np.float32([x])), name=f"trap.{x}") for x in (1, 0))
+        apply, one = ops.ApplyMomentum(use_nesterov=True), Tensor(np.float32([1]))
+        for _ in range(2):
+            apply(weight, velocity, Tensor(np.float32(0.1)), one, Tensor(np.float32(0.9)))
+        assert weight.asnumpy()[0] == pytest.approx(1 - 0.1 - 0.19)  # with Nesterov 1 - 0.19 - 0.271
+
+    def test_mints_sgd_updates_nothing(self):
+        weight = Parameter(Tensor(np.float32([1])), name="trap.mint")
+        mindspore.mint.optim.SGD([weight], lr=0.1)((Tensor(np.float32([1])),))
+        assert weight.asnumpy()[0] == 1
+
+    def test_l2_loss_falls_short(self):
+        values = np.random.default_rng(0).standard_normal(2_400_000, np.float32)
+        exact = (values.astype(np.float64) ** 2).sum() / 2
+        assert float(ops.L2Loss()(Tensor(values)).asnumpy()) / exact - 1 == pytest.approx(-2e-3, abs=1e-3)
+
+    def test_a_compiled_function_sees_neither_set_train_nor_set_data(self):
+        cell, offset = nn.BatchNorm2d(1), Parameter(Tensor(np.float32([0])), name="trap.offset")
+        cell.set_train(True)
+
+        @mindspore.jit
+        def both(x):
+            return cell(x), x + offset
+
+        x = Tensor(np.arange(4, dtype=np.float32).reshape(4, 1, 1, 1))
+        first = [tensor.asnumpy().tolist() for tensor in both(x)]
+        cell.set_train(False)
+        offset.set_data(Tensor(np.float32([7])))
+        assert [tensor.asnumpy().tolist() for tensor in both(x)] == first
+
+    @pytest.mark.parametrize("returns", [False, True])
+    def test_a_compiled_function_that_returns_nothing_drops_sgd(self, returns):
+        weight = Parameter(Tensor(np.float32([1])), name="trap.sgd")
+        update = momentum_sgd([(weight, 0.0)], 0.9).update
+
+        @mindspore.jit
+        def step(gradient, rate):
+            update((gradient,), rate)
+            if returns:
+                return rate
+
+        step(Tensor(np.float32([1])), Tensor(np.float32(0.1)))
+        assert (weight.asnumpy()[0] != 1) == returns
+
+    def test_truncated_normal_cuts_at_values_not_at_sigmas(self):
+        drawn = initializer(TruncatedNormal(0.01), [100_000], mindspore.float32).init_data().asnumpy()
+        assert np.abs(drawn).max() > 3 * 0.01
+
+    def test_save_checkpoint_leaves_mode_0400(self, tmp_path):
+        mindspore.save_checkpoint([{"name": "a", "data": Tensor([1.0])}], str(tmp_path / "x.ckpt"))
+        assert (tmp_path / "x.ckpt").stat().st_mode & 0o777 == 0o400

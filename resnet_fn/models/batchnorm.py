@@ -1,0 +1,56 @@
+"""BatchNorm, alone or over the samples of all workers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mindspore import Tensor, nn, ops
+
+_sum, _assign = ops.ReduceSum(keep_dims=True), ops.Assign()
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """`nn.BatchNorm2d`, in its attributes and its parameters the same, that may normalise all workers' samples.
+
+    Mean, then variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) of the samples of all workers, each of which
+    has as many: two sums over the ranks in the forward pass. Those of the backward pass need no code: the gradient of
+    a sum over the ranks is the sum over the ranks of the gradients. The moving variance takes the unbiased one, as
+    PyTorch and MindSpore do. (`nn.SyncBatchNorm` has no CPU kernel.)
+
+    Attributes:
+        ranks: workers whose samples are normalised together in training; 1: MindSpore's own operation.
+        all_reduce: the sum over them of a tensor.
+    """
+
+    ranks = 1
+    all_reduce: Any = None
+
+    def construct(self, x: Tensor) -> Tensor:
+        """[N, C, H, W], float32, to the same shape."""
+        if self.ranks == 1 or not self.training:
+            return super().construct(x)
+        n, _, height, width = x.shape
+        count = n * height * width * self.ranks
+        mean = self.all_reduce(_sum(x, (0, 2, 3))) / count  # [1, C, 1, 1]
+        centred = x - mean
+        variance = self.all_reduce(_sum(centred * centred, (0, 2, 3))) / count
+        self._move(self.moving_mean, mean)
+        self._move(self.moving_variance, variance * (count / (count - 1)))
+        scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
+        return centred * scale + self.beta.reshape(1, -1, 1, 1)
+
+    def _move(self, moving: Tensor, value: Tensor) -> None:
+        # `momentum` is what the new value weighs: nn.BatchNorm2d keeps 1 - its argument.
+        _assign(moving, moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum)
+
+
+def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
+    """Have all BatchNorms of a net normalise the samples of `ranks` workers together when it trains.
+
+    Args:
+        net: any Cell.
+        ranks: workers, each with as many samples.
+        all_reduce: the sum over them of a tensor, inside jit.
+    """
+    for _, cell in net.cells_and_names():
+        if isinstance(cell, BatchNorm2d):
+            cell.ranks, cell.all_reduce = ranks, all_reduce

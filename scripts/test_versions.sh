@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The quick tests on each version of MindSpore that the package is for, in a venv of its own; digits first.
+#   scripts/test_versions.sh [VERSION...] [-- arguments of pytest]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+versions=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  versions+=("$1")
+  shift
+done
+[ $# -gt 0 ] && shift
+[ ${#versions[@]} -gt 0 ] || read -ra versions < <(python3 -c \
+  'from resnet_fn.runtime.versions import RUN_ON; print(*RUN_ON)')
+
+failed=0
+for version in "${versions[@]}"; do
+  python3 -m venv "$work/$version"
+  log=$work/$version.log
+  if (
+    PATH="$work/$version/bin:$PATH"
+    pip install -q '.[test]' "mindspore==$version" &&
+      (cd "$work" && python -m resnet_fn.doctor && python -m resnet_fn.train --epochs 2 --out-dir "run-$version") &&
+      python -m pytest "$@"
+  ) >"$log" 2>&1; then
+    verdict=passed
+  else
+    verdict=FAILED failed=1
+    tail -n 40 "$log"
+  fi
+  echo "MindSpore $version: $verdict: $(tail -n 1 "$log")"
+done
+exit $failed
