@@ -15,7 +15,7 @@ from resnet_fn.parity.compare import DIFFERS, Difference, Stage
 from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.ties import tie_width
 from resnet_fn.parity.trace import Recording

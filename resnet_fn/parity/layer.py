@@ -25,7 +25,7 @@ class Layer:
         parameters: (leaf name, shape) of the parameters that it owns, statistics included.
         leaf: whether no recorded layer runs inside it.
         input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
-        inputs: its further inputs, where there are several; for attention key and value.
+        further: fingerprints of its further inputs, where it is compared whole: an attention's key and value.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Layer:
     leaf: bool
     input_rounding: float = 0.0
     output_rounding: float = 0.0
-    inputs: tuple[np.ndarray, ...] = ()
+    further: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -141,10 +141,10 @@ def recording_hook(
         nonlocal calls
         given = [convert(value) for value in _tensors((inputs, named))]
         first, result = given[0] if given else None, next(_tensors(output), None)
-        kind, further = kind_of(layer), tuple(given[1:]) if is_whole(layer) else ()
+        kind, further = kind_of(layer), tuple(map(fingerprint, given[1:])) if is_whole(layer) else ()
         made = None if result is None else convert(result)
         set_as, class_name = settings(layer, first), type(layer).__name__
-        visit(Layer(name, calls, kind, class_name, set_as, first, made, shapes, leaf, inputs=further))
+        visit(Layer(name, calls, kind, class_name, set_as, first, made, shapes, leaf, further=further))
         calls += 1
 
     return hook

@@ -57,11 +57,13 @@ def compare_layers(
 def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     assert ours.output is not None
     assert theirs.output is not None
-    same_shape = ours.output.shape == theirs.output.shape
-    output = _arrays(ours.title, ours.output, theirs.output, theirs.output_rounding)
+    theirs_output = _as_ours(ours.output, theirs.output)
+    same_shape = ours.output.shape == theirs_output.shape
+    output = _arrays(ours.title, ours.output, theirs_output, theirs.output_rounding)
     input_ = None
-    if ours.input is not None and theirs.input is not None:
-        input_ = _arrays(ours.title, ours.input, theirs.input, theirs.input_rounding)
+    # A port's last projection stands for a whole attention: the same output from another input.
+    if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
+        input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
     hints: list[str] = []
     if output.verdict == DIFFERS:
         hints += settings_differences(ours, theirs)
@@ -72,8 +74,23 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
             )
         if not same_shape:
             hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
-    sign_changes = int(np.sum((ours.output > 0) != (theirs.output > 0))) if same_shape else 0
+    sign_changes = int(np.sum((ours.output > 0) != (theirs_output > 0))) if same_shape else 0
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
+
+
+def _as_ours(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """The reference's array in our order of axes: where only one axis stands elsewhere, or the shape alone is another.
+
+    A port may keep channels last where the reference has them second, or the sequence before the batch.
+    """
+    if ours.shape == theirs.shape or ours.size != theirs.size:
+        return theirs
+    candidates = [theirs.reshape(ours.shape)]
+    if ours.ndim == theirs.ndim:
+        axes = range(ours.ndim)
+        moved = (np.moveaxis(theirs, a, b) for a in axes for b in axes if a != b)
+        candidates += [array for array in moved if array.shape == ours.shape]
+    return min(candidates, key=lambda array: float(np.linalg.norm(ours - array)))
 
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:

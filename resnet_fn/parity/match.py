@@ -132,14 +132,14 @@ class _Task:
 
     def _unused(self, found: Mapping[str, Source]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
-        for part in [part for source in found.values() for part in source.parts]:
-            taken[part.name].add(part.share or (0, 1))
+        for piece in [part for source in found.values() for part in source.parts]:
+            taken[piece.name].add(piece.share or (0, 1))
         problems = []
         for name, shape in self.theirs.items():
             others = self.their_ties.get(name, ())
             if name in self.constants[1] or any(one in taken or one in self.used for one in others):
                 continue
-            parts = taken[name]
+            parts = taken.get(name, set())
             missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
             if missing:
                 which = sorted(index + 1 for index, _ in missing)

@@ -41,10 +41,10 @@ class NameMap:
         built = {name: source.build(find) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
-    def boundaries(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
         """Where our joined arrays have their seams: the row at which each further part begins."""
         find = self._find(theirs)
-        found = {name: source.boundaries(find) for name, source in self.parameters.items() if not source.join}
+        found = {name: source.seams(find) for name, source in self.parameters.items() if not source.join}
         return {name: rows for name, rows in found.items() if rows}
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> "_Find":

@@ -104,7 +104,7 @@ class Source:
             raise ValueError(f"{' + '.join(self.names)} {list(array.shape)} cannot be reshaped to {list(self.shape)}")
         return np.ascontiguousarray(array).reshape(self.shape)
 
-    def boundaries(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
+    def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
         """Where one part ends and the next begins, along `join`; empty where there is one part."""
         sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
         return [int(end) for end in np.cumsum(sizes)[:-1]]

@@ -7,7 +7,7 @@ import numpy as np
 
 from resnet_fn.parity.batches import Arrays, named_leaves
 from resnet_fn.parity.compare import Stage, difference, relative_error
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.trace import LATER, Recording, Task, Trace
 
 INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"

@@ -57,12 +57,12 @@ class Graph:
         origin: dict[str, int | None] = {}
         seen: Counter[tuple[int, str]] = Counter()
         for layer in layers:
-            if layer.output is None or (not layer.leaf and not layer.parameters):
+            if not layer.leaf and not layer.parameters:
                 continue
             source = origin.get(fingerprint(layer.input)) if layer.input is not None else None
             nodes = _nodes(layer, expand, ignore) if layer.call == 0 else []
             if nodes:
-                inputs = [source, *(origin.get(fingerprint(value)) for value in layer.inputs)]
+                inputs = [source, *(origin.get(digest) for digest in layer.further)]
                 for node in nodes:
                     self.nodes.append(node)
                     self.feeds.append(_feed(node, inputs))
@@ -70,6 +70,8 @@ class Graph:
             elif layer.leaf and source is not None and layer.call == 0:
                 self.unary[layer.name] = (source, layer.kind, seen[source, layer.kind])
                 seen[source, layer.kind] += 1
+            if layer.output is None:
+                continue
             # First come, first known: an identity's output is its input.
             origin.setdefault(fingerprint(layer.output), source)
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)

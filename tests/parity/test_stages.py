@@ -9,12 +9,13 @@ import pytest
 from resnet_fn.parity import stages
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.source import plain
 from resnet_fn.parity.trace import Recording, Task, Trace
 from resnet_fn.recipes import recipe
 
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
-NAMES = NameMap("names", {"w": "theirs.w", "mean": "theirs.mean"}, {}, ())
+NAMES = NameMap("names", {"w": plain("theirs.w"), "mean": plain("theirs.mean")}, {}, ())
 
 
 def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
