@@ -64,7 +64,7 @@ _KINDS = {
     "MultiheadAttention": "attention",
 }
 # Layers that are compared whole: what runs inside them is how a framework writes them.
-_WHOLE = ("attention", "lstm", "gru", "rnn", "norm")
+_WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:

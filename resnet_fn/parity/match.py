@@ -179,7 +179,7 @@ class _Task:
             for leaf, piece in _leaf_pairs(node, other):
                 name, index, count = node.leaves[leaf]
                 held[name][index], sizes[name] = piece, count
-            if node.whole or node.role == "out" or node.leaves == other.leaves:
+            if all(one.whole or one.role == "out" for one in (node, other)):
                 layers[node.layer] = other.layer
         found = {
             name: joined([parts[index] for index in sorted(parts)])

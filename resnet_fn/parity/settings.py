@@ -78,7 +78,13 @@ def adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> dict[str
     if any(b % a for a, b in zip(wanted, size, strict=True)):
         return {"output_size": tuple(wanted)}
     kernel = tuple(b // a for a, b in zip(wanted, size, strict=True))
-    return {"kernel_size": kernel, "stride": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
+    found = {"kernel_size": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
+    return found if kernel == tuple(size) else {**found, "stride": kernel}
+
+
+def slides(kernel: Sequence[int], size: Sequence[int], pads: Pads | None) -> bool:
+    """Whether a pool has more than one place on this input, so that its stride matters."""
+    return tuple(kernel) != tuple(size) or any(pads or ())
 
 
 def ceil_matters(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> bool:
@@ -160,16 +166,10 @@ def _pads(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 
 def _zeros_after(a: dict[str, Any]) -> str:
-    padding = [cut - zeros * (index % 2) for index, (cut, zeros) in enumerate(_pairs(a))]
     return (
         f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them; torch's is "
-        f"padding={tuple(padding)}"
+        f"padding={a['pads']}"
     )
-
-
-def _pairs(a: dict[str, Any]) -> list[tuple[int, int]]:
-    zeros = [zero for zero in a["zeros_after"] for _ in range(2)]
-    return list(zip(a["pads"], zeros, strict=True))
 
 
 def _words(pads: Pads) -> str:

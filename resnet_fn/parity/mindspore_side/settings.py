@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.layer import kind_of
-from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, spread
+from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
@@ -60,10 +60,7 @@ def mindspore_pads(layer: Any, size: Sequence[int]) -> Pads | None:
     if mode == "valid":
         return (0,) * 2 * count
     if mode == "pad":
-        padding = _given_padding(layer)
-        if padding is None:
-            return None
-        return padding[-2 * count :] if len(padding) >= 2 * count else tuple(p for p in padding[-count:] for _ in "ab")
+        return _given_padding(layer, count)
     pads: list[int] = []
     dilation = spread(getattr(layer, "dilation", 1), count)
     sliding = zip(size, spread(layer.kernel_size, count), spread(layer.stride, count), dilation, strict=True)
@@ -74,7 +71,8 @@ def mindspore_pads(layer: Any, size: Sequence[int]) -> Pads | None:
     return tuple(pads)
 
 
-def _given_padding(layer: Any) -> tuple[int, ...] | None:
+def _given_padding(layer: Any, count: int) -> Pads | None:
+    """The `padding` argument, spread: one number, one for each direction (mint, max pools), or one for each side."""
     padding = getattr(layer, "padding", None)
     if padding is None:  # nn.AvgPool2d and nn.MaxPool3d keep it in their operation only
         kept = _operation(layer)
@@ -82,8 +80,10 @@ def _given_padding(layer: Any) -> tuple[int, ...] | None:
     if padding is None:
         return None
     if isinstance(padding, int):
-        return (padding,) * 2 * directions(layer, None)
-    return tuple(padding)
+        return (padding,) * 2 * count
+    if kind_of(layer) == "maxpool" or len(padding) < 2 * count:
+        return tuple(one for one in padding[-count:] for _ in ("before", "after"))
+    return tuple(padding[-2 * count :])
 
 
 def _operation(layer: Any) -> dict[str, Any]:
@@ -102,8 +102,7 @@ def _transposed(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     found["pad_mode"] = mode = _pad_mode(layer)
     more = spread(getattr(layer, "output_padding", 0), count)
     if mode == "pad":
-        given = _given_padding(layer) or ()
-        pads = list(given[-2 * count :] if len(given) >= 2 * count else [p for p in given[-count:] for _ in "ab"])
+        pads = list(_given_padding(layer, count) or (0,) * 2 * count)
         if type(layer).__name__ == "Conv2dTranspose":
             found |= {"zeros_after": more} if any(more) else {}  # appended to what is computed
         pads[1::2] = [cut - extra for cut, extra in zip(pads[1::2], more, strict=True)]
@@ -132,6 +131,8 @@ def _pool(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
         found |= {"pads": mindspore_pads(layer, size), "pad_mode": _pad_mode(layer)}
         ceil = bool(getattr(layer, "ceil_mode", operation.get("ceil_mode", False)))
         found["ceil_mode"] = ceil and ceil_matters(size, kernel, stride, found["pads"] or (0,) * 2 * count)
+        if not slides(kernel, size, found["pads"]):
+            del found["stride"]
     if kind_of(layer) == "avgpool":
         found["divisor_override"] = getattr(layer, "divisor_override", operation.get("divisor_override")) or None
         if any(found.get("pads") or ()):  # `same` never counts its zeros

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.parity.layer import kind_of
-from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, spread
+from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
@@ -69,6 +69,8 @@ def _pool(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
         found["dilation"] = spread(layer.dilation, count)
     if size:
         found["ceil_mode"] = bool(layer.ceil_mode) and ceil_matters(size, kernel, stride, found["pads"])
+        if not slides(kernel, size, found["pads"]):
+            del found["stride"]
     if hasattr(layer, "count_include_pad"):
         found["divisor_override"] = getattr(layer, "divisor_override", None)
         if any(found["pads"]):
