@@ -153,9 +153,10 @@ class _Task:
         """Pair layers, then what belongs to no layer that runs."""
         best: tuple[dict[str, Source], dict[str, str], list[str]] | None = None
         for spared in (False, True):
+            sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
             ignore = [
-                {name for layer in layers for name, _ in _owned(layer)} - set(known)
-                for layers, known in ((our_layers, self.ours), (their_layers, self.theirs))
+                {name for layer in layers for name in _owned(layer) if not {name, *ties.get(name, ())} & set(known)}
+                for layers, known, ties in sides
             ]
             if spared:
                 ignore = [ignored | constant for ignored, constant in zip(ignore, self.constants, strict=True)]
@@ -212,8 +213,8 @@ class _Task:
                 found[name] = plain(alike[0])
 
 
-def _owned(layer: Layer) -> list[tuple[str, tuple[int, ...]]]:
-    return [(f"{layer.name}.{leaf}", shape) for leaf, shape in layer.parameters]
+def _owned(layer: Layer) -> list[str]:
+    return [f"{layer.name}.{leaf}" for leaf, _ in layer.parameters]
 
 
 def _words(node: Node) -> str:
