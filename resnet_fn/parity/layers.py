@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from resnet_fn.parity.batches import Tree, named_leaves
+from resnet_fn.parity.causes import layer_causes
 from resnet_fn.parity.compare import DIFFERS, Difference, difference
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.settings import settings_differences
@@ -36,21 +38,33 @@ class LayerDifference:
 
 
 def compare_layers(
-    ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
+    ours: Mapping[str, Sequence[Layer]],
+    theirs: Mapping[str, Sequence[Layer]],
+    layers: Mapping[str, str],
+    weights: Mapping[str, np.ndarray] | None = None,
+    inputs: Tree = None,
 ) -> list[LayerDifference]:
     """Compare layer by layer what both nets did with the same inputs and equal weights.
 
     Args:
         ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
         layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
+        weights: our parameters, by name; with them the first layer that differs is looked into for its cause.
+        inputs: what both nets were called with: a mask among them may be the cause.
     """
-    found = []
+    found: list[LayerDifference] = []
+    masks = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if np.ndim(leaf) == 2}
     for mode, executions in ours.items():
         others = {(layer.name, layer.call): layer for layer in theirs[mode]}
-        for layer in executions:
+        for index, layer in enumerate(executions):
             other = others.get((layers.get(layer.name, ""), layer.call))
-            if other is not None and layer.output is not None and other.output is not None:
-                found.append(_compare(mode, layer, other))
+            if other is None or layer.output is None or other.output is None:
+                continue
+            item = _compare(mode, layer, other)
+            if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
+                causes = layer_causes(executions[:index], layer, other, weights, masks)
+                item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
+            found.append(item)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -403,7 +404,7 @@ KINDS = [
         lambda: nn.LogSoftmax(1),
         "axis 1 here, 2 in the reference",
     ),
-    Kind("Sigmoid, Tanh, Mish", TOKENS, t.Mish, nn.Mish, nn.Tanh, "it is Tanh here, Mish in the reference"),
+    Kind("Mish", TOKENS, t.Mish, nn.Mish, nn.Tanh, "it is Tanh here, Mish in the reference"),
     Kind(
         "Upsample, nearest",
         IMAGE,
@@ -494,6 +495,36 @@ def test_a_right_port_is_matched_and_the_same_function(name):
         assert layers[-1].name.startswith(names[1]), [layer.name for layer in layers]
         for layer in layers:
             assert layer.output.relative < 1e-5, (names, layer)
+
+
+def matrix() -> str:
+    """The table of docs/parity.md: what is compared of each kind, as the recorder says."""
+    rows = ["| PyTorch | MindSpore | settings | initialisation |", "|---|---|---|---|"]
+    for kind in KINDS:
+        module, net = Reference(kind.theirs(), kind.inputs), Port(kind.ours(), kind.inputs, "first", "layer")
+        names, ours, theirs = matched(net, module, kind.inputs)
+        ours = [layer for layer in ours if layer.name.startswith("layer")]
+        theirs = [layer for layer in theirs if layer.name.startswith("layer")]
+        by_name = {layer.name: layer for layer in theirs}
+        pairs = [
+            (layer, by_name[names.layers[layer.name]]) for layer in ours if names.layers.get(layer.name) in by_name
+        ]
+        both = {key for one, other in pairs if one.kind == other.kind for key in one.settings if key in other.settings}
+        classes = " + ".join(dict.fromkeys(layer.class_name for layer in ours if layer.leaf))
+        settings = ", ".join(f"`{name}`" for name in sorted(both)) or (
+            "its class" if pairs[-1][0].kind == pairs[-1][1].kind else "none: its output"
+        )
+        arrays = [name for name in names.parameters if name.startswith("layer")]
+        rows.append(f"| {kind.name} | {classes} | {settings} | {len(arrays) or 'nothing to draw'} |")
+    return "\n".join(rows)
+
+
+def test_the_table_in_the_docs_is_this_one():
+    page = Path(__file__).parents[2] / "docs" / "parity.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("test_layer_kinds.py -->\n")
+    table, _, _ = rest.partition("\n<!-- end of layer kinds -->")
+    assert before
+    assert table == matrix()
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.wrong])
