@@ -193,7 +193,7 @@ class _Task:
             problems = [
                 f"{name} belongs to no layer that runs; give it the reference's name, or --map" for name in lost
             ]
-            problems += [] if problems else self._unused(found)
+            problems += self._unused(found)
         return found, layers, problems
 
     def _outside(self, found: dict[str, Source]) -> None:
