@@ -12,7 +12,7 @@ from resnet_fn.parity.batches import map_tree, split
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
 from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied, trainable
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep, run_mindspore
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.build import make_optimizer
@@ -70,6 +70,9 @@ def record_net(
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
+        tied=tied(net),
+        trainable=trainable(net),
+        constants=constants(net),
     )
 
 

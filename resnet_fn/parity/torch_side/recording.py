@@ -14,7 +14,7 @@ from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
 from resnet_fn.parity.torch_side.call import first_call
 from resnet_fn.parity.torch_side.prepare import prepare_reference
-from resnet_fn.parity.torch_side.record import record_torch
+from resnet_fn.parity.torch_side.record import constants, record_torch, tied, trainable
 from resnet_fn.parity.torch_side.relu_ties import flip_ties
 from resnet_fn.parity.torch_side.run import Loss, MakeOptimizer, run_torch, state
 from resnet_fn.parity.trace import Recording, Task
@@ -61,6 +61,9 @@ def record_reference(
         trace=trace,
         rounding=rounding,
         flipped=Flipped(layers["train"], flip),
+        tied=tied(module),
+        trainable=trainable(module),
+        constants=constants(module),
     )
 
 
