@@ -119,6 +119,13 @@ def plain(name: str) -> Source:
     return Source((Part(name),))
 
 
+def thirds(name: str, array: np.ndarray) -> list[Part]:
+    """The parts of an array that may be an attention's fused projections; none where it cannot be."""
+    if array.ndim not in (1, 2) or array.shape[0] % 3 or not array.size:
+        return []
+    return [Part(name, share=(index, 3)) for index in range(3)]
+
+
 def squeezed(shape: Sequence[int]) -> Shape:
     """A shape without its ones: MindSpore's Conv1d weight is [O, I, 1, k], torch's [O, I, k]."""
     return tuple(size for size in shape if size != 1)

@@ -10,7 +10,7 @@ from resnet_fn.parity import stages
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.source import plain
+from resnet_fn.parity.source import joined, plain
 from resnet_fn.parity.trace import Recording, Task, Trace
 from resnet_fn.recipes import recipe
 
@@ -133,3 +133,20 @@ def test_inputs_are_compared_bit_for_bit():
     other = dataclasses.replace(TASK, batches=[TASK.batches[0], one_bit])
     stage = stages.inputs_stage(other, TASK)
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
+
+
+def test_a_third_of_an_array_has_its_own_rounding():
+    """The keys' bias of an attention has no gradient but rounding; its whole `in_proj_bias` has one."""
+    ours, theirs, exact = traces()
+    for trace, tiny in ((theirs, 1e-9), (exact, 1e-12)):
+        trace.start = {"bias": np.ones(9)}
+        trace.after = [{"bias": np.ones(9)}]
+        trace.gradients = trace.clipped = {"bias": np.repeat([1, tiny, 1], 3)}
+    ours.start, ours.after = {"k": np.ones(3)}, [{"k": np.ones(3)}]
+    ours.gradients = ours.clipped = {"k": np.full(3, -1e-9)}
+    names = NameMap("names", {"k": joined([("bias", 1, 3)])}, {}, ())
+    rounding = stages.rounding(theirs, exact)
+    assert rounding["gradients"]["bias"] < 1e-8
+    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    found = {stage.name: stage for stage in stages.Comparison(*sides, names, rounding).all_stages(["k"])}
+    assert found["gradients"].verdict == "rounding"

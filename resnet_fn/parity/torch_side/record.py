@@ -1,8 +1,6 @@
 """What every layer of a torch module takes and gives, in execution order, and which of its arrays are what."""
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,7 @@ def record_torch(module: torch.nn.Module, inputs: Any, train: bool) -> list[Laye
         handles.append(layer.register_forward_hook(hook, with_kwargs=True))
     try:
         module.train(train)
-        with torch.no_grad(), no_fast_path():
+        with torch.no_grad():
             call(module, tensors(inputs, dtype))
     finally:
         for handle in handles:
@@ -46,20 +44,6 @@ def record_torch(module: torch.nn.Module, inputs: Any, train: bool) -> list[Laye
         module.load_state_dict(kept)
         module.train(was_training)
     return layers
-
-
-@contextlib.contextmanager
-def no_fast_path() -> Iterator[None]:
-    """Inside, transformers in evaluation mode run layer by layer, as in training.
-
-    torch's fused kernels run no hooks of the layers inside, and give zeros where a padding mask hides a token.
-    """
-    was = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was)
 
 
 def tied(module: torch.nn.Module) -> list[tuple[str, ...]]:
