@@ -17,7 +17,7 @@ from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.roles import sharing_notes, training_notes
+from resnet_fn.parity.roles import padding_notes, sharing_notes, training_notes
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.ties import tie_width
 from resnet_fn.parity.trace import Recording
@@ -132,6 +132,10 @@ def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
     elif stage.name == stages.GRADIENTS:
         common = {name: gradients[name] for name in ours.trace.gradients if name in gradients}
         diagnose.gradient_hints(stage, ours.trace.gradients, common, task.accumulate)
+        stage.hints += [
+            *sharing_notes(names, ours.tied),
+            *padding_notes(names, ours.trace.gradients, common, theirs.layers["eval"]),
+        ]
         if ladder.first_layer is None:
             sign_changes = [(item.name, item.sign_changes) for item in ladder.layers if item.mode == "train"]
             diagnose.relu_hints(stage, sign_changes)

@@ -1,8 +1,14 @@
 """Which arrays are trained and which are one: what differs between two nets before anything is computed."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import numpy as np
+
+from resnet_fn.parity.compare import relative_error
+from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.name_map import NameMap
+
+_FITS = 1e-3  # relative error up to which rows are the same
 
 
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
@@ -24,6 +30,31 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
             notes.append(
                 f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
                 f"({' = '.join(group)}); share it"
+            )
+    return notes
+
+
+def padding_notes(
+    names: NameMap, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], their_layers: Sequence[Layer]
+) -> list[str]:
+    """An embedding's padding row that is trained here and not in the reference, where all other rows agree.
+
+    Args:
+        names: which is which.
+        ours, theirs: gradients, both by our names.
+        their_layers: the reference's, whose embeddings say which row is padding.
+    """
+    rows = {f"{one.name}.weight": one.settings["padding_idx"] for one in their_layers if "padding_idx" in one.settings}
+    notes = []
+    for name, b in theirs.items():
+        row, a = next((rows[one] for one in names.sources(name) if rows.get(one) is not None), None), ours.get(name)
+        if row is None or a is None or a.shape != b.shape:
+            continue
+        rest = [np.delete(array, row, 0) for array in (a, b)]
+        if relative_error(a[row], b[row]) > _FITS > relative_error(*rest):
+            notes.append(
+                f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
+                "only starts it at zero: mask its output"
             )
     return notes
 
