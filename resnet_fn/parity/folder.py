@@ -93,6 +93,8 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
             "rounding": recording.rounding,
             "flipped": [{"width": w, "ties": ties, "rounding": found} for w, (found, ties) in flipped.items()],
             "tied": [list(names) for names in recording.tied],
+            "trainable": recording.trainable,
+            "constants": recording.constants,
             "notes": recording.notes,
             "files": files.known,
         }
@@ -182,6 +184,8 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         rounding=_rounding(manifest["rounding"] or {}),
         flipped=Flipped((), None, known) if known else None,
         tied=[tuple(names) for names in manifest["tied"]],
+        trainable=manifest["trainable"],
+        constants=manifest["constants"],
         notes=manifest["notes"],
     )
 

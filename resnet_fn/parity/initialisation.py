@@ -1,7 +1,7 @@
 """The initialisation stage: the distributions that both nets draw their parameters from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,19 +12,43 @@ _FEW = 8  # with fewer elements only a constant is told from a draw
 _MANY = 1000  # elements from which a fourth moment tells a uniform from a normal distribution
 
 
-def initialisation_stage(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Stage:
+def initialisation_stage(
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    seams: Mapping[str, Sequence[int]] | None = None,
+) -> Stage:
     """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
+
+    Rows that are constant in one of the two, as the padding row of an embedding is, are compared for themselves.
 
     Args:
         ours, theirs: parameters as each net drew them, under the MindSpore net's names.
+        seams: rows at which a further part of the reference begins (`NameMap.seams`); each is compared by itself.
     """
     stage = Stage("initialisation")
     for name, b in theirs.items():
-        found = _moments(name, np.asarray(ours[name], np.float64).ravel(), np.asarray(b, np.float64).ravel())
-        stage.differences += found
-        if any(item.verdict == DIFFERS for item in found):
-            stage.hints.append(f"{name}: {_words(ours[name])} here, {_words(b)} in the reference")
+        ends = (seams or {}).get(name, ())
+        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
+        if ends:
+            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
+            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
+        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
+            found = _moments(title, one.ravel(), other.ravel())
+            stage.differences += found
+            if any(item.verdict == DIFFERS for item in found):
+                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
     return stage
+
+
+def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Split off the rows that are constant in one array that is not constant itself."""
+    if a.ndim < 2 or a[0].size < 2 or not (a.std() and b.std()):
+        return [(a, b, title)]
+    constant = np.array([row.std() == 0 for row in a]) | np.array([row.std() == 0 for row in b])
+    if not constant.any() or constant.all():
+        return [(a, b, title)]
+    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
+    return [*rows, (a[~constant], b[~constant], title)]
 
 
 def _words(values: np.ndarray) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity import diagnose, stages
+from resnet_fn.parity.batches import split
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
 from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.roles import padding_notes, sharing_notes, training_notes
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.ties import tie_width
 from resnet_fn.parity.trace import Recording
@@ -80,13 +82,15 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     """
     found = stages.inputs_stage(ours.task, theirs.task)
     first_stages = [found, _initialisation(ours, theirs, names, initialisation)]
-    layers = compare_layers(ours.layers, theirs.layers, names.layers)
+    inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
+    layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
     order = _execution_order(ours.layers["eval"], names)
 
     def all_stages(rounding: stages.Rounding) -> list[Stage]:
         return [*first_stages, *stages.Comparison(ours, theirs, names, rounding).all_stages(order)]
 
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
+    notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed)
     if ladder.first_layer is None and ladder.first_gradient is not None and theirs.flipped is not None:
@@ -101,7 +105,8 @@ def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: b
     if not asked:
         return Stage(stages.INITIALISATION, note="not asked for")
     drawn = names.rename(theirs.initial)
-    return initialisation_stage(ours.initial, {name: drawn[name] for name in ours.trace.gradients if name in drawn})
+    compared = {name: drawn[name] for name in ours.trace.gradients if name in drawn}
+    return initialisation_stage(ours.initial, compared, names.seams(theirs.initial))
 
 
 def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
@@ -127,6 +132,10 @@ def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
     elif stage.name == stages.GRADIENTS:
         common = {name: gradients[name] for name in ours.trace.gradients if name in gradients}
         diagnose.gradient_hints(stage, ours.trace.gradients, common, task.accumulate)
+        stage.hints += [
+            *sharing_notes(names, ours.tied),
+            *padding_notes(names, ours.trace.gradients, common, theirs.layers["eval"]),
+        ]
         if ladder.first_layer is None:
             sign_changes = [(item.name, item.sign_changes) for item in ladder.layers if item.mode == "train"]
             diagnose.relu_hints(stage, sign_changes)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ class Layer:
     Attributes:
         name: its path in the net; "layer1.0.relu".
         call: how many times the layer had run before.
-        kind: what it is, in either framework: "conv", "norm", "dense", "relu", "maxpool", "avgpool", or its class.
+        kind: what it is, in either framework: "conv", "norm", "dense", "attention", …, or its class (`kind_of`).
         class_name: its class in its framework.
         settings: how it is set, in words that both frameworks share (`settings`).
-        input, output: its first input and its output, float64; None for what is not one tensor.
+        input, output: its first input and its output, float64; the first of several; None for what is no tensor.
         parameters: (leaf name, shape) of the parameters that it owns, statistics included.
         leaf: whether no recorded layer runs inside it.
         input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
+        further: fingerprints of its further inputs, where it is compared whole: an attention's key and value.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Layer:
     leaf: bool
     input_rounding: float = 0.0
     output_rounding: float = 0.0
+    further: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -44,28 +47,75 @@ class Layer:
         return self.name if not self.call else f"{self.name} ({self.call + 1})"
 
 
+# What a layer is, by its class's name in either framework without dimensions: Conv2d and Conv1d are Conv.
 _KINDS = {
     "Conv": "conv",
-    "BatchNorm": "norm",
-    "GroupNorm": "norm",
-    "LayerNorm": "norm",
-    "Linear": "dense",
-    "Dense": "dense",
-    "MaxPool": "maxpool",
-    "AvgPool": "avgpool",
-    "AdaptiveAvgPool": "avgpool",
-    "ReLU": "relu",
+    "ConvTranspose": "transposed conv",
+    **dict.fromkeys(("BatchNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm"), "norm"),
+    **dict.fromkeys(("Linear", "Dense", "NonDynamicallyQuantizableLinear"), "dense"),
+    **dict.fromkeys(("MaxPool", "AdaptiveMaxPool"), "maxpool"),
+    **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), "avgpool"),
+    **dict.fromkeys(("Dropout", "AlphaDropout", "FeatureAlphaDropout"), "dropout"),
+    **dict.fromkeys(("DropPath", "StochasticDepth"), "drop path"),
+    **dict.fromkeys(("Upsample", "UpsamplingNearest", "UpsamplingBilinear"), "upsample"),
+    **dict.fromkeys(("GELU", "FastGelu"), "gelu"),
+    **dict.fromkeys(("Hardswish", "HSwish"), "hardswish"),
+    **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
+    "MultiheadAttention": "attention",
 }
+# Layers that are compared whole: what runs inside them is how a framework writes them.
+_WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """What a layer is, the same word in both frameworks; its class's name where there is none."""
-    name = type(layer).__name__
-    return next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix) and name != "ReLU6"), name.lower())
+    """What a layer is, the same word in both frameworks; its class's name in small letters where there is none.
+
+    A class derived from a framework's layer is of its kind. A class of the user's that has parts of its own is what
+    they make of it, whatever its name.
+    """
+    for class_ in type(layer).__mro__:
+        name = re.sub(r"[123]d|Ext$", "", class_.__name__)
+        ours = class_.__module__.partition(".")[0] not in ("torch", "mindspore")
+        if name in _KINDS and not (ours and _parts(layer)):
+            return _KINDS[name]
+        if not ours and class_.__name__ not in ("Module", "Cell") and not class_.__name__.startswith("_"):
+            return name.lower()
+    return type(layer).__name__.lower()
+
+
+def is_whole(layer: Any) -> bool:
+    """Whether a layer is recorded as one, without what runs inside it."""
+    return kind_of(layer) in _WHOLE
+
+
+def _parts(layer: Any) -> Mapping[str, Any]:
+    return getattr(layer, "_modules", None) or getattr(layer, "_cells", None) or {}
+
+
+def recorded_layers(net: Any, is_container: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """Every layer of a net by its path, in either framework, but for the net itself, containers and what is inside
+    layers that are compared whole.
+
+    A layer that is used under two names is one layer, under its first.
+    """
+    seen: set[int] = set()
+
+    def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if layer is None or id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if name and not is_container(layer):
+            yield name, layer
+            if is_whole(layer):
+                return
+        for part, inner in _parts(layer).items():
+            yield from walk(inner, f"{name}.{part}" if name else part)
+
+    yield from walk(net, "")
 
 
 def fingerprint(array: np.ndarray) -> str:
-    """A digest by which a layer's input is recognised as another layer's output."""
+    """A digest by which a layer's input is recognised as another layer's output, whatever their shapes."""
     return hashlib.blake2b(np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16).hexdigest()
 
 
@@ -76,7 +126,7 @@ def recording_hook(
     leaf: bool,
     convert: Callable[[Any], np.ndarray],
     settings: Callable[[Any, np.ndarray | None], dict[str, Any]],
-) -> Callable[[Any, Any, Any], None]:
+) -> Callable[[Any, Any, Any, Any], None]:
     """A forward hook, of either framework, that gives every execution of its layer to `visit`.
 
     Args:
@@ -87,14 +137,26 @@ def recording_hook(
     """
     calls = 0
 
-    def array(value: Any) -> np.ndarray | None:
-        return convert(value) if hasattr(value, "shape") and hasattr(value, "dtype") else None
-
-    def hook(layer: Any, inputs: Any, output: Any) -> None:
+    def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
         nonlocal calls
-        first = array(inputs[0] if isinstance(inputs, tuple) and inputs else inputs)
-        kind, set_as = kind_of(layer), settings(layer, first)
-        visit(Layer(name, calls, kind, type(layer).__name__, set_as, first, array(output), shapes, leaf))
+        given = [convert(value) for value in _tensors((inputs, named))]
+        first, result = given[0] if given else None, next(_tensors(output), None)
+        kind, further = kind_of(layer), tuple(map(fingerprint, given[1:])) if is_whole(layer) else ()
+        made = None if result is None else convert(result)
+        set_as, class_name = settings(layer, first), type(layer).__name__
+        visit(Layer(name, calls, kind, class_name, set_as, first, made, shapes, leaf, further=further))
         calls += 1
 
     return hook
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Every tensor in tuples, lists and dicts, in order."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _tensors(part)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from resnet_fn.parity.batches import Tree, named_leaves
+from resnet_fn.parity.causes import layer_causes
 from resnet_fn.parity.compare import DIFFERS, Difference, difference
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.settings import settings_differences
@@ -36,32 +38,46 @@ class LayerDifference:
 
 
 def compare_layers(
-    ours: Mapping[str, Sequence[Layer]], theirs: Mapping[str, Sequence[Layer]], layers: Mapping[str, str]
+    ours: Mapping[str, Sequence[Layer]],
+    theirs: Mapping[str, Sequence[Layer]],
+    layers: Mapping[str, str],
+    weights: Mapping[str, np.ndarray] | None = None,
+    inputs: Tree = None,
 ) -> list[LayerDifference]:
     """Compare layer by layer what both nets did with the same inputs and equal weights.
 
     Args:
         ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
         layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
+        weights: our parameters, by name; with them the first layer that differs is looked into for its cause.
+        inputs: what both nets were called with: a mask among them may be the cause.
     """
-    found = []
+    found: list[LayerDifference] = []
+    masks = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if np.ndim(leaf) == 2}
     for mode, executions in ours.items():
         others = {(layer.name, layer.call): layer for layer in theirs[mode]}
-        for layer in executions:
+        for index, layer in enumerate(executions):
             other = others.get((layers.get(layer.name, ""), layer.call))
-            if other is not None and layer.output is not None and other.output is not None:
-                found.append(_compare(mode, layer, other))
+            if other is None or layer.output is None or other.output is None:
+                continue
+            item = _compare(mode, layer, other)
+            if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
+                causes = layer_causes(executions[:index], layer, other, weights, masks)
+                item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
+            found.append(item)
     return found
 
 
 def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     assert ours.output is not None
     assert theirs.output is not None
-    same_shape = ours.output.shape == theirs.output.shape
-    output = _arrays(ours.title, ours.output, theirs.output, theirs.output_rounding)
+    theirs_output = _as_ours(ours.output, theirs.output)
+    same_shape = ours.output.shape == theirs_output.shape
+    output = _arrays(ours.title, ours.output, theirs_output, theirs.output_rounding)
     input_ = None
-    if ours.input is not None and theirs.input is not None:
-        input_ = _arrays(ours.title, ours.input, theirs.input, theirs.input_rounding)
+    # A port's last projection stands for a whole attention: the same output from another input.
+    if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
+        input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
     hints: list[str] = []
     if output.verdict == DIFFERS:
         hints += settings_differences(ours, theirs)
@@ -72,8 +88,23 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
             )
         if not same_shape:
             hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
-    sign_changes = int(np.sum((ours.output > 0) != (theirs.output > 0))) if same_shape else 0
+    sign_changes = int(np.sum((ours.output > 0) != (theirs_output > 0))) if same_shape else 0
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
+
+
+def _as_ours(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """The reference's array in our order of axes: where only one axis stands elsewhere, or the shape alone is another.
+
+    A port may keep channels last where the reference has them second, or the sequence before the batch.
+    """
+    if ours.shape == theirs.shape or ours.size != theirs.size:
+        return theirs
+    candidates = [theirs.reshape(ours.shape)]
+    if ours.ndim == theirs.ndim:
+        axes = range(ours.ndim)
+        moved = (np.moveaxis(theirs, a, b) for a in axes for b in axes if a != b)
+        candidates += [array for array in moved if array.shape == ours.shape]
+    return min(candidates, key=lambda array: float(np.linalg.norm(ours - array)))
 
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:

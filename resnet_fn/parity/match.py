@@ -1,184 +1,234 @@
 """Which parameter and layer of a net is which of the reference's: by name, else by execution order and shapes."""
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.layer import Layer, fingerprint
+from resnet_fn.parity.corrections import Corrections, resolve
+from resnet_fn.parity.layer import Layer
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.names import Piece, holders, pieces
+from resnet_fn.parity.source import Part, Source, joined, plain, squeezed
+from resnet_fn.parity.structure import Node, pair_nodes
 
 Shapes = Mapping[str, tuple[int, ...]]
+Ties = Iterable[tuple[str, ...]]
 
-# torch's leaf name: what MindSpore's layers may call it.
-_LEAVES = {
-    "weight": ("weight", "gamma", "embedding_table"),
-    "bias": ("bias", "beta"),
-    "running_mean": ("moving_mean",),
-    "running_var": ("moving_variance",),
-}
-_ROUNDS = 8  # how many layers away neighbours are looked at, at most
+
+def match(
+    ours: Shapes,
+    theirs: Shapes,
+    our_layers: Sequence[Layer],
+    their_layers: Sequence[Layer],
+    corrections: Corrections | None = None,
+    *,
+    tied: tuple[Ties, Ties] = ((), ()),
+    constants: tuple[Collection[str], Collection[str]] = ((), ()),
+) -> NameMap:
+    """Pair every parameter and layer of a net with the reference's.
+
+    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`) and an attention's fused or separate
+    projections, names decide and shapes are only checked. Otherwise layers are paired by what they are, the shapes of
+    their parameters and outputs, the layers that feed them and that they feed, and, where all that is alike, by
+    execution order. Nothing is ever taken for transposed: only `corrections` can say so.
+
+    Args:
+        ours, theirs: shapes of all parameters and statistics, by name.
+        our_layers, their_layers: one recorded forward pass of each net, on the same inputs.
+        corrections: what is known better (`read_map`).
+        tied: names that are one array, of each net.
+        constants: arrays of each net that need no counterpart: neither trained nor statistics.
+
+    Raises:
+        ValueError: corrections that name what is not there, or do not fit.
+    """
+    fixed, named_layers = resolve(corrections or {}, ours, theirs)
+    used = {name for source in fixed.values() for name in source.names}
+    task = _Task(
+        {name: shape for name, shape in ours.items() if name not in fixed},
+        {name: shape for name, shape in theirs.items() if name not in used},
+        _groups(tied[0]),
+        _groups(tied[1]),
+        (set(constants[0]), set(constants[1])),
+        used,
+    )
+    names = {layer.name for layer in their_layers}
+    same = {layer.name: layer.name for layer in our_layers if layer.name in names}
+    how, layers = "names", same
+    found, problems = task.by_name()
+    if problems:
+        structured = task.by_structure(our_layers, their_layers, same)
+        if found is None or len(structured[2]) <= len(problems):
+            found, layers, problems = structured
+            how = "execution order and shapes"
+    sources = {name: fixed.get(name) or (found or {}).get(name) for name in ours}
+    parameters = {name: source for name, source in sources.items() if source is not None}
+    parameters, wrong = _fit(parameters, ours, theirs, set(fixed))
+    groups = tuple(tuple(group) for group in tied[1])
+    return NameMap(how, parameters, {**layers, **named_layers}, (*problems, *wrong), groups)
+
+
+def _groups(ties: Ties) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(group) for group in ties for name in group}
+
+
+def _fit(
+    parameters: dict[str, Source], ours: Shapes, theirs: Shapes, fixed: set[str]
+) -> tuple[dict[str, Source], list[str]]:
+    """Check every shape; one that differs only in ones is reshaped."""
+    wrong = []
+    for name, source in parameters.items():
+        shapes = {one: np.empty(theirs[one], np.bool_) for one in source.names}
+        try:
+            made = source.build(shapes.get)
+        except ValueError as error:
+            wrong.append(f"{'--map: ' if name in fixed else ''}{name}: {error}")
+            continue
+        assert made is not None
+        if made.shape == tuple(ours[name]):
+            continue
+        if squeezed(made.shape) == squeezed(ours[name]):
+            parameters[name] = dataclasses.replace(source, shape=tuple(ours[name]))
+            continue
+        words = f"{name} is {tuple(ours[name])} here, {made.shape} in the reference"
+        if made.shape == tuple(ours[name])[::-1]:
+            words += f'; if it is kept transposed, --map {{"{name}": {{"from": "{source.names[0]}", '
+            words += '"transpose": [1, 0]}} says so'
+        wrong.append(words)
+    return parameters, wrong
 
 
 @dataclasses.dataclass(frozen=True)
-class NameMap:
-    """Which is which.
+class _Task:
+    """What is to be paired: shapes by name, names that are one array, what needs no counterpart, what is taken."""
 
-    Attributes:
-        how: "names" or "execution order and shapes".
-        parameters: the MindSpore parameter's name → the reference's.
-        layers: the MindSpore layer's path → the reference's.
-        problems: what has no counterpart, or another shape; empty when everything fits.
-    """
+    ours: Shapes
+    theirs: Shapes
+    our_ties: dict[str, tuple[str, ...]]
+    their_ties: dict[str, tuple[str, ...]]
+    constants: tuple[set[str], set[str]]
+    used: set[str]
 
-    how: str
-    parameters: dict[str, str]
-    layers: dict[str, str]
-    problems: tuple[str, ...]
+    def by_name(self) -> tuple[dict[str, Source] | None, list[str]]:
+        """Pair by keys that both frameworks share; what is missing on either side."""
+        a, b = pieces(self.ours), pieces(self.theirs)
+        found, missing = {}, []
+        for name, keys in holders(a).items():
+            parts = [b[key] for key in self._same_array(name, keys) if key in b]
+            if len(parts) == len(keys):
+                found[name] = joined(parts)
+            elif name not in self.constants[0]:
+                missing.append(f"{name} {list(self.ours[name])} has no counterpart in the reference")
+        return found or None, [*missing, *self._unused(found)]
 
-    def sources(self, name: str) -> tuple[str, ...]:
-        """The reference's parameters that one of ours is made of; of what is no parameter, the name itself."""
-        return (self.parameters.get(name, name),)
+    def _same_array(self, name: str, keys: list[str]) -> list[str]:
+        """The keys of an array, or of another name of it that the reference knows."""
+        known = pieces(self.theirs)
+        if len(keys) > 1 or keys[0] in known:
+            return keys
+        return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)
 
-    def rename(self, theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The reference's arrays under our names; what it does not have is left out."""
-        return {name: theirs[source] for name, source in self.parameters.items() if source in theirs}
-
-
-def match(ours: Shapes, theirs: Shapes, our_layers: Sequence[Layer], their_layers: Sequence[Layer]) -> NameMap:
-    """Pair every parameter and layer of a net with the reference's.
-
-    If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`), names decide and shapes are only
-    checked. Otherwise layers are paired by what they are, the shapes of their parameters and outputs, the layers
-    that feed them and that they feed, and, where all that is alike, by execution order.
-
-    Args:
-        ours, theirs: shapes of all parameters and BatchNorm statistics, by name.
-        our_layers, their_layers: one recorded forward pass of each net, on the same images.
-    """
-    renamed = _by_name(ours, theirs)
-    if len(renamed) == len(ours) == len(theirs):
-        names = {layer.name for layer in their_layers}
-        layers = {layer.name: layer.name for layer in our_layers if layer.name in names}
-        wrong = [
-            f"{a} is {ours[a]} here, {theirs[b]} in the reference" for a, b in renamed.items() if ours[a] != theirs[b]
-        ]
-        return NameMap("names", renamed, layers, tuple(wrong))
-    return _by_order(ours, theirs, our_layers, their_layers)
-
-
-def _by_name(ours: Shapes, theirs: Shapes) -> dict[str, str]:
-    pairs = {}
-    for name in theirs:
-        prefix, dot, leaf = name.rpartition(".")
-        for candidate in _LEAVES.get(leaf, (leaf,)):
-            if prefix + dot + candidate in ours:
-                pairs[prefix + dot + candidate] = name
-                break
-    return {name: pairs[name] for name in ours if name in pairs}
-
-
-def _by_order(ours: Shapes, theirs: Shapes, our_layers: Sequence[Layer], their_layers: Sequence[Layer]) -> NameMap:
-    a, b = _Graph(our_layers), _Graph(their_layers)
-    labels_a, labels_b = _finest_common(a, b)
-    waiting: dict[int, list[int]] = defaultdict(list)
-    for index, label in enumerate(labels_b):
-        waiting[label].append(index)
-    parameters, layers, problems = {}, {}, []
-    for index, label in enumerate(labels_a):
-        if not waiting[label]:
-            problems.append(f"{a.nodes[index].name} {_shapes(a.nodes[index])} has no counterpart in the reference")
-            continue
-        ours_layer, theirs_layer = a.nodes[index], b.nodes[waiting[label].pop(0)]
-        layers[ours_layer.name] = theirs_layer.name
-        for ours_leaf, theirs_leaf in _pair_leaves(ours_layer, theirs_layer):
-            parameters[f"{ours_layer.name}.{ours_leaf}"] = f"{theirs_layer.name}.{theirs_leaf}"
-    for rest in waiting.values():
-        problems += [f"the reference's {b.nodes[i].name} {_shapes(b.nodes[i])} has no counterpart here" for i in rest]
-    left = [name for name in ours if name not in parameters]
-    if not problems and left:
-        problems += [f"{name} belongs to no layer that runs; give its layer the reference's name" for name in left]
-    _add_unary(layers, a, b)
-    return NameMap("execution order and shapes", parameters, layers, tuple(problems))
-
-
-def _shapes(layer: Layer) -> str:
-    return ", ".join(f"{leaf} {list(shape)}" for leaf, shape in layer.parameters)
-
-
-def _pair_leaves(ours: Layer, theirs: Layer) -> list[tuple[str, str]]:
-    shapes = dict(ours.parameters)
-    pairs = []
-    for leaf, _ in theirs.parameters:
-        found = next((name for name in _LEAVES.get(leaf, (leaf,)) if name in shapes), None)
-        if found is not None:
-            pairs.append((found, leaf))
-    return pairs
-
-
-class _Graph:
-    """The layers that own parameters, and who feeds whom, seen through layers without parameters.
-
-    A layer's input is recognised as another's output by its bytes, and by the bytes of the ReLU of that output, so
-    that a net that calls a function where the other has a layer gives the same graph.
-    """
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self.nodes: list[Layer] = []
-        self.feeds: list[int | None] = []
-        self.unary: dict[str, tuple[int, str, int]] = {}  # name: fed by which node, kind, how many of this kind so far
-        origin: dict[str, int | None] = {}
-        seen: Counter[tuple[int, str]] = Counter()
-        for layer in layers:
-            if layer.output is None or (not layer.leaf and not layer.parameters):
+    def _unused(self, found: Mapping[str, Source]) -> list[str]:
+        taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        for piece in [part for source in found.values() for part in source.parts]:
+            taken[piece.name].add(piece.share or (0, 1))
+        problems = []
+        for name, shape in self.theirs.items():
+            others = self.their_ties.get(name, ())
+            if name in self.constants[1] or any(one in taken or one in self.used for one in others):
                 continue
-            source = origin.get(fingerprint(layer.input)) if layer.input is not None else None
-            if layer.parameters and layer.call == 0:
-                self.nodes.append(layer)
-                self.feeds.append(source)
-                source = len(self.nodes) - 1
-            elif layer.leaf and source is not None and layer.call == 0:
-                self.unary[layer.name] = (source, layer.kind, seen[source, layer.kind])
-                seen[source, layer.kind] += 1
-            # First come, first known: an identity's output is its input.
-            origin.setdefault(fingerprint(layer.output), source)
-            origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
+            parts = taken.get(name, set())
+            missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
+            if missing:
+                which = sorted(index + 1 for index, _ in missing)
+                part = f", part {which[0]} of 3," if parts else ""
+                problems.append(f"the reference's {name} {list(shape)}{part} has no counterpart here")
+        return problems
 
-    def labels(self, rounds: int, with_output: bool) -> list[int]:
-        """One number for each node, equal where everything up to `rounds` layers away is alike."""
-        now = [
-            hash((node.kind, tuple(sorted(shape for _, shape in node.parameters)), node.output.shape * with_output))
-            for node in self.nodes
-            if node.output is not None
-        ]
-        for _ in range(rounds):
-            fed: dict[int, list[int]] = defaultdict(list)
-            for index, source in enumerate(self.feeds):
-                if source is not None:
-                    fed[source].append(now[index])
-            now = [
-                hash((now[i], None if source is None else now[source], tuple(sorted(fed[i]))))
-                for i, source in enumerate(self.feeds)
+    def by_structure(
+        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], same: dict[str, str]
+    ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+        """Pair layers, then what belongs to no layer that runs."""
+        best: tuple[dict[str, Source], dict[str, str], list[str]] | None = None
+        for spared in (False, True):
+            sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
+            ignore = [
+                {name for layer in layers for name in _owned(layer) if not {name, *ties.get(name, ())} & set(known)}
+                for layers, known, ties in sides
             ]
-        return now
+            if spared:
+                ignore = [ignored | constant for ignored, constant in zip(ignore, self.constants, strict=True)]
+            attempt = self._pair(our_layers, their_layers, (ignore[0], ignore[1]))
+            if best is None or len(attempt[2]) < len(best[2]):
+                best = attempt
+            if not best[2]:
+                break
+        assert best is not None
+        return best
+
+    def _pair(
+        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], ignore: tuple[set[str], set[str]]
+    ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+        pairs, left, rest, layers = pair_nodes(our_layers, their_layers, ignore)
+        problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
+        problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
+        held: dict[str, dict[int, Piece]] = defaultdict(dict)
+        sizes: dict[str, int] = {}
+        for node, other in pairs:
+            for leaf, piece in _leaf_pairs(node, other):
+                name, index, count = node.leaves[leaf]
+                held[name][index], sizes[name] = piece, count
+            if all(one.whole or one.role == "out" for one in (node, other)):
+                layers[node.layer] = other.layer
+        found = {
+            name: joined([parts[index] for index in sorted(parts)])
+            for name, parts in held.items()
+            if len(parts) == sizes[name]
+        }
+        self._outside(found)
+        if not problems:
+            lost = [name for name in self.ours if name not in found and name not in self.constants[0]]
+            problems = [
+                f"{name} belongs to no layer that runs; give it the reference's name, or --map" for name in lost
+            ]
+            problems += self._unused(found)
+        return found, layers, problems
+
+    def _outside(self, found: dict[str, Source]) -> None:
+        """Parameters of no recorded layer: by name, else where only one on each side has the shape."""
+        taken = {part.name for source in found.values() for part in source.parts}
+        ours = {name: shape for name, shape in self.ours.items() if name not in found}
+        theirs = {name: shape for name, shape in self.theirs.items() if name not in taken}
+        known = pieces(theirs)
+        for name, keys in holders(pieces(ours)).items():
+            if len(keys) == 1 and keys[0] in known and known[keys[0]][1:] == (0, 1):
+                found[name] = Source((Part(known[keys[0]][0]),))
+                del ours[name], theirs[known[keys[0]][0]]
+        for name, shape in ours.items():
+            alike = [one for one, other in theirs.items() if squeezed(other) == squeezed(shape)]
+            rivals = [one for one, other in ours.items() if squeezed(other) == squeezed(shape)]
+            if len(alike) == len(rivals) == 1:
+                found[name] = plain(alike[0])
 
 
-def _finest_common(a: _Graph, b: _Graph) -> tuple[list[int], list[int]]:
-    for with_output in (True, False):
-        for rounds in range(_ROUNDS, -1, -1):
-            labels = a.labels(rounds, with_output), b.labels(rounds, with_output)
-            if Counter(labels[0]) == Counter(labels[1]):
-                return labels
-    return a.labels(0, False), b.labels(0, False)
+def _owned(layer: Layer) -> list[str]:
+    return [f"{layer.name}.{leaf}" for leaf, _ in layer.parameters]
 
 
-def _add_unary(layers: dict[str, str], a: _Graph, b: _Graph) -> None:
-    """Pair layers without parameters that follow paired layers: a pool after the same convolution."""
-    index = {node.name: number for number, node in enumerate(a.nodes)}
-    theirs = {node.name: number for number, node in enumerate(b.nodes)}
-    source_of = {index[name]: theirs[other] for name, other in layers.items()}
-    by_place = {place: name for name, place in b.unary.items()}
-    for name, (source, kind, number) in a.unary.items():
-        other = by_place.get((source_of.get(source, -1), kind, number))
-        if other is not None:
-            layers[name] = other
+def _words(node: Node) -> str:
+    return ", ".join(f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items())
+
+
+def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Piece]]:
+    """Leaves that are called alike; what is left, where only one on each side has the shape."""
+    pairs = [(leaf, theirs.leaves[leaf]) for leaf in ours.leaves if leaf in theirs.leaves]
+    named = {leaf for leaf, _ in pairs}
+    left = {leaf: shape for leaf, shape in ours.shapes.items() if leaf not in named}
+    rest = {leaf: shape for leaf, shape in theirs.shapes.items() if leaf not in named}
+    for leaf, shape in left.items():
+        alike = [one for one, other in rest.items() if other == shape]
+        if len(alike) == 1 and list(left.values()).count(shape) == 1:
+            pairs.append((leaf, theirs.leaves[alike[0]]))
+    return pairs

@@ -9,12 +9,13 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.match import NameMap, match
+from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied
 from resnet_fn.parity.mindspore_side.recording import record_net
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
+from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.stages import WEIGHTS, inputs_stage
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.optimizer import Optimizer
@@ -63,7 +64,14 @@ def names_of(net: nn.Cell, reference: Recording) -> NameMap:
     task = reference.task
     first_call(net, task.batches[0][0])
     layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
-    return match(_shapes(state(net)), _shapes(reference.trace.start), layers, reference.layers["eval"])
+    return match(
+        _shapes(state(net)),
+        _shapes(reference.trace.start),
+        layers,
+        reference.layers["eval"],
+        tied=(tied(net), reference.tied),
+        constants=(constants(net), reference.constants),
+    )
 
 
 def _shapes(values: Arrays) -> dict[str, tuple[int, ...]]:

@@ -128,7 +128,11 @@ def _as_dict(ladder: Ladder) -> dict[str, Any]:
             }
             for item in ladder.layers
         ],
-        "names": {"how": ladder.names.how, "parameters": ladder.names.parameters, "layers": ladder.names.layers},
+        "names": {
+            "how": ladder.names.how,
+            "parameters": {k: str(v) for k, v in ladder.names.parameters.items()},
+            "layers": ladder.names.layers,
+        },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
     }

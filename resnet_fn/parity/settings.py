@@ -1,22 +1,96 @@
 """How two paired layers are set differently.
 
-Each side describes its layers in the same words: `kernel_size`, `stride`, `dilation`, `groups`, `bias`, `pads` (zeros
-at top, bottom, left, right, as they fall on this input), `pad_mode` (MindSpore's), `eps`, `momentum` (what the new
-statistics weigh, as torch means it), `activation`.
+Each side describes its layers in the same words, as plain data: `kernel_size`, `stride`, `dilation`, `groups`, `bias`,
+`pads` (zeros before and after, for each direction, as they fall on this input; of a transposed convolution, what is cut
+off), `pad_mode` (MindSpore's), `eps`, `momentum` (what the new statistics weigh, as torch means it), `activation`, and
+the plain ones of `_PLAIN`.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from resnet_fn.parity.layer import Layer
 
-Pads = tuple[int, int, int, int]  # zeros added at top, bottom, left, right
+Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
+
+# Settings whose values are compared as they are, in the order in which differences are told.
+_PLAIN = (
+    "kernel_size",
+    "stride",
+    "dilation",
+    "groups",
+    "bias",
+    "padding_mode",
+    "over",
+    "num_groups",
+    "normalized_shape",
+    "batch_statistics",
+    "num_heads",
+    "hidden_size",
+    "num_layers",
+    "bidirectional",
+    "proj_size",
+    "nonlinearity",
+    "add_bias_kv",
+    "add_zero_attn",
+    "padding_idx",
+    "max_norm",
+    "scale_grad_by_freq",
+    "output_size",
+    "ceil_mode",
+    "count_include_pad",
+    "divisor_override",
+    "approximate",
+    "axis",
+    "mode",
+    "size",
+    "align_corners",
+)
+_NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max", "p")
 
 
-def pair(value: Any) -> tuple[int, ...]:
-    """One number for both directions, or a number for each."""
-    return tuple(value) if isinstance(value, tuple | list) else (value, value)
+def spread(value: Any, count: int) -> tuple[int, ...]:
+    """One number for all directions, or a number for each: MindSpore's kernels of one direction have a 1 before it."""
+    values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
+    return values[len(values) - count :] if len(values) > count else values
+
+
+def directions(layer: Any, image: np.ndarray | None) -> int:
+    """How many directions a convolution or pool slides in: as its class's name says, else as its input has."""
+    found = re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__))
+    if found:
+        return int(found[1])
+    return max(1, image.ndim - 2) if image is not None else 2
+
+
+def adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> dict[str, Any]:
+    """An adaptive pool's settings: those of the plain pool that it is on this input; its output's size if it is none.
+
+    Args:
+        output: wanted size in each direction, None for the input's.
+        size: of the input.
+    """
+    wanted = [b if a is None else int(a) for a, b in zip(output, size, strict=True)]
+    if any(b % a for a, b in zip(wanted, size, strict=True)):
+        return {"output_size": tuple(wanted)}
+    kernel = tuple(b // a for a, b in zip(wanted, size, strict=True))
+    found = {"kernel_size": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
+    return found if kernel == tuple(size) else {**found, "stride": kernel}
+
+
+def slides(kernel: Sequence[int], size: Sequence[int], pads: Pads | None) -> bool:
+    """Whether a pool has more than one place on this input, so that its stride matters."""
+    return tuple(kernel) != tuple(size) or any(pads or ())
+
+
+def ceil_matters(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> bool:
+    """Whether a pool with `ceil_mode` gives another size on this input than without."""
+    totals = [a + b for a, b in zip(pads[::2], pads[1::2], strict=True)]
+    return any((n + total - k) % s for n, total, k, s in zip(size, totals, kernel, stride, strict=True))
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
@@ -39,30 +113,70 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     """What is set differently in two layers, in words; empty if nothing is (or nothing that we know of).
 
     Padding is compared as it falls on this input: `same` at stride 1 is the same as padding 1/1, at stride 2 it is
-    not.
+    not. A convolution with a kernel of one pixel is a dense layer, and a dense layer may stand for a whole attention
+    whose last part it is.
     """
-    if ours.kind != theirs.kind:
+    a, b = plain(ours.settings), plain(theirs.settings)
+    if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
+        if {ours.kind, theirs.kind} == {"attention", "dense"}:
+            return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    a, b = ours.settings, theirs.settings
     found = []
-    for name in ("kernel_size", "stride", "dilation", "groups", "bias"):
+    for name in _PLAIN:
         if name in a and name in b and a[name] != b[name]:
             found.append(f"{name} {a[name]} here, {b[name]} in the reference")
+    if ("output_size" in a) != ("output_size" in b):
+        found = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
     if not found and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
-        found.append(f"pad_mode {a['pad_mode']} pads {_words(a['pads'])}, the reference {_words(b['pads'])}")
-    if "eps" in a and "eps" in b and not math.isclose(a["eps"], b["eps"], rel_tol=1e-6):
-        found.append(f"eps {a['eps']:g} here, {b['eps']:g} in the reference")
+        found.append(_pads(a, b))
+    if a.get("zeros_after"):
+        found.append(_zeros_after(a))
+    for name in _NUMBERS:
+        if name in a and name in b and not math.isclose(a[name], b[name], rel_tol=1e-6):
+            found.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
     if "momentum" in a and "momentum" in b:
         found += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
         found.append(f"an activation {a['activation']} after it, none in the reference")
+    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
+        found.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
     return found
 
 
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they come back from JSON: lists are tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+
+
+def _one_pixel(ours: Layer, theirs: Layer) -> bool:
+    """Whether one is a dense layer, and the other a convolution that is one."""
+    conv = next((layer.settings for layer in (ours, theirs) if layer.kind == "conv"), None)
+    if conv is None or "dense" not in (ours.kind, theirs.kind) or conv.get("groups") != 1:
+        return False
+    return set(conv["kernel_size"]) | set(conv["stride"]) == {1}
+
+
+def _same_shape(ours: Layer, theirs: Layer) -> bool:
+    return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
+
+
+def _pads(a: dict[str, Any], b: dict[str, Any]) -> str:
+    verb = "cuts off" if "transposed" in a else "pads"
+    return f"pad_mode {a['pad_mode']} {verb} {_words(a['pads'])}, the reference {_words(b['pads'])}"
+
+
+def _zeros_after(a: dict[str, Any]) -> str:
+    return (
+        f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them; torch's is "
+        f"padding={a['pads']}"
+    )
+
+
 def _words(pads: Pads) -> str:
-    top, bottom, left, right = pads
-    rows, columns = f"{top}/{bottom}", f"{left}/{right}"
-    return rows if rows == columns else f"{rows} rows, {columns} columns"
+    each = [f"{before}/{after}" for before, after in zip(pads[::2], pads[1::2], strict=True)]
+    if len(set(each)) == 1:
+        return each[0]
+    return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
 
 
 def _momentum(given: float, theirs: float) -> list[str]:

@@ -7,7 +7,8 @@ import numpy as np
 
 from resnet_fn.parity.batches import Arrays, named_leaves
 from resnet_fn.parity.compare import Stage, difference, relative_error
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.source import thirds
 from resnet_fn.parity.trace import LATER, Recording, Task, Trace
 
 INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
@@ -82,11 +83,18 @@ def quantities(trace: Trace) -> dict[str, Arrays]:
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """How far a trace is from one that was computed in float64, of the same net under the same names."""
     exactly = quantities(exact)
-    return {
-        stage: {name: relative_error(value, exactly[stage][name]) for name, value in arrays.items()}
-        for stage, arrays in quantities(trace).items()
-        if TOLERANCES.get(stage, 1.0) > 0
-    }
+    found: Rounding = {}
+    for stage, arrays in quantities(trace).items():
+        if TOLERANCES.get(stage, 1.0) == 0:
+            continue
+        errors = found[stage] = {}
+        for name, value in arrays.items():
+            errors[name] = relative_error(value, exactly[stage][name])
+            if name in trace.start:  # a third may be an attention's keys, whose bias has no gradient but rounding
+                errors |= {
+                    str(p): relative_error(p.take(value), p.take(exactly[stage][name])) for p in thirds(name, value)
+                }
+    return found
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -127,7 +135,9 @@ class Comparison:
     def of_name(self, stage: str, name: str) -> float:
         """The rounding that the reference had in the arrays that stand for one of ours."""
         errors = self.rounding.get(stage, {})
-        return max((errors.get(source, 0.0) for source in self.names.sources(name)), default=0.0)
+        parts = [str(part) for part in self.names.parameters[name].parts] if name in self.names.parameters else []
+        known = parts if parts and all(part in errors for part in parts) else self.names.sources(name)
+        return max((errors.get(one, 0.0) for one in known), default=0.0)
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Every stage from the copied weights on.

@@ -107,6 +107,8 @@ class Recording:
         flipped: the same with undecided ReLU inputs on their other side (`relu_ties`), and how many there are, by how
             far from 0 they are taken to lie.
         tied: parameters that are one array, by name.
+        trainable: the parameters that an update changes, by name.
+        constants: arrays that need no counterpart: neither trained nor statistics.
         notes: what was changed to make the two comparable, a line each.
     """
 
@@ -118,4 +120,6 @@ class Recording:
     rounding: Any = dataclasses.field(default_factory=dict)
     flipped: Any = None
     tied: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    trainable: list[str] = dataclasses.field(default_factory=list)
+    constants: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)

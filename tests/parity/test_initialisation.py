@@ -40,3 +40,22 @@ def test_a_constant_for_a_draw_differs_and_another_constant_too():
     assert stage.hints[0].startswith("bias: all 0 here, drawn in -")
     stage = initialisation_stage(zeros, {"bias": np.full(20, 0.5)})
     assert stage.hints == ["bias: all 0 here, all 0.5 in the reference"]
+
+
+def test_a_padding_row_is_compared_for_itself():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(50, 8)), rng.normal(size=(50, 8))
+    theirs[3] = 0
+    stage = initialisation_stage({"table": ours}, {"table": theirs})
+    assert {hint.split(":")[0] for hint in stage.hints} == {"table row 3"}
+    assert stage.hints[0].endswith("all 0 in the reference")
+    ours[3] = 0
+    assert initialisation_stage({"table": ours}, {"table": theirs}).verdict == "ok"
+
+
+def test_each_part_of_a_joined_array_is_compared_for_itself():
+    rng = np.random.default_rng(0)
+    theirs = rng.normal(size=(96, 32))
+    ours = rng.normal(size=(96, 32)) * np.repeat([1, 1.3, 1], 32)[:, None]
+    stage = initialisation_stage({"qkv": ours}, {"qkv": theirs}, {"qkv": [32, 64]})
+    assert {hint.split(":")[0] for hint in stage.hints} == {"qkv part 2 of 3"}

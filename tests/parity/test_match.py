@@ -17,7 +17,7 @@ def test_names_that_agree_up_to_leaf_names_decide():
     theirs = {"fc.weight": (2, 4), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,), "bn.running_var": (4,)}
     found = match(ours, theirs, [], [])
     assert (found.how, found.problems) == ("names", ())
-    assert found.parameters == {
+    assert {name: str(source) for name, source in found.parameters.items()} == {
         "bn.gamma": "bn.weight",
         "bn.beta": "bn.bias",
         "bn.moving_mean": "bn.running_mean",
@@ -47,7 +47,7 @@ def test_other_names_in_another_order(ported, reference):
         "bn_b.moving_variance": "inner_norm.running_var",
         "classify.bias": "head.bias",
     }
-    assert {name: found.parameters[name] for name in pairs} == pairs
+    assert {name: str(found.parameters[name]) for name in pairs} == pairs
     assert found.layers["body"] == "inner"
 
 
@@ -56,3 +56,52 @@ def test_what_has_no_counterpart_is_named(ported, reference):
         "classify weight [4, 8], bias [4] has no counterpart in the reference",
         "the reference's head weight [5, 8], bias [5] has no counterpart here",
     )
+
+
+def pairs(ours, theirs, **options):
+    found = match(ours, theirs, [], [], **options)
+    return {name: str(source) for name, source in found.parameters.items()}, found.problems
+
+
+def test_an_attentions_projections_are_found_by_name_however_they_are_kept():
+    fused = {"attn.in_proj_weight": (12, 4), "attn.in_proj_bias": (12,), "attn.out_proj.weight": (4, 4)}
+    apart = {f"attn.{one}.weight": (4, 4) for one in ("q_proj", "k_proj", "v_proj")}
+    apart |= {f"attn.{one}.bias": (4,) for one in ("q_proj", "k_proj", "v_proj")} | {"attn.proj.weight": (4, 4)}
+    found, problems = pairs(apart, fused)
+    assert problems == ()
+    assert found["attn.k_proj.weight"] == "attn.in_proj_weight [part 2 of 3]"
+    assert found["attn.v_proj.bias"] == "attn.in_proj_bias [part 3 of 3]"
+    assert found["attn.proj.weight"] == "attn.out_proj.weight"
+    found, problems = pairs(fused, apart)
+    assert problems == ()
+    assert found["attn.in_proj_weight"] == "attn.q_proj.weight + attn.k_proj.weight + attn.v_proj.weight"
+    found, problems = pairs({**fused, "attn.in_proj_weight": (12, 4)}, {name: apart[name] for name in list(apart)[1:]})
+    assert "attn.in_proj_weight [12, 4] has no counterpart in the reference" in problems
+
+
+def test_a_weight_is_never_taken_for_transposed():
+    assert pairs({"fc.weight": (4, 4)}, {"fc.weight": (4, 4)}) == ({"fc.weight": "fc.weight"}, ())
+    _, problems = pairs({"fc.weight": (2, 4)}, {"fc.weight": (4, 2)})
+    assert problems == (
+        "fc.weight is (2, 4) here, (4, 2) in the reference; if it is kept transposed, --map "
+        '{"fc.weight": {"from": "fc.weight", "transpose": [1, 0]}} says so',
+    )
+
+
+def test_a_shared_array_may_have_one_name_here_and_two_there():
+    one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
+    shared = [("embed.weight", "head.weight")]
+    assert pairs(one, two)[1] == ("the reference's head.weight [5, 4] has no counterpart here",)
+    assert pairs(one, two, tied=([], shared)) == ({"embed.embedding_table": "embed.weight"}, ())
+    copies = {"embed.embedding_table": (5, 4), "head.weight": (5, 4)}
+    assert pairs(copies, two, tied=([], shared)) == (
+        {"embed.embedding_table": "embed.weight", "head.weight": "head.weight"},
+        (),
+    )
+
+
+def test_constants_need_no_counterpart():
+    ours, theirs = {"fc.weight": (2, 4), "table": (3,)}, {"fc.weight": (2, 4), "positions": (7,)}
+    assert len(pairs(ours, theirs)[1]) == 2
+    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == ({"fc.weight": "fc.weight"}, ())
+    assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())

@@ -10,10 +10,13 @@ import pytest
 from resnet_fn.parity.compare import Stage, difference
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers import LayerDifference
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.report import name_map, table, write_json, write_plot
+from resnet_fn.parity.source import plain
 
-NAMES = NameMap("execution order and shapes", {"conv.weight": "0.weight", "a.b": "1.c"}, {"conv": "0"}, ())
+NAMES = NameMap(
+    "execution order and shapes", {"conv.weight": plain("0.weight"), "a.b": plain("1.c")}, {"conv": "0"}, ()
+)
 
 
 def one(name, ours, theirs=1.0, **how):
@@ -61,7 +64,7 @@ def test_names_are_listed_where_names_alone_did_not_do():
         "  conv.weight  0.weight",
         "  a.b          1.c",
     ]
-    by_name = Ladder([], [], NameMap("names", {"a": "a"}, {}, ()), [])
+    by_name = Ladder([], [], NameMap("names", {"a": plain("a")}, {}, ()), [])
     assert name_map(by_name) == "names: 1 parameters and statistics paired by name"
 
 
@@ -71,7 +74,7 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
     write_json(found, "ladder.json", [])
     read = json.loads(Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert (read["agrees"], read["first_stage"], read["first_layer"]) == (False, "eval forward", "conv")
-    assert read["names"]["parameters"] == NAMES.parameters
+    assert read["names"]["parameters"] == {"conv.weight": "0.weight", "a.b": "1.c"}
     forward = read["stages"][2]["differences"]
     assert [item["ours"] for item in forward] == [2.0, None]
     assert [item["relative"] for item in forward] == [1.0, None]

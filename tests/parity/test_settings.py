@@ -1,7 +1,8 @@
 """How two paired layers are set differently is said in words."""
 
 import numpy as np
-from mindspore import nn
+import pytest
+from mindspore import mint, nn
 
 from resnet_fn.parity.layer import Layer, kind_of
 from resnet_fn.parity.mindspore_side import settings as mindspore_settings
@@ -45,3 +46,40 @@ def test_settings_that_differ_are_named(torch):
     assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
         "it is Conv2d here, Linear in the reference"
     ]
+
+
+MINT = {
+    "Conv1d": ((4, 6, 3), {"stride": 2, "padding": 1}),
+    "Conv2d": ((4, 6, 3), {"padding": "same", "groups": 2, "bias": False, "padding_mode": "reflect"}),
+    "Conv3d": ((4, 6, (3, 2, 3)), {"padding": (1, 0, 1)}),
+    "ConvTranspose2d": ((4, 6, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "BatchNorm2d": ((4,), {"eps": 1e-3, "momentum": 0.3}),
+    "LayerNorm": ((8,), {}),
+    "GroupNorm": ((2, 4), {}),
+    "Linear": ((8, 3), {"bias": False}),
+    "Embedding": ((6, 4), {"padding_idx": 0}),
+    "MaxPool2d": ((3, 2), {"padding": 1, "ceil_mode": True}),
+    "AvgPool1d": ((3,), {}),
+    "AvgPool2d": ((3, 2), {"padding": 1, "count_include_pad": False}),
+    "AdaptiveAvgPool2d": ((3,), {}),
+    "GELU": ((), {}),
+    "ELU": ((0.5,), {}),
+    "Softmax": ((-1,), {}),
+    "LogSoftmax": ((1,), {}),
+    "Hardtanh": ((-2.0, 2.0), {}),
+    "Upsample": ((), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}),
+    "UpsamplingBilinear2d": ((), {"size": (5, 5)}),
+    "Dropout": ((0.3,), {}),
+}
+
+
+@pytest.mark.parametrize("name", MINT)
+def test_mints_classes_are_described_as_torchs(name, torch):
+    """Few of them run on a CPU, but a port to Ascend is made of them."""
+    places, names = MINT[name]
+    size = {"1": (2, 4, 9), "2": (2, 4, 8, 8), "3": (2, 4, 5, 6, 7)}.get(name[-2], (2, 4, 8, 8))
+    inputs = np.zeros(size)
+    ours, theirs = getattr(mint.nn, name)(*places, **names), getattr(torch.nn, name)(*places, **names)
+    found, expected = mindspore_settings.settings_of(ours, inputs), torch_settings.settings_of(theirs, inputs)
+    assert kind_of(ours) == kind_of(theirs)
+    assert {key: value for key, value in found.items() if key != "pad_mode"} == expected

@@ -9,12 +9,13 @@ import pytest
 from resnet_fn.parity import stages
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.match import NameMap
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.source import joined, plain
 from resnet_fn.parity.trace import Recording, Task, Trace
 from resnet_fn.recipes import recipe
 
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
-NAMES = NameMap("names", {"w": "theirs.w", "mean": "theirs.mean"}, {}, ())
+NAMES = NameMap("names", {"w": plain("theirs.w"), "mean": plain("theirs.mean")}, {}, ())
 
 
 def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
@@ -132,3 +133,20 @@ def test_inputs_are_compared_bit_for_bit():
     other = dataclasses.replace(TASK, batches=[TASK.batches[0], one_bit])
     stage = stages.inputs_stage(other, TASK)
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
+
+
+def test_a_third_of_an_array_has_its_own_rounding():
+    """The keys' bias of an attention has no gradient but rounding; its whole `in_proj_bias` has one."""
+    ours, theirs, exact = traces()
+    for trace, tiny in ((theirs, 1e-9), (exact, 1e-12)):
+        trace.start = {"bias": np.ones(9)}
+        trace.after = [{"bias": np.ones(9)}]
+        trace.gradients = trace.clipped = {"bias": np.repeat([1, tiny, 1], 3)}
+    ours.start, ours.after = {"k": np.ones(3)}, [{"k": np.ones(3)}]
+    ours.gradients = ours.clipped = {"k": np.full(3, -1e-9)}
+    names = NameMap("names", {"k": joined([("bias", 1, 3)])}, {}, ())
+    rounding = stages.rounding(theirs, exact)
+    assert rounding["gradients"]["bias"] < 1e-8
+    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
+    found = {stage.name: stage for stage in stages.Comparison(*sides, names, rounding).all_stages(["k"])}
+    assert found["gradients"].verdict == "rounding"

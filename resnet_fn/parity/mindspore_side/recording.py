@@ -8,11 +8,13 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity.batches import map_tree, split
 from resnet_fn.parity.mindspore_side.adapt import first_call
+from resnet_fn.parity.mindspore_side.dropout import without_dropout
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
 from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied, trainable
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep, run_mindspore
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.build import make_optimizer
@@ -34,7 +36,7 @@ def record_net(
     """Train a net for a few updates through the compiled step; record what the ladder compares.
 
     Args:
-        net: it is left with the weights that it has now.
+        net: it is left with the weights that it has now. While it runs nothing is dropped.
         task: what to do.
         initial: parameters and statistics as the net came; None: as they are.
         loss: (outputs, labels) → scalar; None: the recipe's.
@@ -48,21 +50,22 @@ def record_net(
     recipe = task.recipe
     start = state(net)
     inputs = split(task.batches[0][0], task.accumulate)[0]
-    like = first_call(net, task.batches[0][0])
-    layers = {mode: record_cell(net, inputs, mode == "train") for mode in ("eval", "train")}
-    if isinstance(optimizer, nn.Optimizer):
-        optimizer = of_mindspore(optimizer)
-    loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-    _check_loss(loss, like, task)
-    trace = run_mindspore(
-        net,
-        task,
-        [schedule(update) for update in range(len(task.batches))] if schedule else task.rates,
-        loss,
-        optimizer or make_optimizer(recipe, net),
-        make_step,
-        like,
-    )
+    with without_dropout(net) as dropped:
+        like = first_call(net, task.batches[0][0])
+        layers = {mode: record_cell(net, inputs, mode == "train") for mode in ("eval", "train")}
+        if isinstance(optimizer, nn.Optimizer):
+            optimizer = of_mindspore(optimizer)
+        loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+        _check_loss(loss, like, task)
+        trace = run_mindspore(
+            net,
+            task,
+            [schedule(update) for update in range(len(task.batches))] if schedule else task.rates,
+            loss,
+            optimizer or make_optimizer(recipe, net),
+            make_step,
+            like,
+        )
     assign(net, start)
     return Recording(
         framework=f"MindSpore {mindspore.__version__}",
@@ -70,6 +73,10 @@ def record_net(
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
+        tied=tied(net),
+        trainable=trainable(net),
+        constants=constants(net),
+        notes=[f"dropout is 0 in the net: {few(dropped)}"] if dropped else [],
     )
 
 

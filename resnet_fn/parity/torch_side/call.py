@@ -1,5 +1,7 @@
 """Calling a torch module with a batch of the ladder."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,21 @@ def first_call(module: torch.nn.Module, inputs: Tree) -> None:
         module.train(was_training)
 
 
+@contextlib.contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Inside, transformers in evaluation mode run layer by layer, as in training.
+
+    torch's fused kernels run no hooks of the layers inside, and give zeros where a padding mask hides a token.
+    """
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+@_no_fast_path()
 def call(module: torch.nn.Module, inputs: Tree) -> Any:
     """A tuple's leaves are positional arguments, a dict's go by their keys."""
     if isinstance(inputs, dict):

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
 from resnet_fn.parity.batches import Tree, map_tree, split
 from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
 from resnet_fn.parity.torch_side.call import first_call
+from resnet_fn.parity.torch_side.dropout import without_dropout
 from resnet_fn.parity.torch_side.prepare import prepare_reference
-from resnet_fn.parity.torch_side.record import record_torch
+from resnet_fn.parity.torch_side.record import constants, record_torch, tied, trainable
 from resnet_fn.parity.torch_side.relu_ties import flip_ties
 from resnet_fn.parity.torch_side.run import Loss, MakeOptimizer, run_torch, state
 from resnet_fn.parity.trace import Recording, Task
@@ -26,16 +28,18 @@ def record_reference(
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     Args:
-        module: it is not changed. Fresh BatchNorm statistics are drawn at random in the copy (`prepare_reference`).
+        module: it is not changed. In the copy fresh BatchNorm statistics are drawn at random (`prepare_reference`), and
+            nothing is dropped.
         task: what to do. With its recipe's precision "fp16" the verdict allows for the error of PyTorch's own
             automatic mixed precision.
         loss, make_optimizer: see `run_torch`.
 
     Raises:
-        ValueError: a Dropout layer, or a loss that is no scalar.
+        ValueError: inputs that do not fit, or a loss that is no scalar.
     """
     initial = state(module)
-    reference = copy.deepcopy(module).float()
+    with without_dropout(module) as dropped:
+        reference = copy.deepcopy(module).float()
     inputs = task.batches[0][0]
     first_call(reference, inputs)
     prepare_reference(reference, inputs, task.seed)
@@ -61,6 +65,10 @@ def record_reference(
         trace=trace,
         rounding=rounding,
         flipped=Flipped(layers["train"], flip),
+        tied=tied(module),
+        trainable=trainable(module),
+        constants=constants(module),
+        notes=[f"dropout is 0 in the reference: {few(dropped)}"] if dropped else [],
     )
 
 

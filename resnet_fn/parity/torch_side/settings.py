@@ -1,43 +1,152 @@
 """How a torch module is set, in the words that both frameworks share (`resnet_fn.parity.settings`)."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.parity.layer import kind_of
-from resnet_fn.parity.settings import Pads, pair
+from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
 
 
-def settings_of(layer: Any, images: np.ndarray | None) -> dict[str, Any]:
-    """How a module is set.
+def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    """How a module is set; empty for a kind that has no settings, or a class of the user's that keeps them otherwise.
 
     Args:
         layer: the module.
-        images: its first input.
+        image: its first input.
     """
-    kind = kind_of(layer)
-    if kind in ("conv", "maxpool", "avgpool") and hasattr(layer, "kernel_size"):
-        found: dict[str, Any] = {"kernel_size": pair(layer.kernel_size), "stride": pair(layer.stride)}
-        if kind == "conv":
-            found |= {"dilation": pair(layer.dilation), "groups": layer.groups, "bias": layer.bias is not None}
-        if images is not None and images.ndim == 4:
-            found["pads"] = torch_pads(layer)
-        return found
-    if kind == "norm":
-        momentum = getattr(layer, "momentum", None)
-        return {"eps": float(layer.eps)} | ({} if momentum is None else {"momentum": float(momentum)})
-    if kind == "dense":
-        return {"bias": layer.bias is not None, "activation": ""}
-    return {}
+    describe = _DESCRIBE.get(kind_of(layer))
+    try:
+        return describe(layer, image) if describe else {}
+    except AttributeError:
+        if type(layer).__module__.partition(".")[0] == "torch":
+            raise
+        return {}
+
+
+def _conv(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    count = directions(layer, image)
+    return {
+        "kernel_size": spread(layer.kernel_size, count),
+        "stride": spread(layer.stride, count),
+        "dilation": spread(layer.dilation, count),
+        "groups": layer.groups,
+        "bias": layer.bias is not None,
+        "padding_mode": layer.padding_mode,
+        "pads": torch_pads(layer),
+    }
+
+
+def _transposed(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    pads = list(torch_pads(layer))
+    pads[1::2] = [cut - more for cut, more in zip(pads[1::2], layer.output_padding, strict=True)]
+    return {**_conv(layer, image), "pads": tuple(pads), "transposed": True}
 
 
 def torch_pads(layer: Any) -> Pads:
-    """How many zeros a torch convolution or pool adds on each side."""
+    """How many zeros a torch convolution or pool adds before and after, direction by direction."""
+    count = directions(layer, None)
     if layer.padding == "valid":
-        return (0, 0, 0, 0)
+        return (0,) * 2 * count
     if layer.padding == "same":
-        totals = [d * (k - 1) for d, k in zip(pair(layer.dilation), pair(layer.kernel_size), strict=True)]
-        rows, columns = totals
-        return (rows // 2, rows - rows // 2, columns // 2, columns - columns // 2)
-    rows, columns = pair(layer.padding)
-    return (rows, rows, columns, columns)
+        kernel, dilation = spread(layer.kernel_size, count), spread(layer.dilation, count)
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple(pad for total in totals for pad in (total // 2, total - total // 2))
+    return tuple(pad for each in spread(layer.padding, count) for pad in (each, each))
+
+
+def _pool(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    count = directions(layer, image)
+    size = image.shape[-count:] if image is not None else None
+    if hasattr(layer, "output_size"):
+        output = layer.output_size if isinstance(layer.output_size, Sequence) else (layer.output_size,) * count
+        return adaptive_pool(output, size) if size else {}
+    kernel, stride = spread(layer.kernel_size, count), spread(layer.stride, count)
+    found: dict[str, Any] = {"kernel_size": kernel, "stride": stride, "pads": torch_pads(layer)}
+    if hasattr(layer, "dilation"):
+        found["dilation"] = spread(layer.dilation, count)
+    if size:
+        found["ceil_mode"] = bool(layer.ceil_mode) and ceil_matters(size, kernel, stride, found["pads"])
+        if not slides(kernel, size, found["pads"]):
+            del found["stride"]
+    if hasattr(layer, "count_include_pad"):
+        found["divisor_override"] = getattr(layer, "divisor_override", None)
+        if any(found["pads"]):
+            found["count_include_pad"] = layer.count_include_pad
+    return found
+
+
+def _norm(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"eps": float(layer.eps)}
+    name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
+    if "LayerNorm" in name:
+        return {**found, "over": "layer", "normalized_shape": tuple(layer.normalized_shape)}
+    if "GroupNorm" in name:
+        return {**found, "over": "group", "num_groups": layer.num_groups}
+    if "InstanceNorm" in name:
+        return {**found, "over": "group", "num_groups": layer.num_features or (0 if image is None else image.shape[1])}
+    found |= {"over": "batch", "batch_statistics": "in training" if layer.track_running_stats else "always"}
+    return found | ({} if layer.momentum is None else {"momentum": float(layer.momentum)})
+
+
+def _embedding(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    return {name: getattr(layer, name) for name in ("padding_idx", "max_norm", "scale_grad_by_freq")}
+
+
+def _attention(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    return {
+        "num_heads": layer.num_heads,
+        "bias": layer.in_proj_bias is not None,
+        "add_bias_kv": layer.bias_k is not None,
+        "add_zero_attn": bool(layer.add_zero_attn),
+        "batch_first": bool(layer.batch_first),
+        "p": float(layer.dropout),
+    }
+
+
+def _recurrent(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    found = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "bias")}
+    kind = {"nonlinearity": layer.nonlinearity} if kind_of(layer) == "rnn" else {}
+    return {**found, **kind, "proj_size": layer.proj_size, "batch_first": layer.batch_first, "p": float(layer.dropout)}
+
+
+def _softmax(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    axis = -3 if "2d" in type(layer).__name__ else layer.dim
+    if axis is None or image is None:
+        return {}
+    return {"axis": axis % image.ndim}
+
+
+def _upsample(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"mode": layer.mode, "align_corners": bool(layer.align_corners)}
+    if image is None:
+        return found
+    count = image.ndim - 2
+    if layer.size is not None:
+        return found | {"size": spread(layer.size, count)}
+    scale = layer.scale_factor if isinstance(layer.scale_factor, Sequence) else (layer.scale_factor,) * count
+    return found | {"size": tuple(math.floor(n * s) for n, s in zip(image.shape[2:], scale, strict=True))}
+
+
+_DESCRIBE: dict[str, Any] = {
+    "conv": _conv,
+    "transposed conv": _transposed,
+    "maxpool": _pool,
+    "avgpool": _pool,
+    "norm": _norm,
+    "dense": lambda layer, _: {"bias": layer.bias is not None, "activation": ""},
+    "embedding": _embedding,
+    "attention": _attention,
+    **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
+    "gelu": lambda layer, _: {"approximate": layer.approximate},
+    "leakyrelu": lambda layer, _: {"slope": float(layer.negative_slope)},
+    **dict.fromkeys(("elu", "celu"), lambda layer, _: {"alpha": float(layer.alpha)}),
+    "hardtanh": lambda layer, _: {"min": float(layer.min_val), "max": float(layer.max_val)},
+    "softplus": lambda layer, _: {"beta": float(layer.beta), "threshold": float(layer.threshold)},
+    **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
+    "upsample": _upsample,
+    "dropout": lambda layer, _: {"p": float(layer.p)},
+    "drop path": lambda layer, _: {"p": float(layer.drop_prob if hasattr(layer, "drop_prob") else layer.p)},
+}

@@ -5,6 +5,7 @@ import pytest
 from mindspore import nn
 
 from resnet_fn.parity.layer import fingerprint
+from resnet_fn.parity.mindspore_side import record
 from resnet_fn.parity.mindspore_side.record import named_layers, record_cell
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -53,3 +54,38 @@ def test_a_visitor_gets_each_layer_and_nothing_is_kept():
     assert record_cell(Net(), IMAGES, False, seen.append) == []
     assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]
     assert [name for name, _ in named_layers(Net())] == ["body.0", "body.1", "relu", "fc"]
+
+
+def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers():
+    class Tokens(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(5, 4)
+            self.lstm = nn.LSTM(4, 3, batch_first=True)
+
+        def construct(self, ids, mask):
+            return self.lstm(self.embed(ids) * mask.expand_dims(-1))
+
+    ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
+    net = Tokens()
+    by_place = record_cell(net, (ids, mask), False)
+    by_name = record_cell(net, {"mask": mask, "ids": ids}, False)
+    for embed, lstm in (by_place, by_name):
+        np.testing.assert_array_equal(embed.input, ids)
+        assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
+    np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
+
+
+def test_which_arrays_are_what():
+    class Tied(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(5, 4), nn.Dense(4, 5, has_bias=False)
+            self.head.weight = self.embed.embedding_table
+            self.norm = nn.BatchNorm1d(4)
+            self.norm.gamma.requires_grad = False
+
+    net = Tied()
+    assert record.tied(net) == [("embed.embedding_table", "head.weight")]
+    assert record.trainable(net) == ["embed.embedding_table", "head.weight", "norm.beta"]
+    assert record.constants(net) == ["norm.gamma"]

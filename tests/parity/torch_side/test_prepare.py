@@ -1,7 +1,5 @@
 """What is done to a reference before it is recorded."""
 
-import pytest
-
 from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.torch_side.prepare import prepare_reference
 
@@ -20,9 +18,3 @@ def test_fresh_statistics_are_drawn_and_trained_ones_kept(torch, reference):
     assert net.norm.weight.unique().numel() == 8
     assert net.norm.momentum == 0.1
     assert torch.equal(net.inner_norm.weight, gamma)
-
-
-def test_dropout_is_refused(torch):
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.3), torch.nn.Linear(432, 5))
-    with pytest.raises(ValueError, match=r"^reference: 1 is Dropout with p=0.3, its masks are random; set p to 0"):
-        prepare_reference(net, BATCHES[0][0], 0)

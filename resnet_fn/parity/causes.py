@@ -1,0 +1,160 @@
+"""Why a layer's output differs, where its weights say it: each candidate is computed and must fit to be named."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from resnet_fn.parity.compare import relative_error
+from resnet_fn.parity.layer import Layer, fingerprint
+
+_FITS = 1e-3  # relative error up to which a candidate explains what is seen
+_LARGE = 2**24  # numbers in an attention's scores beyond which nobody waits for an explanation
+
+
+def layer_causes(
+    before: Sequence[Layer],
+    ours: Layer,
+    theirs: Layer,
+    weights: Mapping[str, np.ndarray],
+    masks: Mapping[str, np.ndarray],
+) -> list[str]:
+    """Why the first layer whose output differs does: a weight used otherwise, or an attention that mixes otherwise.
+
+    Args:
+        before: our layers that ran before it, in execution order.
+        ours, theirs: the layer, and the reference's.
+        weights: our parameters, by name.
+        masks: the net's inputs [n, length] that may say which tokens count.
+    """
+    if ours.kind == "dense" and (cause := _dense(ours, weights)):
+        return [cause]
+    if "attention" in (ours.kind, theirs.kind) or ours.kind == "dense":
+        return _attention(before, ours, theirs, weights, masks)
+    return []
+
+
+def _dense(layer: Layer, weights: Mapping[str, np.ndarray]) -> str | None:
+    """Whether a dense layer, or what stands in its place, uses its square weight the other way round, or no bias."""
+    weight, shift = _weights(layer.name, weights)
+    x, y = layer.input, layer.output
+    if x is None or y is None or weight is None or x.shape[-1] != weight.shape[1]:
+        return None
+    candidates = {"its bias is not added": x @ weight.T}
+    if weight.shape[0] == weight.shape[1]:
+        candidates["its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]"] = (
+            x @ weight + shift
+        )
+    right = x @ weight.T + shift
+    for words, value in candidates.items():
+        if value.shape == y.shape and relative_error(y, value) < _FITS < relative_error(right, value):
+            return words
+    return None
+
+
+def _weights(name: str, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
+    """A dense layer's weight and bias in float64; 0 where it has no bias."""
+    weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
+    shift = np.zeros(()) if bias is None else bias.astype(np.float64)
+    return (None if weight is None or weight.ndim != 2 else weight.astype(np.float64)), shift
+
+
+def _attention(
+    before: Sequence[Layer],
+    ours: Layer,
+    theirs: Layer,
+    weights: Mapping[str, np.ndarray],
+    masks: Mapping[str, np.ndarray],
+) -> list[str]:
+    """How an attention mixes otherwise than the reference's: its scale, its softmax's axis, its mask.
+
+    It is computed from its own q, k and v: of all ways of mixing one must give what ours has, and another what the
+    reference has.
+    """
+    found = _projections(before, ours, weights)
+    weight, shift = _weights(f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name, weights)
+    if found is None or weight is None or ours.output is None or theirs.output is None:
+        return []
+    width = found[0].shape[-1]
+    known = ours.settings.get("num_heads") or theirs.settings.get("num_heads")
+    for heads in [known] if known else [count for count in range(1, 33) if width % count == 0]:
+        if heads * found[0].shape[0] * found[0].shape[1] * found[1].shape[1] > _LARGE:
+            return []
+        here = there = None
+        for choice, mixed in _ways(*found, heads, masks):
+            result = mixed @ weight.T + shift
+            here = here or (choice if _is(ours.output, result) else None)
+            there = there or (choice if _is(theirs.output, result) else None)
+        if here and there and here != there:
+            return [
+                f"attention: {what} {a} here, {b} in the reference"
+                for what, a, b in zip(("scores times", "softmax over the", "mask:"), here, there, strict=True)
+                if a != b
+            ]
+    return []
+
+
+def _is(array: np.ndarray, result: np.ndarray) -> bool:
+    """Whether an array is this result [n, length, width], in this order of axes or with the sequence first."""
+    if array.size != result.size:
+        return False
+    orders = [array.reshape(result.shape)]
+    if array.ndim == 3 and array.swapaxes(0, 1).shape == result.shape:
+        orders.append(array.swapaxes(0, 1))
+    return min(relative_error(order, result) for order in orders) < _FITS
+
+
+def _projections(
+    before: Sequence[Layer], last: Layer, weights: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """q, k, v [n, length, width]: of a whole attention on one input; of the dense layers before its last part."""
+    if last.input is None or last.input.ndim != 3:
+        return None
+    width = last.input.shape[-1]
+    fused: np.ndarray | None = None
+    if last.kind == "attention":
+        weight, bias = weights.get(f"{last.name}.in_proj_weight"), weights.get(f"{last.name}.in_proj_bias")
+        if weight is None or set(last.further[:2]) - {fingerprint(last.input)}:
+            return None
+        x = last.input if last.settings.get("batch_first") else last.input.swapaxes(0, 1)
+        fused = x @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
+    outputs = [layer.output for layer in before if layer.kind == "dense" and layer.output is not None]
+    if fused is None and outputs and outputs[-1].ndim == 3 and outputs[-1].shape[-1] == 3 * width:
+        fused = outputs[-1]
+    if fused is not None:
+        q, k, v = np.split(fused, 3, -1)
+        return q, k, v
+    if len(outputs) >= 3 and all(one.ndim == 3 and one.shape[-1] == width for one in outputs[-3:]):
+        return outputs[-3], outputs[-2], outputs[-1]
+    return None
+
+
+Choice = tuple[str, str, str]
+
+
+def _ways(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, masks: Mapping[str, np.ndarray]
+) -> Iterator[tuple[Choice, np.ndarray]]:
+    """Every way of mixing with its words; the usual first."""
+    n, length, width = q.shape
+    size = width // heads
+
+    def split(x: np.ndarray) -> np.ndarray:
+        return x.reshape(n, -1, heads, size).transpose(0, 2, 1, 3)
+
+    scores = split(q) @ split(k).swapaxes(2, 3)
+    scales = {f"1/√{size}": size**-0.5, f"1/{size}": 1 / size, "1": 1.0, f"1/√{width}": width**-0.5}
+    hidden: dict[str, np.ndarray] = {"none": np.zeros((1, 1, 1, 1), bool)}
+    for name, mask in masks.items():
+        if mask.shape == (n, k.shape[1]):
+            hidden[f"hides where {name} is 0"] = (mask == 0)[:, None, None]
+            hidden[f"hides where {name} is not 0"] = (mask != 0)[:, None, None]
+    if length == k.shape[1]:
+        hidden["hides later tokens"] = np.triu(np.ones((length, length), bool), 1)[None, None]
+        hidden["hides earlier tokens"] = np.tril(np.ones((length, length), bool), -1)[None, None]
+    for axis, axis_words in ((-1, "keys"), (-2, "queries")):
+        for scale_words, scale in scales.items():
+            for words, hide in hidden.items():
+                masked = np.where(hide, -1e30, scores * scale)
+                shifted = np.exp(masked - masked.max(axis, keepdims=True))
+                mixed = shifted / shifted.sum(axis, keepdims=True) @ split(v)
+                yield (scale_words, axis_words, words), mixed.transpose(0, 2, 1, 3).reshape(n, length, width)

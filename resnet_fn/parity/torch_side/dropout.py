@@ -1,0 +1,41 @@
+"""Dropout and drop-path of a torch module set to 0: no two frameworks share their random masks."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def without_dropout(module: torch.nn.Module) -> Iterator[list[str]]:
+    """Inside, nothing is dropped: dropout layers, attention's, LSTM's, and drop-path of timm and torchvision.
+
+    Yields:
+        What is set to 0, with its value: "encoder.0.dropout: p=0.1".
+    """
+    changed: list[tuple[Any, str, Any]] = []
+    found = []
+    for name, layer in module.named_modules():
+        for attribute in _attributes(layer):
+            value = getattr(layer, attribute, None)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+                changed.append((layer, attribute, value))
+                found.append(f"{name}: {attribute}={value:g}")
+    for layer, attribute, value in changed:
+        setattr(layer, attribute, type(value)(0))
+    try:
+        yield found
+    finally:
+        for layer, attribute, value in changed:
+            setattr(layer, attribute, value)
+
+
+def _attributes(layer: torch.nn.Module) -> tuple[str, ...]:
+    """The attributes that say how much a module drops."""
+    if isinstance(layer, torch.nn.modules.dropout._DropoutNd) or type(layer).__name__ == "StochasticDepth":
+        return ("p",)
+    if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
+        return ("dropout",)
+    # timm's DropPath keeps drop_prob; modules of the user's own may hand a number to a function.
+    return ("drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout", "dropout")

@@ -1,0 +1,90 @@
+"""--map: what it says is done, what it cannot mean is refused in one line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.corrections import read_map
+from resnet_fn.parity.match import match
+
+OURS = {"a.weight": (4, 4), "a.bias": (4,), "q.weight": (2, 4), "both.weight": (4, 8), "table": (8, 1)}
+THEIRS = {"b.weight": (4, 4), "b.bias": (4,), "fused": (6, 4), "one": (4, 4), "two": (4, 4), "row": (8,)}
+CORRECTIONS = {
+    "a.weight": {"from": "b.weight", "transpose": [1, 0]},
+    "a.bias": "b.bias",
+    "q.weight": {"from": "fused", "rows": [2, 4]},
+    "both.weight": {"from": ["one", {"name": "two", "transpose": [1, 0]}], "join": 1},
+    "table": {"from": "row", "shape": [8, 1]},
+}
+
+
+def read(entries):
+    Path("names.json").write_text(json.dumps(entries))
+    return read_map("names.json")
+
+
+def test_every_entry_is_done():
+    names = match(OURS, THEIRS, [], [], read(CORRECTIONS))
+    assert names.problems == ()
+    rng = np.random.default_rng(0)
+    theirs = {name: rng.normal(size=shape) for name, shape in THEIRS.items()}
+    found = names.rename(theirs)
+    np.testing.assert_array_equal(found["a.weight"], theirs["b.weight"].T)
+    np.testing.assert_array_equal(found["a.bias"], theirs["b.bias"])
+    np.testing.assert_array_equal(found["q.weight"], theirs["fused"][2:4])
+    np.testing.assert_array_equal(found["both.weight"], np.hstack([theirs["one"], theirs["two"].T]))
+    np.testing.assert_array_equal(found["table"], theirs["row"][:, None])
+
+
+def test_a_layer_stands_for_all_that_it_holds():
+    ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "fc.weight": (4, 4)}
+    theirs = {"norm.weight": (4,), "norm.bias": (4,), "norm.running_mean": (4,), "fc.weight": (4, 4)}
+    names = match(ours, theirs, [], [], read({"bn": "norm"}))
+    assert (names.how, names.problems, names.layers) == ("names", (), {"bn": "norm"})
+    assert {name: str(source) for name, source in names.parameters.items()} == {
+        "bn.gamma": "norm.weight",
+        "bn.beta": "norm.bias",
+        "bn.moving_mean": "norm.running_mean",
+        "fc.weight": "fc.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], '--map: names.json holds list; give an object {"ours": "theirs"}'),
+        ({"a.weight": 3}, '--map: a.weight: give the reference\'s name, or an object with "from"'),
+        (
+            {"a.weight": {"from": "b.weight", "transposed": [1, 0]}},
+            "--map: a.weight: 'transposed' is unknown; did you mean transpose?",
+        ),
+        (
+            {"a.weight": {"from": "b.weight", "rows": [0]}},
+            "--map: a.weight: rows [0] is not a list of 2 whole numbers from 0",
+        ),
+        ({"a.weigth": "b.weight"}, "--map: 'a.weigth' is no parameter of the net; did you mean a.weight or"),
+        ({"a.weight": "b.weigth"}, "--map: a.weight: the reference has no 'b.weigth'; did you mean b.weight?"),
+        ({"a": "c"}, "--map: a: the reference has no 'c'; use one of b"),
+    ],
+)
+def test_what_it_cannot_mean_is_refused(entries, message):
+    with pytest.raises(ValueError) as error:
+        match(OURS, THEIRS, [], [], read(entries))
+    assert str(error.value).startswith(message)
+
+
+def test_a_file_that_is_not_there_or_no_json_is_refused():
+    with pytest.raises(ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "):
+        read_map("nowhere.json")
+    Path("names.json").write_text("{")
+    with pytest.raises(ValueError, match=r"^--map: names.json is no JSON \(Expecting property name"):
+        read_map("names.json")
+
+
+def test_parts_that_do_not_make_the_shape_are_a_problem():
+    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [0, 3]}}))
+    assert names.problems == ("q.weight is (2, 4) here, (3, 4) in the reference",)
+    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [5, 9]}}))
+    assert names.problems == ("--map: q.weight: rows [5, 9] do not fit fused [6, 4]",)

@@ -1,0 +1,553 @@
+"""Every kind of layer: matched with its right port, the same function, settings and initialisation compared."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.parity.initialisation import initialisation_stage
+from resnet_fn.parity.layers import compare_layers
+from resnet_fn.parity.match import match
+from resnet_fn.parity.mindspore_side import record as ours_record
+from resnet_fn.parity.mindspore_side.parameters import assign, state
+from resnet_fn.parity.settings import settings_notes
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+from resnet_fn.parity.torch_side import record as theirs_record  # noqa: E402
+from resnet_fn.parity.torch_side.run import state as torch_state  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
+t = torch.nn
+
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+SIGNAL, IMAGE, VOLUME, TOKENS = draw(2, 4, 9), draw(2, 4, 8, 8), draw(2, 4, 4, 6, 6), draw(2, 5, 8)
+VECTORS, IDS = draw(6, 4), np.array([[1, 2, 0], [5, 4, 0]], np.int32)
+
+
+class Attention(nn.Cell):
+    """Multi-head attention as a port writes it: three projections, or one of three times the width."""
+
+    def __init__(self, width: int = 8, heads: int = 2, fused: bool = False, names: tuple[str, ...] = ("q", "k", "v")):
+        super().__init__()
+        self.names, self.heads, self.fused = names, heads, fused
+        if fused:
+            self.qkv = nn.Dense(width, 3 * width)
+        else:
+            for name in names:
+                setattr(self, name, nn.Dense(width, width))
+        self.proj = nn.Dense(width, width)
+
+    def construct(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        parts = ops.split(self.qkv(x), width, 2) if self.fused else [getattr(self, name)(x) for name in self.names]
+        q, k, v = (part.reshape(n, length, self.heads, -1).transpose(0, 2, 1, 3) for part in parts)
+        scores = ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / (width / self.heads) ** 0.5, -1)
+        return self.proj(ops.matmul(scores, v).transpose(0, 2, 1, 3).reshape(n, length, width))
+
+
+class SelfAttention(t.Module):
+    """The same in torch: its own layer, or as timm writes it."""
+
+    def __init__(self, own: bool = True) -> None:
+        super().__init__()
+        self.own = own
+        if own:
+            self.attn = t.MultiheadAttention(8, 2, batch_first=True)
+            t.init.normal_(self.attn.in_proj_bias)
+        else:
+            self.qkv, self.proj = t.Linear(8, 24), t.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        if self.own:
+            return self.attn(x, x, x)[0]
+        n, length, width = x.shape
+        q, k, v = self.qkv(x).reshape(n, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+        out = t.functional.scaled_dot_product_attention(q, k, v)
+        return self.proj(out.transpose(1, 2).reshape(n, length, width))
+
+
+class OwnAttention(nn.Cell):
+    """MindSpore's own layer."""
+
+    def __init__(self, heads: int = 2) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(8, heads, batch_first=True)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.attn(x, x, x)[0]
+
+
+class FrozenNorm(nn.Cell):
+    """A LayerNorm without gamma and beta, which MindSpore's always has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm((8,), epsilon=1e-5)
+        self.norm.gamma.requires_grad = self.norm.beta.requires_grad = False
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One row: torch's layer, its right port, one that is set otherwise and what is said of it."""
+
+    name: str
+    inputs: np.ndarray
+    theirs: Callable[[], Any]
+    ours: Callable[[], nn.Cell]
+    wrong: Callable[[], nn.Cell] | None = None
+    note: str = ""
+
+
+def deconv(**options: Any) -> nn.Cell:
+    return nn.Conv2dTranspose(4, 6, 3, 2, pad_mode="pad", has_bias=True, **options)
+
+
+KINDS = [
+    Kind(
+        "Conv1d",
+        SIGNAL,
+        lambda: t.Conv1d(4, 6, 3, 2, 1),
+        lambda: nn.Conv1d(4, 6, 3, 2, pad_mode="pad", padding=1, has_bias=True),
+        lambda: nn.Conv1d(4, 6, 3, 2, has_bias=True, pad_mode="valid"),
+        "pad_mode valid pads 0/0, the reference 1/1",
+    ),
+    Kind(
+        "Conv2d",
+        IMAGE,
+        lambda: t.Conv2d(4, 6, 3, 2, 1),
+        lambda: nn.Conv2d(4, 6, 3, 2, pad_mode="pad", padding=1, has_bias=True),
+        lambda: nn.Conv2d(4, 6, 3, 2, has_bias=True),
+        "pad_mode same pads 0/1, the reference 1/1",
+    ),
+    Kind(
+        "Conv2d, depthwise",
+        IMAGE,
+        lambda: t.Conv2d(4, 8, 3, padding="same", groups=4, bias=False),
+        lambda: nn.Conv2d(4, 8, 3, group=4),
+        lambda: nn.Conv2d(4, 8, 3, group=4, dilation=2),
+        "dilation (2, 2) here, (1, 1) in the reference",
+    ),
+    Kind(
+        "Conv3d",
+        VOLUME,
+        lambda: t.Conv3d(4, 6, 3, padding=1),
+        lambda: nn.Conv3d(4, 6, 3, pad_mode="pad", padding=1, has_bias=True),
+        lambda: nn.Conv3d(4, 6, 3, stride=2, pad_mode="pad", padding=1, has_bias=True),
+        "stride (2, 2, 2) here, (1, 1, 1) in the reference",
+    ),
+    Kind(
+        "ConvTranspose1d",
+        SIGNAL,
+        lambda: t.ConvTranspose1d(4, 6, 3, 2, 1),
+        lambda: nn.Conv1dTranspose(4, 6, 3, 2, pad_mode="pad", padding=1, has_bias=True),
+        lambda: nn.Conv1dTranspose(4, 6, 3, 2, pad_mode="same", has_bias=True),
+        "pad_mode same cuts off 0/1, the reference 1/1",
+    ),
+    Kind(
+        "ConvTranspose2d, output padding",
+        IMAGE,
+        lambda: t.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1),
+        lambda: deconv(padding=(1, 0, 1, 0)),
+        lambda: deconv(padding=1, output_padding=1),
+        "output_padding 1 appends zeros here and nothing is computed for them; torch's is padding=(1, 0, 1, 0)",
+    ),
+    Kind(
+        "ConvTranspose2d, groups",
+        IMAGE,
+        lambda: t.ConvTranspose2d(4, 4, 3, 2, 1, groups=2, bias=False),
+        lambda: nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, group=2),
+        lambda: nn.Conv2dTranspose(4, 4, 3, 2, group=2),
+        "pad_mode same cuts off 0/1, the reference 1/1",
+    ),
+    Kind(
+        "ConvTranspose3d",
+        VOLUME,
+        lambda: t.ConvTranspose3d(4, 6, 3, 2, 1, output_padding=1, bias=False),
+        lambda: nn.Conv3dTranspose(4, 6, 3, 2, pad_mode="pad", padding=1, output_padding=1),
+        lambda: nn.Conv3dTranspose(4, 6, 3, 2, pad_mode="pad", padding=1),
+        "pad_mode pad cuts off 1/1, the reference 1/0",
+    ),
+    Kind(
+        "BatchNorm1d",
+        VECTORS,
+        lambda: t.BatchNorm1d(4),
+        lambda: nn.BatchNorm1d(4),
+        lambda: nn.BatchNorm1d(4, momentum=0.1),
+        "momentum inverted: BatchNorm(momentum=0.1) keeps 0.1 of the old statistics in MindSpore; torch's "
+        "momentum=0.1 is momentum=0.9 here",
+    ),
+    Kind(
+        "BatchNorm2d",
+        IMAGE,
+        lambda: t.BatchNorm2d(4),
+        lambda: nn.BatchNorm2d(4),
+        lambda: nn.BatchNorm2d(4, use_batch_statistics=False),
+        "batch_statistics never here, in training in the reference",
+    ),
+    Kind(
+        "BatchNorm3d",
+        VOLUME,
+        lambda: t.BatchNorm3d(4),
+        lambda: nn.BatchNorm3d(4),
+        lambda: nn.BatchNorm3d(4, eps=1e-3),
+        "eps 0.001 here, 1e-05 in the reference",
+    ),
+    Kind(
+        "LayerNorm",
+        TOKENS,
+        lambda: t.LayerNorm(8),
+        lambda: nn.LayerNorm((8,), epsilon=1e-5),
+        lambda: nn.LayerNorm((8,)),
+        "eps 1e-07 here, 1e-05 in the reference",
+    ),
+    Kind(
+        "LayerNorm, the axes",
+        TOKENS,
+        lambda: t.LayerNorm(8),
+        lambda: nn.LayerNorm((8,), epsilon=1e-5),
+        lambda: nn.LayerNorm((8,), begin_norm_axis=1, epsilon=1e-5),
+        "normalized_shape (5, 8) here, (8,) in the reference",
+    ),
+    Kind("LayerNorm without parameters", TOKENS, lambda: t.LayerNorm(8, elementwise_affine=False), FrozenNorm),
+    Kind(
+        "GroupNorm",
+        IMAGE,
+        lambda: t.GroupNorm(2, 4),
+        lambda: nn.GroupNorm(2, 4),
+        lambda: nn.GroupNorm(4, 4),
+        "num_groups 4 here, 2 in the reference",
+    ),
+    Kind(
+        "InstanceNorm2d",
+        IMAGE,
+        lambda: t.InstanceNorm2d(4, affine=True),
+        lambda: nn.GroupNorm(4, 4),
+        lambda: nn.GroupNorm(2, 4),
+        "num_groups 2 here, 4 in the reference",
+    ),
+    Kind(
+        "Linear",
+        TOKENS,
+        lambda: t.Linear(8, 3),
+        lambda: nn.Dense(8, 3),
+        lambda: nn.Dense(8, 3, activation="tanh"),
+        "an activation Tanh() after it, none in the reference",
+    ),
+    Kind(
+        "Embedding",
+        IDS,
+        lambda: t.Embedding(6, 4, padding_idx=0),
+        lambda: nn.Embedding(6, 4, padding_idx=0),
+        lambda: nn.Embedding(6, 4),
+        "padding_idx None here, 0 in the reference",
+    ),
+    Kind(
+        "MultiheadAttention",
+        TOKENS,
+        SelfAttention,
+        OwnAttention,
+        lambda: OwnAttention(4),
+        "num_heads 4 here, 2 in the reference",
+    ),
+    Kind("MultiheadAttention, q, k, v apart", TOKENS, SelfAttention, Attention),
+    Kind("MultiheadAttention, other names", TOKENS, SelfAttention, lambda: Attention(names=("a", "b", "c"))),
+    Kind("MultiheadAttention, one projection", TOKENS, SelfAttention, lambda: Attention(fused=True)),
+    Kind("one projection (timm), q, k, v apart", TOKENS, lambda: SelfAttention(False), Attention),
+    Kind(
+        "LSTM",
+        TOKENS,
+        lambda: t.LSTM(8, 6, batch_first=True),
+        lambda: nn.LSTM(8, 6, batch_first=True),
+        lambda: nn.LSTM(8, 6),
+        "batch_first False here, True in the reference",
+    ),
+    Kind(
+        "LSTM, two layers, both directions",
+        TOKENS,
+        lambda: t.LSTM(8, 6, 2, batch_first=True, bidirectional=True),
+        lambda: nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True),
+    ),
+    Kind("GRU", TOKENS, lambda: t.GRU(8, 6, batch_first=True), lambda: nn.GRU(8, 6, batch_first=True)),
+    Kind(
+        "RNN",
+        TOKENS,
+        lambda: t.RNN(8, 6, batch_first=True),
+        lambda: nn.RNN(8, 6, batch_first=True),
+        lambda: nn.RNN(8, 6, batch_first=True, nonlinearity="relu"),
+        "nonlinearity relu here, tanh in the reference",
+    ),
+    Kind(
+        "MaxPool1d",
+        SIGNAL,
+        lambda: t.MaxPool1d(3, 2, 1),
+        lambda: nn.MaxPool1d(3, 2, pad_mode="pad", padding=1),
+        lambda: nn.MaxPool1d(3, 2),
+        "pad_mode valid pads 0/0, the reference 1/1",
+    ),
+    Kind(
+        "MaxPool2d, ceil_mode",
+        IMAGE,
+        lambda: t.MaxPool2d(3, 2, ceil_mode=True),
+        lambda: nn.MaxPool2d(3, 2, pad_mode="pad", ceil_mode=True),
+        lambda: nn.MaxPool2d(3, 2),
+        "ceil_mode False here, True in the reference",
+    ),
+    Kind(
+        "MaxPool3d",
+        VOLUME,
+        lambda: t.MaxPool3d(2),
+        lambda: nn.MaxPool3d(2, 2),
+        lambda: nn.MaxPool3d(2, 1),
+        "stride (1, 1, 1) here, (2, 2, 2) in the reference",
+    ),
+    Kind(
+        "AvgPool1d",
+        SIGNAL,
+        lambda: t.AvgPool1d(3, 2),
+        lambda: nn.AvgPool1d(3, 2),
+        lambda: nn.AvgPool1d(3, 3),
+        "stride (3,) here, (2,) in the reference",
+    ),
+    Kind(
+        "AvgPool2d, count_include_pad",
+        IMAGE,
+        lambda: t.AvgPool2d(3, 2, 1, count_include_pad=False),
+        lambda: nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=False),
+        lambda: nn.AvgPool2d(3, 2, pad_mode="pad", padding=1),
+        "count_include_pad True here, False in the reference",
+    ),
+    Kind(
+        "AvgPool3d",
+        VOLUME,
+        lambda: t.AvgPool3d(2),
+        lambda: nn.AvgPool3d(2, 2),
+        lambda: nn.AvgPool3d(2, 1),
+        "stride (1, 1, 1) here, (2, 2, 2) in the reference",
+    ),
+    Kind(
+        "AdaptiveAvgPool1d",
+        SIGNAL,
+        lambda: t.AdaptiveAvgPool1d(3),
+        lambda: nn.AvgPool1d(3, 3),
+        lambda: nn.AvgPool1d(3, 2),
+        "stride (2,) here, (3,) in the reference",
+    ),
+    Kind(
+        "AdaptiveAvgPool2d",
+        IMAGE,
+        lambda: t.AdaptiveAvgPool2d(3),
+        lambda: nn.AdaptiveAvgPool2d(3),
+        lambda: nn.AdaptiveAvgPool2d(5),
+        "output_size (5, 5) here, (3, 3) in the reference",
+    ),
+    Kind("AdaptiveAvgPool2d, global", IMAGE, lambda: t.AdaptiveAvgPool2d(1), lambda: nn.AvgPool2d(8)),
+    Kind("AdaptiveAvgPool3d", VOLUME, lambda: t.AdaptiveAvgPool3d(1), lambda: nn.AdaptiveAvgPool3d(1)),
+    Kind(
+        "AdaptiveMaxPool2d",
+        IMAGE,
+        lambda: t.AdaptiveMaxPool2d(2),
+        lambda: nn.AdaptiveMaxPool2d(2),
+        lambda: nn.AdaptiveAvgPool2d(2),
+        "it is AdaptiveAvgPool2d here, AdaptiveMaxPool2d in the reference",
+    ),
+    Kind(
+        "GELU",
+        TOKENS,
+        t.GELU,
+        lambda: nn.GELU(approximate=False),
+        nn.GELU,
+        "approximate tanh here, none in the reference",
+    ),
+    Kind(
+        "GELU, tanh",
+        TOKENS,
+        lambda: t.GELU("tanh"),
+        nn.GELU,
+        nn.FastGelu,
+        "approximate sigmoid here, tanh in the reference",
+    ),
+    Kind("SiLU", TOKENS, t.SiLU, nn.SiLU, nn.ReLU, "it is ReLU here, SiLU in the reference"),
+    Kind("Hardswish", TOKENS, t.Hardswish, nn.HSwish, nn.SiLU, "it is SiLU here, Hardswish in the reference"),
+    Kind("Hardsigmoid", TOKENS, t.Hardsigmoid, nn.HSigmoid, nn.Sigmoid, "it is Sigmoid here, Hardsigmoid in the"),
+    Kind("PReLU", IMAGE, lambda: t.PReLU(4), lambda: nn.PReLU(4)),
+    Kind(
+        "LeakyReLU",
+        TOKENS,
+        t.LeakyReLU,
+        lambda: nn.LeakyReLU(0.01),
+        nn.LeakyReLU,
+        "slope 0.2 here, 0.01 in the reference",
+    ),
+    Kind("ELU", TOKENS, t.ELU, nn.ELU, nn.CELU, "it is CELU here, ELU in the reference"),
+    Kind("ReLU6", TOKENS, t.ReLU6, nn.ReLU6, nn.ReLU, "it is ReLU here, ReLU6 in the reference"),
+    Kind(
+        "Softmax", TOKENS, lambda: t.Softmax(-1), nn.Softmax, lambda: nn.Softmax(1), "axis 1 here, 2 in the reference"
+    ),
+    Kind(
+        "LogSoftmax",
+        TOKENS,
+        lambda: t.LogSoftmax(-1),
+        nn.LogSoftmax,
+        lambda: nn.LogSoftmax(1),
+        "axis 1 here, 2 in the reference",
+    ),
+    Kind("Mish", TOKENS, t.Mish, nn.Mish, nn.Tanh, "it is Tanh here, Mish in the reference"),
+    Kind(
+        "Upsample, nearest",
+        IMAGE,
+        lambda: t.Upsample(scale_factor=2),
+        lambda: nn.Upsample(scale_factor=(2.0, 2.0), recompute_scale_factor=True),
+        lambda: nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False),
+        "mode bilinear here, nearest in the reference",
+    ),
+    Kind(
+        "Upsample, bilinear",
+        IMAGE,
+        lambda: t.Upsample(scale_factor=2, mode="bilinear"),
+        lambda: nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False),
+        lambda: nn.Upsample(size=(16, 16), mode="bilinear", align_corners=True),
+        "align_corners True here, False in the reference",
+    ),
+]
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+class Reference(t.Module):
+    """A layer behind one of fixed shape, so that layers without parameters have something before them."""
+
+    def __init__(self, layer: Any, inputs: np.ndarray) -> None:
+        super().__init__()
+        made = {3: lambda: t.Conv1d(4, 4, 1), 4: lambda: t.Conv2d(4, 4, 1), 5: lambda: t.Conv3d(4, 4, 1)}
+        image = inputs.ndim > 2 and inputs.shape[1] == 4
+        self.first = made[inputs.ndim]() if image else t.Linear(8, 8) if inputs.ndim == 3 else t.Identity()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        found = self.layer(self.first(x))
+        return found[0] if isinstance(found, tuple) else found
+
+
+class Port(nn.Cell):
+    """The same, under the same names or others."""
+
+    def __init__(self, layer: nn.Cell, inputs: np.ndarray, first: str, second: str) -> None:
+        super().__init__()
+        made = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
+        image = inputs.ndim > 2 and inputs.shape[1] == 4
+        plain = nn.Dense(8, 8) if inputs.ndim == 3 else nn.Identity()
+        setattr(self, first, made[inputs.ndim](4, 4, 1, has_bias=True) if image else plain)
+        setattr(self, second, layer)
+        self.names = first, second
+
+    def construct(self, x: Tensor) -> Tensor:
+        first, second = self.names
+        found = getattr(self, second)(getattr(self, first)(x))
+        return found[0] if isinstance(found, tuple) else found
+
+
+def shapes(values: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: value.shape for name, value in values.items()}
+
+
+def matched(net: nn.Cell, module: Any, inputs: np.ndarray) -> Any:
+    layers = ours_record.record_cell(net, inputs, False), theirs_record.record_torch(module, inputs, False)
+    constants = ours_record.constants(net), theirs_record.constants(module)
+    ties = ours_record.tied(net), theirs_record.tied(module)
+    names = match(shapes(state(net)), shapes(torch_state(module)), *layers, tied=ties, constants=constants)
+    return names, *layers
+
+
+def compared(kind: Kind, port: Callable[[], nn.Cell], names: tuple[str, str]) -> tuple[Any, Any, list[str]]:
+    """The name map, the last layer's difference with the reference's weights, the notes."""
+    module = Reference(kind.theirs(), kind.inputs)
+    net = Port(port(), kind.inputs, *names)
+    found, *before = matched(net, module, kind.inputs)
+    assign(net, found.rename(torch_state(module)))
+    ours = ours_record.record_cell(net, kind.inputs, False)
+    layers = compare_layers({"eval": ours}, {"eval": before[1]}, found.layers)
+    return found, layers, settings_notes(*before, found.layers)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_right_port_is_matched_and_the_same_function(name):
+    torch.manual_seed(0)
+    kind = BY_NAME[name]
+    for names in (("first", "layer"), ("body", "head")):
+        found, layers, notes = compared(kind, kind.ours, names)
+        assert found.problems == (), names
+        assert set(found.parameters) == set(state(Port(kind.ours(), kind.inputs, *names))) - {
+            f"{names[1]}.norm.{leaf}" for leaf in ("gamma", "beta") if kind.ours is FrozenNorm
+        }
+        assert notes == [], (names, notes)
+        assert layers[-1].name.startswith(names[1]), [layer.name for layer in layers]
+        for layer in layers:
+            assert layer.output.relative < 1e-5, (names, layer)
+
+
+def matrix() -> str:
+    """The table of docs/parity.md: what is compared of each kind, as the recorder says."""
+    rows = ["| PyTorch | MindSpore | settings | initialisation |", "|---|---|---|---|"]
+    for kind in KINDS:
+        module, net = Reference(kind.theirs(), kind.inputs), Port(kind.ours(), kind.inputs, "first", "layer")
+        names, ours, theirs = matched(net, module, kind.inputs)
+        ours = [layer for layer in ours if layer.name.startswith("layer")]
+        theirs = [layer for layer in theirs if layer.name.startswith("layer")]
+        by_name = {layer.name: layer for layer in theirs}
+        pairs = [
+            (layer, by_name[names.layers[layer.name]]) for layer in ours if names.layers.get(layer.name) in by_name
+        ]
+        both = {key for one, other in pairs if one.kind == other.kind for key in one.settings if key in other.settings}
+        classes = " + ".join(dict.fromkeys(layer.class_name for layer in ours if layer.leaf))
+        settings = ", ".join(f"`{name}`" for name in sorted(both)) or (
+            "its class" if pairs[-1][0].kind == pairs[-1][1].kind else "none: its output"
+        )
+        arrays = [name for name in names.parameters if name.startswith("layer")]
+        rows.append(f"| {kind.name} | {classes} | {settings} | {len(arrays) or 'nothing to draw'} |")
+    return "\n".join(rows)
+
+
+def test_the_table_in_the_docs_is_this_one():
+    page = Path(__file__).parents[2] / "docs" / "parity.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("test_layer_kinds.py -->\n")
+    table, _, _ = rest.partition("\n<!-- end of layer kinds -->")
+    assert before
+    assert table == matrix()
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.wrong])
+def test_a_setting_that_differs_is_named(name):
+    kind = BY_NAME[name]
+    assert kind.wrong is not None
+    notes = compared(kind, kind.wrong, ("first", "layer"))[2]
+    assert any(kind.note in note for note in notes), notes
+    assert len(notes) == 1, notes
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_its_initialisation_is_compared(name):
+    kind = BY_NAME[name]
+    torch.manual_seed(0)
+    draws = [Reference(kind.theirs(), kind.inputs) for _ in range(2)]
+    net = Port(kind.ours(), kind.inputs, "first", "layer")
+    names = matched(net, draws[0], kind.inputs)[0]
+    ours, theirs = (names.rename(torch_state(draw)) for draw in draws)
+    seams = names.seams(torch_state(draws[1]))
+    assert initialisation_stage(ours, theirs, seams).verdict in ("ok", "skipped")
+    for name in ours:
+        stage = initialisation_stage({**ours, name: 100 * ours[name] + 1}, theirs, seams)
+        if ours[name].size >= 8 or not ours[name].std():
+            assert stage.verdict == "DIFFERS", name
+            assert {hint.split(":")[0].split(" ")[0] for hint in stage.hints} == {name}
