@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from resnet_fn.config.fields import GROUPS, flag_name, show_value
+from resnet_fn.config.fields import GROUPS, KINDS, flag_name, show_value
 
 
 def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
@@ -51,7 +51,7 @@ def _converter(wanted: type) -> Callable[[str], Any]:
                 return tuple(float(part) for part in text.split(",") if part)
             return wanted(text)
         except ValueError:
-            kind = {int: "a whole number", float: "a number", tuple: "numbers with commas"}[wanted]
+            kind = "numbers with commas" if wanted is tuple else KINDS[wanted]
             raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
 
     return convert

@@ -26,6 +26,9 @@ GROUPS = (
 )
 
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of numbers"}
+
+
 class Needs(NamedTuple):
     """What brings a setting to life: without it the setting would be ignored, so it is refused.
 
@@ -175,7 +178,7 @@ def _fault(field: Any, value: Any) -> str:
     wanted, choices = type(field.default), field.metadata["choices"]
     numbers = value if isinstance(value, tuple) else (value,)
     if type(value) is not wanted and not (wanted is float and type(value) is int):
-        wrong = f"is a {type(value).__name__}; give a {wanted.__name__}"
+        wrong = f"is not {KINDS[wanted]}"
     elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         wrong = "is not finite; give a number"
     elif choices and value not in choices:

@@ -12,6 +12,7 @@ from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.hints import near_path
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes.load import load_recipe
 from resnet_fn.runtime.extras import import_extra
 
 _EXAMPLES = """examples:
@@ -33,7 +34,12 @@ def _parser() -> cli.Parser:
         metavar="FILE:FUNCTION",
         help="a function that returns a torch Module; default --model in PyTorch",
     )
-    group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    group.add_argument(
+        "--recipe",
+        default="digits",
+        metavar="NAME",
+        help=f"a file, or one of {', '.join(recipes.RECIPES)}",
+    )
     group.add_argument(
         "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
     )
@@ -90,7 +96,7 @@ def ladder_recipe(name: str, batch_size: int, learning_rate: float | None) -> Re
 
     A learning rate for 64 samples applied to 4 makes any net chaotic, and rounding is then all that one sees.
     """
-    recipe = recipes.recipe(name)
+    recipe = load_recipe(name).checked()
     scale = batch_size / recipe.batch_size
     return dataclasses.replace(
         recipe,
