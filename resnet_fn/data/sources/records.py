@@ -98,7 +98,9 @@ def load_records(data_dir: str, threads: int) -> DataSet:
     if index.get("format") != FORMAT:
         raise ValueError(f"{root / INDEX}: has format {index.get('format')}, not {FORMAT}; pack the set again")
     train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-    return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
+    note = f"warning: {root} was packed without regard to EXIF orientation; pack the set again if it has turned images"
+    spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
+    return DataSet(train, test, spec, () if index.get("upright") else (note,))
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:
