@@ -5,9 +5,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.recipes.load import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
@@ -23,7 +23,7 @@ def parser() -> cli.Parser:
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors or .ckpt, with --recipe")
-    group.add_argument("--recipe", metavar="NAME", help="net and data of --weights")
+    group.add_argument("--recipe", metavar="NAME", help="net and data of --weights: a name or a file")
     group.add_argument("--model", metavar="NAME", help="another net than the recipe's, for --weights")
     group.add_argument("--stem", metavar="NAME", help="another stem than the recipe's, for --weights")
     group = flags.add_argument_group("how it is scored")
@@ -63,14 +63,16 @@ def main(arguments: Sequence[str]) -> int:
         (weights and of_trained, "--report, --tta, --image-size and --ema go with RUN; leave them out"),
     )
     with cli.usage_errors():
-        recipe = dataclasses.replace(recipes.recipe(parsed.recipe), **changes) if weights else None
+        file = load_recipe(parsed.recipe) if weights else None
+        recipe = dataclasses.replace(file.checked(), **changes) if file else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.scoring import describe, summarise
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
-    if recipe is not None:
+    if recipe is not None and file is not None:
+        how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
         metrics, classes = evaluate_weights(weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}

@@ -8,14 +8,16 @@ from pathlib import Path
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.field_flags import add_fields, settings_in
-from resnet_fn.config.fields import changed, faults
+from resnet_fn.config.fields import changed
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes.load import load_recipe
 from resnet_fn.runtime import console
 
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
+  python -m resnet_fn.train --recipe my.toml                     the same from a file: see docs/recipes.md
   python -m resnet_fn.launch --workers 2 -- --epochs 5           the same on two workers
 """
 
@@ -32,17 +34,18 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
         _EXAMPLES,
         "",
     )
-    parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    known = ", ".join(recipes.RECIPES)
+    parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"a file (.toml, .json), or one of {known}")
     early, _ = parser.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     with cli.usage_errors():
-        base = recipes.recipe(early.recipe)
-    parser.description = f"{parser.description}\nDefaults are those of the recipe {base.name}, * marks what it sets."
-    add_fields(parser, base, skip=("name",))
-    add_fields(parser, RunOptions)
+        base = load_recipe(early.recipe)
+    named = base.recipe.name
+    parser.description = f"{parser.description}\nDefaults are those of the recipe {named}, * marks what it sets."
+    add_fields(parser, base.recipe, skip=("name",))
+    add_fields(parser, changed(RunOptions(), base.options))
     parsed, wrong = parser.parse_and_list(arguments)
-    given = settings_in(parsed, Recipe)
-    recipe, options = changed(base, given), changed(RunOptions(), settings_in(parsed, RunOptions))
-    cli.refuse(*((True, text) for text in (*wrong, *faults(recipe, given), *faults(options))))
+    recipe, options, more = base.combined(settings_in(parsed, Recipe) | settings_in(parsed, RunOptions))
+    cli.refuse(*((True, text) for text in (*wrong, *more)))
     return recipe, options
 
 

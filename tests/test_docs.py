@@ -1,6 +1,7 @@
 """Every command in README.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
 
-A page is a script of its ```bash and ```python blocks. How it may differ from what is written:
+A page is a script of its ```bash and ```python blocks; its ```toml and ```csv blocks are files. How it may
+differ from what is written:
 
 - `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so that a page takes
   seconds: it may use any net and any number of epochs. `msrun` gets a free `--master_port`.
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
-_BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python)\n(.*?)^```", re.M | re.S)
+_BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python|toml|csv)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
 _TRAIN = re.compile(r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)")
 
@@ -84,6 +85,8 @@ def script(page):
             continue
         if rule.startswith("file "):
             lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
+        elif language in ("toml", "csv"):
+            raise AssertionError(f"{page.name}: a {language} block needs a line <!-- run: file NAME -->")
         elif rule.startswith("on "):
             lines.append(f"python -c {shlex.quote(PHOTOGRAPHS)} {rule.removeprefix('on ')}")
             lines += [shorten(line, SMALL) for line in commands(text)]

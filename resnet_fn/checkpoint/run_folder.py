@@ -1,7 +1,7 @@
 """The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
 
 runs/first/
-    config.json   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
+    config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
 """
 
 import dataclasses
@@ -107,8 +107,8 @@ class RunFolder:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
         lock.take(self.path)
 
-    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers) -> None:
-        """Write config.json: what was asked for, and what computed it."""
+    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> None:
+        """Write config.json: what was asked for, and what computed it; and `recipe_file`, which reproduces the run."""
         import mindspore
         import numpy
 
@@ -127,6 +127,9 @@ class RunFolder:
         }
         with replace_file(self.path / "config.json") as file:  # a signal may end this process before the first update
             file.write_text(json.dumps(config, indent=1) + "\n")
+        ending = ".json" if recipe_file.startswith("{") else ".toml"
+        with replace_file(self.path / f"recipe{ending}") as file:
+            file.write_text(recipe_file, encoding="utf-8", errors="surrogateescape")
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

@@ -25,7 +25,8 @@ GROUPS = (
     "what the run records",
 )
 
-_KINDS = {int: "a whole number", float: "a number", tuple: "numbers with commas"}  # what a flag is typed as
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of numbers"}
+_TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
 
 
 class Needs(NamedTuple):
@@ -198,10 +199,8 @@ def _fault(field: Any, value: Any) -> str:
     """What is wrong with a value by itself; "" where nothing is."""
     wanted, choices = type(field.default), field.metadata["choices"]
     numbers = value if isinstance(value, tuple) else (value,)
-    if type(value) is str and wanted in _KINDS:
-        wrong = f"is not {_KINDS[wanted]}"
-    elif type(value) is not wanted and not (wanted is float and type(value) is int):
-        wrong = f"is a {type(value).__name__}; give a {wanted.__name__}"
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        wrong = f"is not {(_TYPED if type(value) is str else KINDS)[wanted]}"
     elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         wrong = "is not finite; give a number"
     elif choices and value not in choices:

@@ -12,15 +12,37 @@ import numpy as np
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
 
 
-def open_rgb(data: bytes) -> Any:
-    """Decode a file's bytes to a PIL image, RGB. EXIF rotation is not applied, as torchvision's loader doesn't.
+def open_upright(data: bytes, mode: str = "RGB") -> Any:
+    """Decode a file's bytes to a PIL image that stands as EXIF says (torchvision's loader leaves it as it was stored).
+
+    Args:
+        data: a file's bytes, of any format and mode that PIL reads.
+        mode: "RGB", or "L" for grey.
 
     Raises:
         OSError, SyntaxError, ValueError: the decoder's own; damaged or not an image.
     """
     from PIL import Image  # a dependency of MindSpore; imported late, it costs start-up time
 
-    return Image.open(io.BytesIO(data)).convert("RGB")
+    image = Image.open(io.BytesIO(data))
+    image.load()  # which turns a TIFF by itself
+    turn = _TURNS.get(orientation_of(image))
+    if turn is not None:
+        image = image.transpose(turn)
+    return image.convert(mode)
+
+
+# EXIF orientation → PIL's Transpose that undoes it: mirrored, upside down, …
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+
+
+def orientation_of(image: Any) -> int:
+    """The EXIF orientation of a PIL image, 1..8; 1 (upright) where it has none, or none that can be."""
+    try:
+        value = image.getexif().get(0x0112)
+    except Exception:  # odd metadata are no fault of the pixels
+        return 1
+    return value if value in _TURNS else 1
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
@@ -36,7 +58,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     """
     from PIL import Image
 
-    image = open_rgb(data)
+    image = open_upright(data)
     width, height = image.size
     short, long = min(width, height), max(width, height)
     other = int(resize * long / short)  # torchvision truncates
@@ -52,8 +74,13 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
-def as_decodable(data: bytes) -> bytes:
-    """The same picture as an 8-bit RGB PNG: for formats that MindSpore's C++ decoder lacks or reads otherwise."""
+def as_decodable(data: bytes, kind: str = "BMP") -> bytes:
+    """The same picture, upright, in 8-bit RGB: for what MindSpore's C++ decoder lacks or reads otherwise.
+
+    Args:
+        data: a file's bytes.
+        kind: "BMP", which takes a twentieth of the time (38 ms for 12 million pixels), or "PNG", half of the bytes.
+    """
     buffer = io.BytesIO()
-    open_rgb(data).save(buffer, "PNG", compress_level=1)
+    open_upright(data).save(buffer, kind, **({"compress_level": 1} if kind == "PNG" else {}))
     return buffer.getvalue()

@@ -12,7 +12,7 @@ from mindspore import Tensor
 from resnet_fn.config.hints import near_path
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
-from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import BLOCK, top_classes
@@ -47,7 +47,7 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def read_pixels(path: Path, channels: int) -> np.ndarray:
-    """Decode an image file.
+    """Decode an image file, as EXIF turns it.
 
     Returns:
         uint8 [1, H, W, channels]: grey for one channel, RGB for three.
@@ -55,10 +55,8 @@ def read_pixels(path: Path, channels: int) -> np.ndarray:
     Raises:
         ValueError: it cannot be read, or is damaged, or no image.
     """
-    from PIL import Image  # MindSpore's own dependency; imported late, it takes time
-
-    with _name_bad_file(path), Image.open(path) as image:
-        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    with _name_bad_file(path):
+        pixels = np.asarray(open_upright(path.read_bytes(), "L" if channels == 1 else "RGB"))
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
 

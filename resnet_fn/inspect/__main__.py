@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.recipes.load import load_recipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--activations", action="store_true", help="every layer's output on test images")
     parser.add_argument("--gradients", action="store_true", help="every gradient on the next training batch")
     parser.add_argument("--batch-size", type=int, metavar="N", help="samples of that batch to take; default 32")
-    parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file")
+    parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file: a name or a file")
     parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
     parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
@@ -98,8 +98,12 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
             "a weight file knows neither its data nor its net; give --recipe NAME",
         ),
     )
+    if not runs or folder:
+        return None
     with cli.usage_errors():
-        return dataclasses.replace(recipes.recipe(parsed.recipe), **changes) if runs and not folder else None
+        file = load_recipe(parsed.recipe)
+        parsed.data_dir = parsed.data_dir or file.options.get("data_dir")
+        return dataclasses.replace(file.checked(), **changes)
 
 
 Write = Callable[[str, "np.ndarray", int], None]

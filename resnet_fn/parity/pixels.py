@@ -9,7 +9,7 @@ import numpy as np
 
 from resnet_fn.data.fake_photos import photograph
 from resnet_fn.data.normalise import prepare
-from resnet_fn.data.preprocess import eval_pixels, open_rgb
+from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright, orientation_of
 from resnet_fn.data.sources.files import color_spec
 from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
 
@@ -84,10 +84,14 @@ def data_stage(files: Sequence[bytes]) -> list[PixelDifference]:
         One entry per comparison, in the order of the pipeline.
     """
     from mindspore.dataset import vision
+    from PIL import Image
 
     files = list(files) or sample_files()
-    images = [np.asarray(open_rgb(data)) for data in files]
-    decoded = [vision.Decode()(np.frombuffer(data, np.uint8)) for data in files]
+    images = [np.asarray(open_upright(data)) for data in files]
+    # What EXIF turns training decodes from a copy that stands upright.
+    turned = [orientation_of(Image.open(io.BytesIO(data))) != 1 for data in files]
+    bytes_ = [as_decodable(data) if turn else data for data, turn in zip(files, turned, strict=True)]
+    decoded = [vision.Decode()(np.frombuffer(data, np.uint8)) for data in bytes_]
     transform, name = reference_transform(RESIZE, CROP)
     ours = [eval_pixels(data, RESIZE, CROP) for data in files]
     theirs = [transform(data) for data in files]
@@ -141,12 +145,12 @@ def reference_transform(resize: int, crop: int) -> tuple[Callable[[bytes], np.nd
         from torchvision import transforms
 
         both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
-        return lambda data: np.asarray(both(open_rgb(data))), "torchvision"
+        return lambda data: np.asarray(both(open_upright(data))), "torchvision"
 
     def written_out(data: bytes) -> np.ndarray:
         from PIL import Image
 
-        image = open_rgb(data)
+        image = open_upright(data)
         scale = resize / min(image.size)
         # The shorter side is exact, the longer one is cut down to whole pixels.
         size = tuple(resize if side == min(image.size) else int(side * scale + 1e-9) for side in image.size)

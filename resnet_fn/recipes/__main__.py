@@ -1,17 +1,23 @@
-"""python -m resnet_fn.recipes [NAME]: list the recipes, or show one with what each setting means."""
+"""python -m resnet_fn.recipes [NAME or FILE]: list the recipes, or show one with what each setting means."""
 
 import dataclasses
 import inspect
+import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import RecipeFile
+from resnet_fn.recipes.load import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
   python -m resnet_fn.recipes digits     one: its settings, and what each means
+  python -m resnet_fn.recipes my.toml    a file: what it comes to, and which line says so
 """
 
 
@@ -30,26 +36,33 @@ def listing() -> str:
 
 
 def details(name: str) -> str:
-    """One recipe's settings; those that differ from a setting's default are marked."""
-    chosen = recipes.recipe(name)
-    lines = [name, about(name), "", "settings (* differs from the setting's default):"]
-    for field in dataclasses.fields(Recipe):
-        value = getattr(chosen, field.name)
-        if field.name == "name":
-            continue
-        mark = "*" if value != field.default else " "
-        unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
-        lines.append(
-            f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} {field.metadata['meaning']}{unit}"
-        )
-    lines += ["", f"python -m resnet_fn.train --recipe {name}"]
+    """The settings of one recipe; those that differ from a setting's default are marked, those of a file placed."""
+    file = load_recipe(name)
+    chosen = file.checked()
+    title = [chosen.name] if file.places else [name, about(name)]
+    lines = [*title, "", "settings (* differs from the setting's default):"]
+    fields = {field.name: field for field in (*dataclasses.fields(Recipe), *dataclasses.fields(RunOptions))}
+    lines += [_line(fields[key], getattr(chosen, key), file) for key in vars(chosen) if key != "name"]
+    if file.options:
+        lines += ["", "how it is run:"]
+        lines += [_line(fields[key], value, file) for key, value in file.options.items()]
+    lines += ["", f"python -m resnet_fn.train --recipe {shlex.quote(name)}"]
     return "\n".join(lines)
+
+
+def _line(field: "dataclasses.Field[Any]", value: object, file: RecipeFile) -> str:
+    mark = "*" if value != field.default else " "
+    unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
+    place = f" ({file.places[field.name]})" if field.name in file.places else ""
+    return (
+        f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} {field.metadata['meaning']}{unit}{place}"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
     """List, or show one."""
     flags = cli.Parser("recipes", "List the recipes, or show one with what each setting means.", _EXAMPLES, "[NAME]")
-    flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show")
+    flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
     parsed = flags.parse(arguments)
     with cli.usage_errors():
         print(details(parsed.name) if parsed.name else listing())

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn import recipes
 from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
 from resnet_fn.evaluation.scoring import score, summarise
+from resnet_fn.recipes.load import load_run
 from resnet_fn.run.build import build_components
 from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
@@ -57,8 +58,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
     Args:
-        recipe: it, or the name of one (`recipes.RECIPES`).
-        options: how it is computed, and where it is kept.
+        recipe: it, the name of one (`recipes.RECIPES`), or a recipe file.
+        options: how it is computed, and where it is kept; in place of the defaults count those that a file gives.
 
     Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
     rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
@@ -71,7 +72,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
         OSError, CheckpointError: a checkpoint could not be written; the one before is good.
     """
     began = time.perf_counter()
-    recipe = recipes.recipe(recipe) if isinstance(recipe, str) else recipe
+    if isinstance(recipe, str):
+        recipe, options = load_run(recipe, options)
     process.start(options.device, options.threads, options.fast_math)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
@@ -85,7 +87,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
         progress = restore(components, checkpoint, run) if checkpoint else Progress()
         if workers.is_main:
             run.create(lock)
-            run.write_config(recipe, options, workers)
+            run.write_config(recipe, options, workers, recipe_text(recipe, options, progress.branched_from))
             write_scan(run.path, components.dataset.scans)
         folder = run.path if workers.is_main else None
         with (

@@ -112,7 +112,7 @@ def test_sgds_learning_rate_for_adam_is_told():
     [
         ({"beta2": 1.0}, r"beta2: 1.0 is not in \[0, 1\); give 0.999"),
         ({"batch_size": 0}, "batch_size: 0 is too small; give 1 or more"),
-        ({"batch_size": 6.5}, "batch_size: 6.5 is a float; give a int"),
+        ({"batch_size": 6.5}, "batch_size: 6.5 is not a whole number"),
         ({"learning_rate": float("nan")}, "learning_rate: nan is not finite; give a number"),
         ({"schedule": "cosin"}, "schedule: 'cosin' is unknown; use one of cosine, linear"),
         ({"momentum": 1.0}, r"momentum: 1.0 is not in \[0, 1\); give 0.9"),

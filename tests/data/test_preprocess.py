@@ -1,15 +1,18 @@
 """Evaluation's pixels are torchvision's, at odd sizes and shapes too."""
 
+import io
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from mindspore.dataset import vision
-from PIL import Image
+from PIL import Image, ImageOps
 
-from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_rgb
+from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.scan import examine
+from resnet_fn.evaluation.predict import read_pixels
 from resnet_fn.parity.pixels import reference_transform, sample_files
 
 
@@ -23,8 +26,8 @@ def test_odd_sizes_round_as_torchvision_does(resize, crop):
 def test_a_wrong_preprocessing_would_show():
     """The comparison has teeth: one pixel's shift, or no antialiasing, is far beyond the limit."""
     data = sample_files()[0]
-    shifted = np.asarray(open_rgb(data).resize((341, 256), Image.BILINEAR))[17:241, 59:283]
-    plain = vision.Resize((256, 341))(np.asarray(open_rgb(data)))[16:240, 58:282]
+    shifted = np.asarray(open_upright(data).resize((341, 256), Image.BILINEAR))[17:241, 59:283]
+    plain = vision.Resize((256, 341))(np.asarray(open_upright(data)))[16:240, 58:282]
     ours = eval_pixels(data, 256, 224).astype(int)
     assert np.abs(shifted - ours).max() > 5
     assert np.abs(plain - ours).max() > 5
@@ -42,7 +45,61 @@ def test_extreme_shapes(encode):
 
 def test_converted_files_keep_their_pixels(make_photograph, encode):
     data = encode(make_photograph(3), "WEBP")
-    assert np.array_equal(np.asarray(open_rgb(as_decodable(data))), np.asarray(open_rgb(data)))
+    for kind in ("BMP", "PNG"):
+        assert np.array_equal(np.asarray(open_upright(as_decodable(data, kind))), np.asarray(open_upright(data)))
+
+
+KINDS = {
+    "colour.jpg": ("RGB", "JPEG"),
+    "grey.jpg": ("L", "JPEG"),
+    "cmyk.jpg": ("CMYK", "JPEG"),
+    "colour.png": ("RGB", "PNG"),
+    "grey.png": ("L", "PNG"),
+    "palette.png": ("P", "PNG"),
+    "alpha.png": ("RGBA", "PNG"),
+    "grey alpha.png": ("LA", "PNG"),
+    "bits.png": ("1", "PNG"),
+    "colour.webp": ("RGB", "WEBP"),
+    "alpha.webp": ("RGBA", "WEBP"),
+    "colour.tiff": ("RGB", "TIFF"),
+}
+
+
+@pytest.mark.parametrize("orientation", range(9))
+def test_training_evaluation_and_prediction_see_the_same_upright_picture(
+    orientation, make_photograph, encode, tmp_path
+):
+    """As Pillow reads any mode and format, turned as EXIF says; 0, which means nothing, and 1 leave it alone."""
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    for name, (mode, kind) in KINDS.items():
+        data = encode(make_photograph(3, 50, 40).convert(mode), kind, exif=exif)
+        (tmp_path / name).write_bytes(data)
+        reference = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+        assert (reference.shape == (50, 40, 3)) == (orientation > 4), name
+        _, _, code, converted = examine(str(tmp_path / name))
+        split = FileSplit(str(tmp_path), (name,), np.int32([0]), converted=np.array([converted]))
+        training = vision.Decode()(np.frombuffer(split.read_decodable(0), np.uint8))
+        evaluation = eval_pixels(data, 40, 40)
+        top, left = (reference.shape[0] - 40) // 2, (reference.shape[1] - 40) // 2
+        assert code == 0
+        assert training.tobytes() == reference.tobytes(), name
+        assert evaluation.tobytes() == reference[top : top + 40, left : left + 40].tobytes(), name
+        assert read_pixels(tmp_path / name, 3).tobytes() == reference.tobytes(), name
+        grey = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("L")
+        assert read_pixels(tmp_path / name, 1).tobytes() == np.asarray(grey).tobytes(), name
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_odd_metadata_are_no_fault_of_the_pixels(make_photograph, encode):
+    picture = make_photograph(3)
+    upright = np.asarray(open_upright(encode(picture)))
+    for exif in (b"", b"Exif", b"Exif\0\0garbage", b"Exif\0\0MM\0*\0\0\0\x08\0\x09", bytes(range(200))):
+        assert np.array_equal(open_upright(encode(picture, exif=exif)), upright)
+    for value in ("6", 9, 2**31):
+        odd = Image.Exif()
+        odd[0x112] = value
+        assert np.array_equal(open_upright(encode(picture, exif=odd)), upright), value
 
 
 def test_threads_that_decode_leave_the_processs_warnings_alone(make_photograph, encode, tmp_path):
@@ -52,6 +109,8 @@ def test_threads_that_decode_leave_the_processs_warnings_alone(make_photograph, 
     before = list(warnings.filters)
     with ThreadPoolExecutor(8) as pool:
         list(
-            pool.map(lambda _: (open_rgb(data), examine(str(tmp_path / "a.jpg")), list(warnings.filters)), range(2000))
+            pool.map(
+                lambda _: (open_upright(data), examine(str(tmp_path / "a.jpg")), list(warnings.filters)), range(2000)
+            )
         )
     assert warnings.filters == before

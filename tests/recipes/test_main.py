@@ -1,5 +1,7 @@
 """The list of recipes, and one explained."""
 
+from pathlib import Path
+
 import pytest
 
 from resnet_fn import recipes
@@ -18,3 +20,20 @@ def test_recipes_are_listed_and_explained(capsys):
     assert "   --momentum               0.9 " in text
     with pytest.raises(cli.UsageError, match="recipe: 'digit' is unknown; "):
         recipe_list.main(["digit"])
+
+
+def test_a_file_shows_what_it_comes_to_and_where(capsys):
+    Path("mine.json").write_text('{"extends": "digits",\n"lr": 0.1,\n"log_every": 5}')
+    assert recipe_list.main(["mine.json"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("mine\n")
+    assert " * --learning-rate          0.1          peak learning rate, for all (mine.json line 2)\n" in text
+    assert " * --max-rotation           15.0         random rotation of a training image, each way [degrees]\n" in text
+    assert (
+        "how it is run:\n * --log-every              5            how often to log [updates] (mine.json line 3)\n"
+        in text
+    )
+    assert text.endswith("python -m resnet_fn.train --recipe mine.json\n")
+    Path("mine.json").write_text('{"lr": 0}')
+    with pytest.raises(cli.UsageError, match=r"mine.json line 1: learning_rate: 0.0 must be above 0"):
+        recipe_list.main(["mine.json"])

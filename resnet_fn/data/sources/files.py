@@ -29,7 +29,8 @@ class FileSplit:
         names: paths, sorted by class, then name.
         labels: int32 [N].
         sizes: int64 [N], bytes when they were checked; empty: not checked yet.
-        converted: bool [N], files that MindSpore's decoder does not read as PIL does; empty: not checked yet.
+        converted: bool [N], files that MindSpore's decoder does not read as PIL does, or turn as EXIF says; empty: not
+            checked yet.
         threads: that decode.
     """
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.preprocess import as_decodable, open_rgb
+from resnet_fn.data.preprocess import as_decodable, open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX
 from resnet_fn.runtime.disk import replace_file, sha256_of_file
@@ -37,7 +37,7 @@ def shrink(data: bytes, short_side: int, quality: int) -> bytes:
     """
     from PIL import Image
 
-    image = open_rgb(data)
+    image = open_upright(data)
     short = min(image.size)
     if short <= short_side:
         return data
@@ -86,6 +86,7 @@ class Packer:
             "mean": list(self._dataset.input.mean),
             "std": list(self._dataset.input.std),
             "short_side": self._short_side,
+            "upright": True,
             "splits": {},
         }
         written = 0
@@ -173,7 +174,7 @@ class Packer:
         def encode(index: int) -> bytes:
             data = split.read(index)
             if split.converted[index]:
-                data = as_decodable(data)
+                data = as_decodable(data, "PNG")
             return shrink(data, self._short_side, self._quality) if train and self._short_side else data
 
         with ThreadPoolExecutor(self._threads) as pool:

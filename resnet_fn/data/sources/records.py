@@ -101,9 +101,11 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         if index["format"] != FORMAT:
             raise ValueError(f"{root / INDEX}: has format {index['format']}, not {FORMAT}; pack the set again")
         train, test = (_open_split(root, name, index, threads) for name in ("train", "val"))
-        return DataSet(train, test, color_spec("mindrecord", index["classes"], index["mean"], index["std"]))
+        spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{root / INDEX}: is not what resnet_fn.pack writes; pack the set again") from None
+    note = f"warning: {root} was packed without regard to EXIF orientation; pack the set again if it has turned images"
+    return DataSet(train, test, spec, () if index.get("upright") else (note,))
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:

@@ -17,12 +17,14 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.preprocess import orientation_of
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 REASONS = ("good", "cannot be read", "empty", "not an image", "cut or damaged", f"larger than {MOST_PIXELS:,} pixels")
+_VERSION = 2  # of what a scan knows: the first left EXIF orientation alone
 _GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE = range(len(REASONS))
 
 
@@ -33,7 +35,7 @@ class Scan:
     Attributes:
         sizes, times: bytes, and nanoseconds of the last change, when they were checked.
         codes: places in REASONS.
-        converted: 1 where MindSpore's decoder does not read the format as PIL does.
+        converted: 1 where MindSpore's decoder does not read the file as PIL does, or does not turn it as EXIF says.
     """
 
     sizes: np.ndarray
@@ -74,7 +76,7 @@ def _examine_bytes(data: bytes) -> tuple[int, bool]:
         image.load()
     except Exception:
         return _DAMAGED, False
-    return _GOOD, not native
+    return _GOOD, not native or orientation_of(image) != 1
 
 
 def scan_files(split: FileSplit, known: Scan | None, workers: Workers, progress: bool) -> Scan:
@@ -171,7 +173,7 @@ def write_scan(folder: Path, scans: Mapping[str, tuple[FileSplit, Scan]]) -> Non
     for half, (split, scan) in scans.items():
         names = np.frombuffer("\0".join(split.names).encode("utf-8", "surrogateescape"), np.uint8)
         with replace_file(folder / f"scan-{half}.npz") as file:
-            np.savez(file, names=names, **vars(scan))
+            np.savez(file, version=_VERSION, names=names, **vars(scan))
         bad += [f"{split.path(i)}: {REASONS[scan.codes[i]]}\n" for i in np.flatnonzero(scan.codes != _GOOD)]
     if bad:
         (folder / "bad_files.txt").write_text("".join(bad), encoding="utf-8", errors="surrogateescape")
@@ -182,7 +184,7 @@ def _read_scan(caches: Sequence[Path], half: str, split: FileSplit) -> Scan | No
         try:
             with open(folder / f"scan-{half}.npz", "rb") as file, np.load(file) as arrays:
                 names = arrays["names"].tobytes().decode("utf-8", "surrogateescape")
-                if names == "\0".join(split.names):
+                if names == "\0".join(split.names) and arrays["version"] == _VERSION:
                     return Scan(arrays["sizes"], arrays["times"], arrays["codes"], arrays["converted"])
         except Exception:  # a damaged zip file raises almost anything
             continue  # no cache, or a damaged one: look at every file again

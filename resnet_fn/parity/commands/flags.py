@@ -11,6 +11,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.batches import Batch, make_batches, recipe_batches
 from resnet_fn.parity.commands.functions import is_place, load_function
 from resnet_fn.parity.trace import Task
+from resnet_fn.recipes.load import load_recipe
 
 # What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
 _STEP = (
@@ -29,7 +30,9 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     """The flags of `task_of`; the help shows the values of the recipe that was chosen."""
     group = parser.add_argument_group("on what")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
-    group.add_argument("--recipe", default="digits", metavar="NAME", help=f"one of {', '.join(recipes.RECIPES)}")
+    group.add_argument(
+        "--recipe", default="digits", metavar="NAME", help=f"a file, or one of {', '.join(recipes.RECIPES)}"
+    )
     group.add_argument(
         "--inputs",
         metavar="FILE:FUNCTION",
@@ -75,7 +78,10 @@ def recipe_named_in(arguments: list[str]) -> Recipe:
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--recipe", default="digits")
     name = early.parse_known_args(arguments)[0].recipe
-    return recipes.recipe(name if name in recipes.RECIPES else "digits")
+    try:
+        return load_recipe(name).checked()
+    except ValueError:  # told when the flags are read
+        return recipes.recipe("digits")
 
 
 def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
@@ -89,7 +95,7 @@ def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, chang
         learning_rate: peak; None: the recipe's, scaled.
         changes: other values for its fields.
     """
-    recipe = recipes.recipe(name)
+    recipe = load_recipe(name).checked()
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
     rate = learning_rate or (_GENTLE if other else recipe.learning_rate * scale)
@@ -132,7 +138,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
         if value is not None and not is_place(value):
             changes[name] = value
     with cli.usage_errors():
-        named = recipes.recipe(parsed.recipe)
+        named = load_recipe(parsed.recipe).checked()
         batches = _own_batches(parsed.inputs) if parsed.inputs else None
         size = parsed.batch_size or 4
         recipe = ladder_recipe(parsed.recipe, size, parsed.learning_rate, changes)

@@ -1,10 +1,12 @@
 """Packed records give what the image folder gives, bit for bit."""
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.eval_batches import eval_batches
@@ -19,10 +21,15 @@ FOLDER = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, p
 RECORDS = Recipe(dataset="mindrecord", image_size=24, batch_size=4, flip=True, policy="trivialaugment", erasing=0.2)
 
 
-def test_records_give_the_very_bits_of_the_folder(folder, pack):
+def test_records_give_the_very_bits_of_the_folder(folder, pack, make_photograph, encode):
     """Same order, same labels, and from the same seed even the same random crops and colours."""
+    exif = Image.Exif()
+    exif[0x112] = 6
+    for half in ("train", "val"):  # one that EXIF turns is packed as it stands
+        (folder / half / "bee" / "turned.jpg").write_bytes(encode(make_photograph(9), exif=exif))
     files = check_files(load_dataset(FOLDER, str(folder)), "error")
     records = pack(folder)
+    assert records.notes == ()
     assert records.classes == files.classes
     assert records.train.labels.tolist() == files.train.labels.tolist()
     one, two = make_feed(files, FOLDER), make_feed(records, RECORDS)
@@ -79,6 +86,15 @@ def test_a_damaged_packing_says_what_to_do(folder, pack, damage, message):
     damage()
     with pytest.raises(ValueError, match=message):
         load_dataset(RECORDS, "out")
+
+
+def test_an_earlier_packing_is_said_to_know_no_orientation(folder, pack):
+    pack(folder, "out")
+    index = json.loads(Path("out/index.json").read_text())
+    del index["upright"]
+    damage_index(json.dumps(index))
+    (note,) = load_dataset(RECORDS, "out").notes
+    assert note.startswith("warning: out was packed without regard to EXIF orientation; pack the set again if")
 
 
 def test_a_packing_without_names_is_whole_but_for_them(folder, pack):

@@ -1,0 +1,166 @@
+"""A recipe as a file: the settings that flags would change, with their names and checks, a line each.
+
+extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without it the settings' own defaults
+epochs = 30
+lr = 0.05
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.config.fields import changed, check_value, faults, to_dict
+from resnet_fn.config.hints import closest
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
+
+_FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
+_NAMES = {name: name for name in _FIELDS} | {
+    alias.replace("-", "_"): name for name, (_, field) in _FIELDS.items() for alias in field.metadata["aliases"]
+}
+# What a run leaves out when it writes its own file: where it is kept, how it goes on, what it shows.
+_OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeFile:
+    """A recipe and what its file says of how to run it; unchecked as a whole, see `wrong`.
+
+    Attributes:
+        recipe: the settings of the file over those of what it extends.
+        options: the `RunOptions` that it gives.
+        places: of each setting that a file gives: "mine.toml line 3".
+    """
+
+    recipe: Recipe
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    places: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def combined(self, given: Mapping[str, Any]) -> tuple[Recipe, RunOptions, list[str]]:
+        """Recipe and options with the flags that were given, and all that is wrong with them.
+
+        What is wrong in the file is told with its line, unless the flags mend it.
+        """
+        own = [*faults(self.recipe, self.places), *faults(changed(RunOptions(), self.options), self.places)]
+        # Flags may turn off what they take the need of away from, but not what was wrong before.
+        wrong = {text.partition(":")[0] for text in own}
+        kept = {name: value for name, value in vars(self.recipe).items() if name in wrong}
+        of_recipe, of_options = _by_config({**kept, **given})
+        recipe, options = changed(self.recipe, of_recipe), changed(RunOptions(), {**self.options, **of_options})
+        both = {*self.places, *given}
+        left = {*faults(recipe, both), *faults(options, both)}
+        typed = [*faults(recipe, given), *faults(options, given)]
+        told = [f"{self._place(text)}{text}" for text in own if text in left]
+        return recipe, options, [*told, *(text for text in typed if text not in own)]
+
+    def checked(self) -> Recipe:
+        """The recipe.
+
+        Raises:
+            ValueError: all that is wrong with the file.
+        """
+        recipe, _, wrong = self.combined({})
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return recipe
+
+    def _place(self, text: str) -> str:
+        place = self.places.get(text.partition(":")[0])
+        return f"{place}: " if place else ""
+
+
+def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> RecipeFile:
+    """Read a recipe file and what it extends.
+
+    Args:
+        path: ends in .toml or .json.
+        named: the recipes that it may extend by name.
+        above: the files that extend this one.
+
+    Raises:
+        ValueError: it cannot be read; a name that is no setting, or a value that a setting cannot have, with its line.
+    """
+    entries = read_settings(path)
+    base = RecipeFile(Recipe())
+    if "extends" in entries:
+        word, place = entries.pop("extends")
+        try:
+            base = _extended(path, word, named, (*above, path.resolve()))
+        except ValueError as error:
+            raise ValueError(f"{place}: extends: {error}") from None
+    values: dict[str, Any] = {"name": path.stem}
+    typed: dict[str, tuple[str, str]] = {}
+    for word, (value, place) in entries.items():
+        name = _NAMES.get(word.replace("-", "_"))
+        if name is None:
+            raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
+        if name in typed:
+            other, line = typed[name][0], typed[name][1].rpartition(" ")[2]
+            raise ValueError(f"{place}: {word}: is given on line {line} already, as {other}; keep one")
+        config, field = _FIELDS[name]
+        try:
+            values[name] = _convert(value, type(field.default))
+            check_value(config, name, values[name])
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+        typed[name] = word, place
+    places = {name: place for name, (_, place) in typed.items()}
+    of_recipe, options = _by_config(values)
+    return RecipeFile(changed(base.recipe, of_recipe), {**base.options, **options}, {**base.places, **places})
+
+
+def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> RecipeFile:
+    if not isinstance(word, str):
+        raise ValueError(f"{word!r} is not a text")
+    if not word.endswith(ENDINGS):
+        if word not in named:
+            raise ValueError(f"{word!r} is unknown; {closest(word, named)}")
+        return RecipeFile(named[word])
+    other = path.parent / word
+    if other.resolve() in above:
+        raise ValueError(f"{word} extends itself; name another recipe")
+    file = read_recipe_file(other, named, above)
+    file.checked()  # what is extended must be whole: nothing of it may be lost in silence
+    return file
+
+
+def _by_config(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of the recipe, and those of the options."""
+    of_recipe = {name: value for name, value in values.items() if _FIELDS[name][0] is Recipe}
+    return of_recipe, {name: value for name, value in values.items() if name not in of_recipe}
+
+
+def _convert(value: Any, wanted: type) -> Any:
+    if wanted is float and type(value) is int:
+        return float(value)
+    if wanted is tuple and isinstance(value, list) and all(type(part) in (int, float) for part in value):
+        return tuple(map(float, value))
+    return value
+
+
+def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:
+    """A run as a recipe file that reproduces it: see `settings_text`.
+
+    All settings of the recipe that change something, whatever the recipes of a later version are; of the options those
+    that are not their defaults, without where the run is kept.
+
+    Args:
+        recipe, options: the run's.
+        resumed_from: the checkpoint of another run that it began with.
+    """
+    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be refused
+    values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
+    defaults = RunOptions()
+    given = {
+        name: value
+        for name, value in to_dict(options).items()
+        if value != getattr(defaults, name) and name not in _OWN_PLACE
+    }
+    if resumed_from:
+        given["resume"] = resumed_from
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in (values | given).items():
+        groups.setdefault(_FIELDS[name][1].metadata["group"], {})[name] = value
+    return settings_text(groups)

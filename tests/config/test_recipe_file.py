@@ -1,0 +1,140 @@
+"""A recipe as a file: the same names, checks and messages as flags, and the line in which a fault stands."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.cli import UsageError
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
+from resnet_fn.recipes import RECIPES
+from resnet_fn.recipes.load import load_recipe
+from resnet_fn.train import parse
+
+toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs Python 3.11")
+
+MINE = """\
+# photographs of flowers
+extends = "cifar10_resnet18"
+epochs = 40
+milestones = [
+    20, 30.5,
+]
+lr = 1           # the name that PyTorch's scripts use
+weight-decay = 1e-4
+nesterov = true
+data_dir = "set/ü"
+log-every = 5
+"""
+
+
+@toml
+def test_a_file_is_its_settings_over_those_of_what_it_extends():
+    Path("mine.toml").write_text(MINE, encoding="utf-8")
+    changes = {"epochs": 40, "milestones": (20.0, 30.5), "learning_rate": 1.0, "weight_decay": 1e-4, "nesterov": True}
+    expected = dataclasses.replace(RECIPES["cifar10_resnet18"], name="mine", **changes)
+    recipe, options = parse(["--recipe", "mine.toml"])
+    assert recipe == expected == load_recipe("mine.toml").checked()
+    assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
+    assert options == RunOptions(data_dir="set/ü", log_every=5)
+
+
+@toml
+def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
+    Path("mine.toml").write_text(MINE, encoding="utf-8")
+    Path("further").mkdir()
+    Path("further/yours.toml").write_text('extends = "../mine.toml"\nepochs = 35\nname = "ours"\n')
+    recipe, options = parse(["--recipe", "further/yours.toml", "--lr", "0.5", "--data-dir", "elsewhere"])
+    assert (recipe.name, recipe.epochs, recipe.learning_rate, recipe.weight_decay) == ("ours", 35, 0.5, 1e-4)
+    assert (options.data_dir, options.log_every) == ("elsewhere", 5)
+
+
+def test_json_says_the_same():
+    Path("mine.json").write_text('{\n "extends": "digits",\n "lr": 1,\n "milestones": [3],\n "schedule": "step"}')
+    recipe, _ = parse(["--recipe", "mine.json"])
+    changes = {"learning_rate": 1.0, "milestones": (3.0,), "schedule": "step"}
+    assert recipe == dataclasses.replace(RECIPES["digits"], name="mine", **changes)
+
+
+@toml
+def test_without_extends_the_rest_is_the_settings_own_defaults():
+    Path("mine.toml").write_text("seed = 3")
+    assert load_recipe("mine.toml").checked() == Recipe(name="mine", seed=3)
+
+
+@toml
+def test_what_an_inherited_setting_needs_may_be_taken_away():
+    Path("mine.toml").write_text('extends = "digits"\ndataset = "imagefolder"\n')
+    recipe, _ = parse(["--recipe", "mine.toml"])
+    assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
+
+
+@toml
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs = 3\nbatch_sise = 8", "mine.toml line 2: unknown setting 'batch_sise'; did you mean batch_size"),
+        ("\n\nbatch_size = 0", "mine.toml line 3: batch_size: 0 is too small; give 1 or more"),
+        ('batch_size = "many"', "mine.toml line 1: batch_size: 'many' is not a whole number"),
+        ("batch_size = 6.5", "mine.toml line 1: batch_size: 6.5 is not a whole number"),
+        ('nesterov = "no"', "mine.toml line 1: nesterov: 'no' is not true or false"),
+        ("model = 18", "mine.toml line 1: model: 18 is not a text"),
+        ('milestones = [3, "x"]', "mine.toml line 1: milestones: [3, 'x'] is not a list of numbers"),
+        ("milestones = 3", "mine.toml line 1: milestones: 3 is not a list of numbers"),
+        ('seed = 1\noptimizer = "adm"', "mine.toml line 2: optimizer: 'adm' is unknown; use one of sgd, "),
+        (
+            '"policy_ops" = 3\nkeep-last = 1',
+            "mine.toml line 1: policy_ops: 3 would change nothing: it needs --policy randaugment; "
+            "mine.toml line 2: keep_last: 1 would lose the run if the newest were damaged; give 2 or more",
+        ),
+        ('extends = "digit"', "mine.toml line 1: extends: 'digit' is unknown; did you mean digits"),
+        ("extends = 3", "mine.toml line 1: extends: 3 is not a text"),
+        ('extends = "none.toml"', "mine.toml line 1: extends: none.toml: does not exist; did you mean mine.toml"),
+        ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml extends itself; name another recipe"),
+        ("lr = 1\n\nlearning-rate = 2", "mine.toml line 3: learning-rate: is given on line 1 already, as lr; keep one"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(text, message):
+    Path("mine.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        parse(["--recipe", "mine.toml"])
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@toml
+def test_a_flag_may_mend_what_the_file_lacks_and_may_take_away_what_it_needs():
+    Path("mine.toml").write_text('reset_head = true\npolicy = "randaugment"\npolicy_ops = 3\ndataset = "cifar10"\n')
+    with pytest.raises(UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"):
+        parse(["--recipe", "mine.toml"])
+    recipe, _ = parse(["--recipe", "mine.toml", "--weights", "net.pth", "--policy", ""])
+    assert (recipe.reset_head, recipe.policy, recipe.policy_ops) == (True, "", 3)
+
+
+def test_where_python_has_no_toml_a_run_writes_json(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+    Path("again.json").write_text(recipe_text(Recipe(seed=4), RunOptions()))
+    assert read_recipe_file(Path("again.json"), RECIPES).recipe == Recipe(seed=4)
+
+
+@toml
+def test_what_is_extended_must_be_whole():
+    Path("base.toml").write_text("epochs = 3\nreset_head = true")
+    Path("mine.toml").write_text('extends = "base.toml"\nweights = "net.pth"')
+    with pytest.raises(UsageError, match=r"^mine.toml line 1: extends: base.toml line 2: reset_head: True needs"):
+        parse(["--recipe", "mine.toml"])
+
+
+@toml
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_a_run_writes_is_the_same_recipe(name):
+    odd = 'C:\\pictures "ü" \x7f\n#\udcff'  # a path may hold anything, bytes that are no text included
+    recipe, options = RECIPES[name], RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
+    text = recipe_text(recipe, options)
+    Path("recipe.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    again = read_recipe_file(Path("recipe.toml"), RECIPES)
+    assert again.recipe == recipe
+    assert again.options == {"data_dir": odd, "accumulate": 2}

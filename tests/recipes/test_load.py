@@ -1,0 +1,68 @@
+"""Recipes by name, and from files."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe_file import recipe_text
+from resnet_fn.config.settings_file import best_ending
+from resnet_fn.recipes import RECIPES
+from resnet_fn.recipes.load import load_recipe, load_run
+from resnet_fn.run.loop import train
+from resnet_fn.train import parse
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.json", "recipe: none.json: does not exist; give a recipe's name, or a file that ends in .toml or .json"),
+        ("mine.yaml", "recipe: 'mine.yaml' is unknown; a file's name ends in .toml or .json"),
+        ("digit", "recipe: 'digit' is unknown; did you mean digits"),
+    ],
+)
+def test_what_is_no_recipe_is_said(name, message):
+    with pytest.raises(ValueError) as caught:
+        load_recipe(name)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_files_options_count_where_python_gives_none():
+    Path("mine.json").write_text('{"epochs": 3, "log_every": 5, "data_dir": "there"}')
+    recipe, options = load_run("mine.json", RunOptions(data_dir="here"))
+    assert (recipe.epochs, options) == (3, RunOptions(data_dir="here", log_every=5))
+    Path("mine.json").write_text('{"epochs": 3, "batch_size": 0}')
+    with pytest.raises(ValueError, match=r"^mine.json line 1: batch_size: 0 is too small; give 1 or more$"):
+        load_run("mine.json", RunOptions())
+
+
+@pytest.mark.slow
+def test_a_run_writes_the_file_that_reproduces_it(device):
+    """Every loss and the last weights, to the bit; also of a run that branched from another's checkpoint."""
+    name = f"recipe{best_ending()}"
+    recipe = dataclasses.replace(
+        RECIPES["digits"], name="mine", model="resnet8", image_size=8, batch_size=240, epochs=1
+    )
+    options = RunOptions(out_dir="one", norms_every=2, accumulate=2, checkpoint_every=3, progress=False)
+    train(recipe, options)
+    assert Path("one", name).read_text() == recipe_text(recipe, options)
+    train(*parse(["--recipe", f"one/{name}", "--out-dir", "two"]))
+    branch = RunOptions(out_dir="three", resume="one/checkpoints/step-00000003", accumulate=2, progress=False)
+    train(recipe, branch)
+    train(*parse(["--recipe", f"three/{name}", "--out-dir", "four"]))
+    for other, first in (("two", 1), ("three", 4), ("four", 4)):
+        assert losses(other) == {update: loss for update, loss in losses("one").items() if update >= first}
+        assert weights(other) == weights("one")
+    options = json.loads(Path("two/config.json").read_text())["options"]
+    assert (options["norms_every"], options["out_dir"], options["resume"]) == (2, "two", "auto")
+
+
+def losses(run):
+    lines = map(json.loads, Path(run, "metrics.jsonl").read_text().splitlines())
+    return {event["update"]: event["loss"] for event in lines if event["event"] == "train"}
+
+
+def weights(run):
+    return Path(run, "checkpoints/step-00000005/weights.safetensors").read_bytes()
