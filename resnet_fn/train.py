@@ -63,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.loop import train
+    from resnet_fn.run.progress import describe_best
     from resnet_fn.runtime.command_line import typed_command
     from resnet_fn.runtime.workers import join
 
@@ -74,9 +75,12 @@ def main(arguments: Sequence[str]) -> int:
         return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
+        run = shlex.quote(str(result.run))
         print(
-            f"best top-1 {result.best['top1']:.2%} (update {result.best['update']}), last {result.last['top1']:.2%}; "
-            f"checkpoints in {result.run}/checkpoints; next: python -m resnet_fn.evaluate --checkpoint {result.run}"
+            f"{describe_best(recipe.monitor, result.best, result.last)}; checkpoints in {result.run}/checkpoints",
+            f"report:       python -m resnet_fn.evaluate {run} --which best --report {run}/report",
+            f"predictions:  python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best",
+            sep="\n",
         )
     return 0
 

@@ -41,9 +41,12 @@ def test_train_evaluate_and_resume():
     assert "WARNING" not in done.stderr + done.stdout
     assert "update/s" not in done.stderr  # no bar without a terminal
     assert os.listdir() == ["run"]
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("best top-1 ")
-    assert last.endswith("next: python -m resnet_fn.evaluate --checkpoint run")
+    best, *then = done.stdout.splitlines()[-3:]
+    assert best.startswith("best top-1 ")
+    assert then == [
+        "report:       python -m resnet_fn.evaluate run --which best --report run/report",
+        "predictions:  python -m resnet_fn.predict run IMAGE_OR_FOLDER --which best",
+    ]
     assert {"config.json", "metrics.jsonl", "checkpoints"} < set(os.listdir("run"))
     assert any(name.startswith("events.out.tfevents") for name in os.listdir("run"))
 
@@ -54,7 +57,7 @@ def test_train_evaluate_and_resume():
         *("images_per_second", "data_seconds", "step_seconds", "memory_mb"),
     }
     assert [event["update"] for event in evals] == [5, 10]
-    assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "count"}
+    assert set(evals[0]) == {"event", "update", "epoch", "loss", "top1", "top5", "macro_f1", "count"}
     assert updates[0]["lr"] == 0.2
 
     # Every bit, whatever the batch size and the number of kernel threads (training took all CPUs).

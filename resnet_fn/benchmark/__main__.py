@@ -21,6 +21,7 @@ PARTS = {
     "allreduce": "allreduce",
     "startup": "startup",
     "accumulation": "accumulation",
+    "freeze": "freeze",
     "evaluation": "evaluation",
     "save": "save",
     "time-to-accuracy": "accuracy",

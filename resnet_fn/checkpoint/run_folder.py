@@ -71,7 +71,7 @@ class RunFolder:
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
 
     def best(self) -> Checkpoint:
-        """The checkpoint with the best top-1, as the newest intact checkpoint knows it."""
+        """The best checkpoint by what the recipe monitors, as the newest intact one knows it."""
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
@@ -219,6 +219,8 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
+    if not recipe.model:  # told by the weights, at the start alone
+        ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
     differences = [
         f"{key} {theirs[key]!r} → {ours[key]!r}" for key in ours if key != "name" and ours[key] != theirs[key]
     ]

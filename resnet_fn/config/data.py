@@ -114,6 +114,19 @@ class DataSettings(Settings):
             other="batch_size",
         ),
     )
+    sampling: str = _data(
+        "shuffle",
+        "what an epoch sees: every sample once, or every class equally often",
+        choices=("shuffle", "balanced"),
+    )
+    validation_share: float = _data(
+        0.0,
+        "part of every class that validates, where the folder has no val; the run keeps it",
+        "fraction of 1",
+        within="[0, 1)",
+        example=0.2,
+        needs=Needs(lambda r: r.dataset == "imagefolder", "is for --dataset imagefolder; leave it out", always=True),
+    )
     on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _data(
         2048, "training images of the synthetic set; an eighth as many test", "samples", at_least=8, needs=_SYNTHETIC

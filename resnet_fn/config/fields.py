@@ -21,6 +21,7 @@ GROUPS = (
     "batch and learning rate",
     "loss",
     "optimizer",
+    "evaluation",
     "the run: how updates are computed, not which",
     "what the run records",
 )

@@ -11,7 +11,11 @@ _net = partial(setting, "net")
 _rate = partial(setting, "batch and learning rate")
 _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
+_evaluation = partial(setting, "evaluation")
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
+_ONE_OF_BOTH = Needs(
+    lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", always=True, other="freeze"
+)
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
 _NESTEROV = (
     Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov", always=True),
@@ -62,12 +66,23 @@ class Recipe(DataSettings):
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )
     zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm")
+    drop_path: float = _net(
+        0.0,
+        "stochastic depth: share of samples that leave out the last block, linear from 0",
+        "fraction of 1",
+        within="[0, 1)",
+    )
+    dropout: float = _net(0.0, "share of the last layer's inputs that are left out", "fraction of 1", within="[0, 1)")
     weights: str = _net("", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
     reset_head: bool = _net(
         False,
-        "keep the net's own last layer, for other classes than --weights has",
+        "new last layer even where --weights are for the same classes",
         needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE", always=True),
     )
+    freeze: str = _net(
+        "", "parts that are not trained: stem, layer1, layer1.0.conv2, patterns like *.bn?, fc", "names with commas"
+    )
+    train_only: str = _net("", "the only parts that are trained", "names with commas", needs=_ONE_OF_BOTH)
     batch_size: int = _rate(
         64, "samples of one update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
     )
@@ -81,6 +96,12 @@ class Recipe(DataSettings):
         needs=_MILESTONES,
     )
     learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases=("lr",))
+    head_learning_rate: float = _rate(
+        0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases=("head-lr",)
+    )
+    layer_decay: float = _rate(
+        1.0, "what each block's learning rate is of its follower's; 1: all alike", within="(0, 1]", example=0.75
+    )
     min_learning_rate: float = _rate(
         0.0,
         "where cosine and linear end",
@@ -139,6 +160,13 @@ class Recipe(DataSettings):
         "classes that the smoothing spreads over: PyTorch's all C, or the C - 1 others",
         choices=("all", "others"),
         needs=Needs(lambda r: r.label_smoothing > 0, "needs --label-smoothing"),
+    )
+    monitor: str = _evaluation("top1", "which result makes a checkpoint the best", choices=("top1", "loss", "macro_f1"))
+    patience: int = _evaluation(
+        0, "evaluations without a better result that end the run; 0: it never ends early", "evaluations", at_least=0
+    )
+    class_weights: str = _loss(
+        "", "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike"
     )
     precision: str = _net("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
     loss_scale: float = _net(65536.0, "first loss scale (fp16)", within="1..16777216", needs=_FP16)

@@ -48,6 +48,7 @@ class DataSet:
         input: classes and images.
         notes: what a user should know about the set, a line each.
         scans: what was found of image files by split ("train", "test"), see `check_files`.
+        held_out: the names of the test files where they were split off the training folder; see `split_off`.
     """
 
     train: Samples
@@ -55,6 +56,7 @@ class DataSet:
     input: InputSpec
     notes: tuple[str, ...] = ()
     scans: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    held_out: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class FileFeed:
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
         assert isinstance(dataset.train, FileSplit | RecordSplit)
         self._recipe, self._dataset, self._split, self._workers = recipe, dataset, dataset.train, workers
-        self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), workers)
+        self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
         self.updates_per_epoch = self._plan.updates_per_epoch
         self._repeats = self._plan.repeat_numbers()
         share = self._plan.share
@@ -85,7 +85,8 @@ class FileFeed:
             self.close()
         elif place % self._stretch == 0:
             self._open(self._next)  # now, so that it decodes while the device computes
-        erasing = self._draws["erasing"][self._repeats, indices] if self._recipe.erasing else None
+        numbers = self._numbers[update % self.updates_per_epoch]
+        erasing = self._draws["erasing"][self._repeats, numbers] if self._recipe.erasing else None
         return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
@@ -116,7 +117,8 @@ class FileFeed:
 
     def _draw_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
-            self._order = self._plan.own(self._plan.order(epoch))
+            order = self._plan.order(epoch)
+            self._order, self._numbers = self._plan.own(order), self._plan.own(self._plan.draw_numbers(order))
             self._draws = draw_epoch(self._recipe, epoch, len(self._split), ["erasing"])
             self._epoch = epoch
 

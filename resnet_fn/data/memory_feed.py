@@ -25,7 +25,7 @@ class MemoryFeed:
         if not isinstance(dataset.train, Split):
             raise ValueError(f"dataset: {recipe.dataset!r} is not in memory; use make_feed")
         self._recipe, self._dataset, self._split = recipe, dataset, dataset.train
-        self._plan = Plan(recipe, len(dataset.train), len(dataset.classes), workers)
+        self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
         self.updates_per_epoch = self._plan.updates_per_epoch
         changes_bytes = any(STREAMS[name].wanted(recipe) for name in ("crop", "colour"))
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
@@ -41,7 +41,8 @@ class MemoryFeed:
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
         indices, recipe = self.indices(update), self._recipe
-        draws = {name: drawn[self._repeats, indices] for name, drawn in self._draws.items()}
+        numbers = self._numbers[update % self.updates_per_epoch]
+        draws = {name: drawn[self._repeats, numbers] for name, drawn in self._draws.items()}
         if self._prepared is not None:
             images = self._prepared[indices]
         else:
@@ -61,6 +62,7 @@ class MemoryFeed:
 
     def _draw_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
-            self._order = self._plan.own(self._plan.order(epoch))
+            order = self._plan.order(epoch)
+            self._order, self._numbers = self._plan.own(order), self._plan.own(self._plan.draw_numbers(order))
             self._draws = draw_epoch(self._recipe, epoch, len(self._split))
             self._epoch = epoch

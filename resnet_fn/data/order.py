@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resnet_fn.data.balance import BALANCED, balanced_order
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.runtime.workers import Workers
 
@@ -37,7 +38,7 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
 
 
 class Plan:
-    """The updates of a run over `samples` training samples.
+    """The updates of a run over training samples of these labels.
 
     An epoch has samples // batch_size updates: what is left over waits for the next epoch's order (every batch is
     whole, so that the step compiles once). With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update
@@ -47,8 +48,9 @@ class Plan:
         ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
     """
 
-    def __init__(self, recipe: "Recipe", samples: int, classes: int, workers: Workers) -> None:
-        self.recipe, self.samples, self.classes, self.workers = recipe, samples, classes, workers
+    def __init__(self, recipe: "Recipe", labels: np.ndarray, classes: int, workers: Workers) -> None:
+        samples = len(labels)
+        self.recipe, self.labels, self.classes, self.workers = recipe, labels, classes, workers
         self.updates_per_epoch = samples // recipe.batch_size
         self.share = recipe.batch_size // workers.size
         if not self.updates_per_epoch:
@@ -63,8 +65,19 @@ class Plan:
 
     def order(self, epoch: int) -> np.ndarray:
         """The samples of an epoch's updates, one after the other: int64 [updates_per_epoch · batch_size]."""
+        if self.recipe.sampling == BALANCED:
+            return self._repeated(balanced_order(self.recipe.seed, epoch, self.labels))
+        return self._repeated(epoch_order(self.recipe.seed, epoch, len(self.labels)))
+
+    def draw_numbers(self, order: np.ndarray) -> np.ndarray:
+        """Which of the epoch's N random numbers vary each sample of its order.
+
+        The sample's own; with balanced sampling, where one sample comes several times, that of its place.
+        """
+        return self._repeated(np.arange(len(self.labels))) if self.recipe.sampling == BALANCED else order
+
+    def _repeated(self, order: np.ndarray) -> np.ndarray:
         size, repeats = self.recipe.batch_size, self.recipe.repeats
-        order = epoch_order(self.recipe.seed, epoch, self.samples)
         unique = order[: self.updates_per_epoch * (size // repeats)].reshape(self.updates_per_epoch, -1)
         return np.tile(unique, repeats).reshape(-1)
 

@@ -16,7 +16,7 @@ from resnet_fn.models.build import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
-from resnet_fn.weights.load import load_weights
+from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 TTA = ("none", "flip")
 
@@ -127,6 +127,8 @@ def evaluate_weights(
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     process.start(device, threads)
     workers = join(device)
+    if not recipe.model:
+        recipe = name_model(recipe, read_weights(file))
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",))
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)

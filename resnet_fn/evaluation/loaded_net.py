@@ -111,6 +111,7 @@ def open_trained_dataset(
         workers=workers,
         splits=splits,
         caches=[trained.checkpoint.path.parent.parent],
+        split_of=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
         source=trained.checkpoint.path,
     )

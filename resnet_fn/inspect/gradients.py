@@ -3,18 +3,20 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.data.balance import class_weights
 from resnet_fn.data.feed import make_feed
 from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.parity.mindspore_side.record import named_layers, unchanged
 from resnet_fn.update.loss import Loss, make_loss
+from resnet_fn.update.noise import make_noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +55,17 @@ def gradients(
         assign_checkpoint(net, inspected.checkpoint, ema=False)
     with contextlib.closing(make_feed(inspected.dataset, recipe)) as feed:
         images, labels = (part[:limit] for part in feed.batch(inspected.update))
-    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+    noise = [part if part is None else part[:limit] for part in make_noise(recipe, net)(inspected.update)]
+    dataset = inspected.dataset
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     layers: list[ArrayStatistics] = []
 
     def note(name: str, values: np.ndarray) -> None:
         layers.append(array_statistics(name, values))
         visit_layer(name, values)
 
-    value, found, order = _record_gradients(net, images, labels, loss, note)
+    value, found, order = _record_gradients(net, images, labels, noise, loss, note)
     layers.sort(key=lambda row: order.index(row.name))
     rows, relative = [], {}
     for parameter in net.trainable_params():
@@ -73,13 +78,18 @@ def gradients(
 
 
 def _record_gradients(
-    net: nn.Cell, images: np.ndarray, labels: np.ndarray, loss: Loss, visit: Visitor
+    net: nn.Cell,
+    images: np.ndarray,
+    labels: np.ndarray,
+    noise: Sequence[Tensor | None],
+    loss: Loss,
+    visit: Visitor,
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
     Args:
         net: maps images to logits.
-        images, labels: one batch, as a step takes it.
+        images, labels, noise: one batch, as a step takes it.
         loss: (logits, labels) to the mean loss.
         visit: is called with each layer's title and the gradient at its output, in backward order.
 
@@ -115,7 +125,7 @@ def _record_gradients(
     weights = tuple(net.trainable_params())
 
     def of_batch(images: Tensor, labels: Tensor) -> Tensor:
-        return loss(net(images), labels)
+        return loss(net(images, *noise), labels)
 
     with unchanged(net, handles):
         net.set_train(True)

@@ -13,7 +13,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
 from resnet_fn.models.build import build_net
-from resnet_fn.weights.load import load_weights
+from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
 Visitor = Callable[[str, np.ndarray], None]
@@ -58,6 +58,8 @@ def open_net(source: str | Path, recipe: Recipe | None = None, data_dir: str = "
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = dataclasses.replace(recipe, precision=PRECISION)
+    if not recipe.model:
+        recipe = name_model(recipe, read_weights(source))
     dataset = open_dataset(recipe, data_dir)
     net = build_net(recipe, dataset.input)
     load_weights(net, source, allow_non_finite=True)

@@ -76,13 +76,15 @@ class BasicBlock(nn.Cell):
         self.se = gate
         self.downsample = downsample
 
-    def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, C', H', W']."""
+    def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """[N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.bn2(self.conv2(x))
         if self.se is not None:
             x = self.se(x)
+        if keep is not None:
+            x = x * keep.astype(x.dtype)
         return self.relu(x + shortcut)
 
 
@@ -115,14 +117,16 @@ class Bottleneck(nn.Cell):
         self.se = gate
         self.downsample = downsample
 
-    def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to [N, C', H', W']."""
+    def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """[N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
         shortcut = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
         x = self.bn3(self.conv3(x))
         if self.se is not None:
             x = self.se(x)
+        if keep is not None:
+            x = x * keep.astype(x.dtype)
         return self.relu(x + shortcut)
 
 
@@ -184,14 +188,24 @@ class ResNet(nn.Cell):
             # Attributes, not a list: torchvision's names are layer1, layer2, …
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
+        self.blocks = tuple(block for stage in stages for block in stage)
         self.fc = nn.Dense(channels, num_classes)
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Images [N, in_channels, H, W] to logits [N, num_classes]."""
+    def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Images [N, in_channels, H, W] to logits [N, num_classes].
+
+        In training, `keep` [N, blocks] multiplies what each block adds to its shortcut, and `mask` [N, features] the
+        last layer's input: see `make_noise`.
+        """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in self._stages:
-            x = stage(x)
-        return self.fc(x.mean((2, 3)))
+        if keep is None:
+            for stage in self._stages:
+                x = stage(x)
+        else:
+            for index in range(len(self.blocks)):
+                x = self.blocks[index](x, keep[:, index].reshape(-1, 1, 1, 1))
+        x = x.mean((2, 3))
+        return self.fc(x if mask is None else x * mask)
 
 
 def _stem(kind: str, in_channels: int, channels: int, norm: Norm) -> nn.Cell:

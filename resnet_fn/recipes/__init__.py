@@ -17,6 +17,27 @@ def digits() -> Recipe:
     return Recipe(name="digits", max_shift=1, max_rotation=15.0, max_zoom=0.1)
 
 
+def finetune() -> Recipe:
+    """Your own pictures (`--data-dir`, a folder for each class) from given weights (`--weights`), whose net it takes.
+
+    No published figure: it depends on the pictures; docs/finetuning.md has measured ones.
+    """
+    return Recipe(
+        name="finetune",
+        dataset="imagefolder",
+        model="",
+        image_size=224,
+        crop_scale=0.35,
+        flip=True,
+        validation_share=0.2,
+        batch_size=32,
+        warmup_epochs=1.0,
+        learning_rate=0.01,
+        head_learning_rate=0.1,
+        weight_decay=1e-4,
+    )
+
+
 def _cifar(**fields: object) -> Recipe:
     common = {"image_size": 32, "crop_padding": 4, "flip": True, "stem": "cifar", "batch_size": 128}
     plain = {"learning_rate": 0.1, "weight_decay": 5e-4, "decay_all": True, "clip_norm": 0.0, "label_smoothing": 0.0}
@@ -198,6 +219,7 @@ def imagenet_genet50_plus() -> Recipe:
 
 _ROWS: tuple[Callable[[], Recipe], ...] = (
     digits,
+    finetune,
     cifar10_resnet18,
     cifar10_resnet50,
     cifar100_resnet18,

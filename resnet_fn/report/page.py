@@ -143,14 +143,24 @@ def _count(count: int, right: bool) -> str:
 
 def _classes(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1")
+    told = {
+        "training_images": "training images",
+        "loss_weight": "weight in the loss",
+        "times_seen": "seen in an epoch, times",
+    }
+    treated = told if "loss_weight" in report["classes"][0] else {}
     rows = [  # the averages first: below a thousand classes nobody would find them
-        (f"<b>{name} average</b>", *(_number(values[key]) for key in keys), str(report["count"]))
+        (f"<b>{name} average</b>", *(_number(values[key]) for key in keys), str(report["count"]), *[""] * len(treated))
         for name, values in report["averages"].items()
     ]
     rows += [
-        (_text(row["name"]), *(_number(row[key]) for key in keys), str(row["support"])) for row in report["classes"]
+        (
+            *(_text(row["name"]), *(_number(row[key]) for key in keys), str(row["support"])),
+            *(_number(row[key], ".4g") for key in treated),
+        )
+        for row in report["classes"]
     ]
-    return ["<h2>Classes</h2>", _table(("class", "precision", "recall", "F1", "support"), rows)]
+    return ["<h2>Classes</h2>", _table(("class", "precision", "recall", "F1", "support", *treated.values()), rows)]
 
 
 def _mistakes(report: dict[str, Any], pictures: Sequence[bytes]) -> list[str]:

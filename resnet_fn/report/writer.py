@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.scoring import summarise
@@ -60,6 +61,8 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     confidence, right = confidence_of(evaluation), scores.rank < 1
     confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
     by_class = metrics.class_scores(confusion)
+    weights, training = trained.checkpoint.state.get("class_weights", []), evaluation.dataset.train.labels
+    treated = treatment(trained.recipe.sampling, weights, len(classes), training) or [{}] * len(classes)
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
@@ -73,7 +76,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         "options": evaluation.options,
         "averages": metrics.averages(by_class),
         "classes": [
-            {"name": name, **{key: values[index].item() for key, values in by_class.items()}}
+            {"name": name, **{key: values[index].item() for key, values in by_class.items()}, **treated[index]}
             for index, name in enumerate(classes)
         ],
         "calibration": metrics.calibration(confidence, right),

@@ -8,6 +8,7 @@ from mindspore import Parameter, ops
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.balance import class_weights, describe, treatment
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.order import split_batch
@@ -21,9 +22,10 @@ from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
+from resnet_fn.update.noise import Noise, make_noise
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.step import TrainStep, make_train_step
-from resnet_fn.weights.load import load_weights
+from resnet_fn.weights.load import name_model, read_weights, start_from
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,11 @@ class Components:
         feed: the training samples of every update.
         weights: the net's Parameters, BatchNorm statistics included.
         training: the Parameters of optimizer, scaler and moving average.
+        noise: what the net takes beside an update's images.
         total: updates in the run.
         ema: the weights' moving average, which is then what is evaluated.
+        class_weights: what each class weighs in the loss; (): all alike.
+        notes: what a user should know about weights and data, a line each.
     """
 
     recipe: Recipe
@@ -44,10 +49,13 @@ class Components:
     weights: tuple[Parameter, ...]
     training: tuple[Parameter, ...]
     train_step: TrainStep
+    noise: Noise
     eval_step: EvalStep
     schedule: Schedule
     total: int
     ema: Ema | None
+    class_weights: tuple[float, ...]
+    notes: tuple[str, ...]
 
     @property
     def state(self) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
@@ -61,35 +69,40 @@ def build_components(
     """Build everything a training run needs; whatever cannot work is refused here, before the first update.
 
     Args:
-        recipe, options, workers: of the run.
+        recipe, options, workers: of the run; a recipe that names no model gets its weights'.
         run: its folder, which may hold an earlier check of the image files.
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
+    source = read_weights(recipe.weights) if recipe.weights and not checkpoint else None
+    recipe = name_model(recipe, source)
+    before = checkpoint.path.parent.parent if checkpoint else None
     dataset = open_dataset(
         recipe,
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
-        caches=[run, *([checkpoint.path.parent.parent] if checkpoint else [])],
+        caches=[run, *([before] if before else [])],
+        split_of=before,
         progress=options.progress,
     )
     feed = make_feed(dataset, recipe, workers)
     net = build_net(recipe, dataset.input)
-    if recipe.weights and not checkpoint:
-        load_weights(net, recipe.weights, recipe.reset_head)
+    notes = [start_from(net, source, recipe, dataset.classes)] if source else []
     all_reduce = make_all_reduce(workers.size)
     if recipe.sync_batchnorm and all_reduce is not None:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
-    ema = make_ema(recipe, tuple(net.get_parameters()), feed.updates_per_epoch)
+    ema = make_ema(recipe, net, feed.updates_per_epoch)
     scaler = (
         DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
         if recipe.precision == "fp16"
         else DynamicLossScaler.off()
     )
-    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     train_step = make_train_step(
         net,
         loss,
@@ -111,10 +124,13 @@ def build_components(
         weights=tuple(net.get_parameters()),
         training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
+        noise=make_noise(recipe, net, workers),
         eval_step=make_eval_step(net, mode=options.mode),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,
         ema=ema,
+        class_weights=weights,
+        notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )
 
 

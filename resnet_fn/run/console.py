@@ -11,6 +11,7 @@ from resnet_fn.config.fields import show_value
 from resnet_fn.evaluation.scoring import describe
 from resnet_fn.recipes import differences
 from resnet_fn.runtime.process import kernel_threads
+from resnet_fn.update.batchnorm import is_statistic
 
 if TYPE_CHECKING:
     from resnet_fn.run.session import Session
@@ -26,11 +27,12 @@ def header(session: "Session", notes: Sequence[str], start: Path | None) -> list
     """
     components, progress, options = session.components, session.progress, session.options
     recipe, dataset, feed = components.recipe, components.dataset, components.feed
-    values = sum(parameter.size for parameter in components.weights if parameter.requires_grad)
+    values = sum(p.size for p in components.weights if not is_statistic(p.name))
+    trained = sum(p.size for p in components.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     lines = [
-        f"net         {recipe.model}, {values:,} parameters",
+        f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}, {len(dataset.train):,} training and {len(dataset.test):,} test images of "
         f"{_count(len(dataset.classes), 'class', 'classes')}, {recipe.image_size} x {recipe.image_size} pixels",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
@@ -42,8 +44,11 @@ def header(session: "Session", notes: Sequence[str], start: Path | None) -> list
     ]
     if start:
         lines.append(f"resuming after update {progress.update} from {start}")
-    complete = progress.update >= components.total and progress.is_evaluated
-    return [*lines, f"complete: all {components.total:,} updates are done" if complete else "compiling…"]
+    if not (session.is_over and progress.is_evaluated):
+        return [*lines, "compiling…"]
+    if progress.update < components.total:
+        return [*lines, f"complete: it ended after update {progress.update}"]
+    return [*lines, f"complete: all {components.total:,} updates are done"]
 
 
 def epoch_line(session: "Session") -> str:

@@ -13,11 +13,13 @@ from mindspore import Tensor
 from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_scan
+from resnet_fn.data.sources.validation import write_validation
+from resnet_fn.evaluation.metrics import averages, class_scores, confusion_matrix
 from resnet_fn.evaluation.scoring import score, summarise
 from resnet_fn.recipes.load import load_run
 from resnet_fn.run.build import build_components
@@ -25,7 +27,8 @@ from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.session import Progress, Session, restore, save, should_save_at_epoch_end, split_notes
+from resnet_fn.run.progress import Progress, judge
+from resnet_fn.run.session import Session, restore, save, should_save_at_epoch_end, split_notes
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed_signal
@@ -78,8 +81,10 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
+        if checkpoint and not recipe.model:
+            recipe = recipe_from_dict(checkpoint.state["recipe"])  # which it is equal to but for what the weights told
         components = build_components(recipe, options, workers, run.path, checkpoint)
-        notes = [*components.dataset.notes]
+        recipe, notes = components.recipe, [*components.notes]
         if checkpoint:
             state, classes = checkpoint.state, components.dataset.classes
             notes += notes_on_resume(state, classes, components.feed, options.allow_other_data)
@@ -89,6 +94,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
             run.create(lock)
             run.write_config(recipe, options, workers, recipe_text(recipe, options, progress.branched_from))
             write_scan(run.path, components.dataset.scans)
+            write_validation(run.path, components.dataset.held_out)
         folder = run.path if workers.is_main else None
         with (
             contextlib.closing(components.feed),
@@ -133,13 +139,16 @@ def run_epochs(session: Session) -> int:
             if should_save_at_epoch_end(session):
                 save(session)
             session.telemetry.say(epoch_line(session))  # after the save: it must not depend on a console
-        if progress.update >= components.total:
+        if session.is_over:
             break
         stopped = train_epoch(session)
     if stopped:
         save(session)
         name = signal.Signals(stopped).name
         session.telemetry.say(f"{name}: stopping after update {progress.update}")
+    elif progress.update < components.total:
+        session.telemetry.end_early()
+        session.telemetry.say(f"no better {components.recipe.monitor} in {progress.without_gain} evaluations: the end")
     session.writer.wait()
     session.telemetry.checkpointed(session.writer.poll())
     return stopped
@@ -159,7 +168,7 @@ def train_epoch(session: Session) -> int:
         check_batch(*batch, len(components.dataset.classes), update + 1)
         images, labels = map(Tensor, batch)
         stop_flags = Tensor(session.stop_request.stop_flags())
-        result = components.train_step(images, labels, learning_rate, stop_flags)
+        result = components.train_step(images, labels, learning_rate, stop_flags, *components.noise(update))
         dispatched = time.perf_counter()
         session.stop_request.install_handlers()  # it is compiled, and under way
         if update == 0:
@@ -229,13 +238,12 @@ def evaluate_epoch(session: Session) -> None:
     def asked() -> int:
         return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
-    with averaged(components.weights, components.ema):
-        metrics = summarise(
-            score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
-        )
+    with averaged(components.ema):
+        scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+    labels, classes = components.dataset.test.labels, len(components.dataset.classes)
+    confusion = confusion_matrix(labels, scores.prediction, classes)
+    metrics = {**summarise(scores), "macro_f1": averages(class_scores(confusion))["macro"]["f1"]}
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
-    # Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
-    if metrics["loss"] < float("inf") and (progress.best is None or metrics["top1"] >= progress.best["top1"]):
-        progress.best = {"top1": metrics["top1"], "update": progress.update}
+    judge(progress, components.recipe.monitor, metrics)
     session.telemetry.evaluated(progress.last)

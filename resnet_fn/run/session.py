@@ -11,34 +11,14 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
+from resnet_fn.data.balance import BALANCED
 from resnet_fn.run.build import Components
 from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.run.progress import Progress
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.telemetry import Telemetry
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands: what a checkpoint carries beside the tensors.
-
-    Attributes:
-        update: updates done.
-        best: {"top1", "update"} of the best evaluation, None before the first.
-        last: the latest evaluation, None before the first.
-        branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
-    """
-
-    update: int = 0
-    best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
-    branched_from: str = ""
-
-    @property
-    def is_evaluated(self) -> bool:
-        """Whether the last evaluation was of this state."""
-        return self.last is not None and self.last["update"] == self.update
 
 
 class Pace:
@@ -87,12 +67,18 @@ class Session:
     waiter: ResultWaiter
     pace: Pace = dataclasses.field(default_factory=Pace)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do: all updates are done, or the recipe's patience is at its end."""
+        progress, patience = self.progress, self.components.recipe.patience
+        return progress.update >= self.components.total or 0 < patience <= progress.without_gain
+
 
 def should_save_at_epoch_end(session: Session) -> bool:
     """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
     progress, every = session.progress, session.options.checkpoint_every
     best = progress.best is not None and progress.best["update"] == progress.update
-    return not every or progress.update % every == 0 or best or progress.update >= session.components.total
+    return not every or progress.update % every == 0 or best or session.is_over
 
 
 def split_of(options: RunOptions, workers: Workers) -> dict[str, int]:
@@ -124,6 +110,7 @@ def save(session: Session) -> None:
         "dataset": components.dataset.input.to_dict(),
         "feed": components.feed.reproducibility_key(),
         "split": split_of(options, session.workers),
+        "class_weights": list(components.class_weights),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 
@@ -140,6 +127,12 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
     assign_all(weights, checkpoint.weights, checkpoint.path)
     assign_all(training, checkpoint.training, checkpoint.path)
+    setting, then = components.recipe.class_weights, checkpoint.state.get("class_weights", [])
+    if setting not in ("", BALANCED) and then != list(components.class_weights):
+        raise ValueError(
+            f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
+        )
     state, source = checkpoint.state, checkpoint.path.resolve()
     branched_from = state.get("branched_from", "") if source.parent.parent == run.path.resolve() else str(source)
-    return Progress(state["update"], state["best"], state["last"], branched_from)
+    without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
+    return Progress(state["update"], state["best"], state["last"], without_gain, branched_from)

@@ -10,11 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from mindspore import Parameter
 
-
-def group_of(name: str) -> str:
-    """The group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
-    first = name.split(".", 1)[0]
-    return first if first.startswith("layer") or first == "fc" else "stem"
+from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:

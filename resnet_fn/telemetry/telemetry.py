@@ -86,6 +86,10 @@ class Telemetry:
         self._write(event)
         self.flush()
 
+    def end_early(self) -> None:
+        """The run is whole without the updates that are left."""
+        self._left = 0
+
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
         """Log checkpoints that have been written."""
         for event in events:
@@ -130,6 +134,9 @@ class SilentTelemetry(Telemetry):
         """Nothing."""
 
     def evaluated(self, event: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def end_early(self) -> None:
         """Nothing."""
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:

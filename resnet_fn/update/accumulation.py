@@ -18,33 +18,33 @@ def make_source(
     weights: Sequence[Parameter],
     parts: int,
     keep_statistics: Callable[[], None],
-    micro_batch: Callable[[Any, Any], tuple[Tensor, Gradients]],
+    micro_batch: Callable[..., tuple[Tensor, Gradients]],
     card: bool,
     compiled: Callable[[Any], Any],
-) -> tuple[Callable[[Any, Any], None] | None, Source]:
+) -> tuple[Callable[..., None] | None, Source]:
     """Where an update's sums of gradients come from.
 
     Args:
         weights: what the gradients are of.
         parts: micro-batches.
         keep_statistics: what is done before the first of them.
-        micro_batch: (images, labels) → float32 [2], gradients.
+        micro_batch: (images, labels, *noise) → float32 [2], gradients.
         card: see `make_train_step`.
         compiled: `mindspore.jit`, or what leaves a function as it is.
 
     Returns:
-        add_all(images, labels), which is called first, None for one micro-batch; and source(learning rate, *inputs) →
-        float32 [2], gradients, sums over the micro-batches, to be called in a compiled function: its inputs are images
-        and labels where there is no add_all, and nothing otherwise.
+        add_all(images, labels, *noise), which is called first, None for one micro-batch; and source(learning rate,
+        *inputs) → float32 [2], gradients, sums over the micro-batches, to be called in a compiled function: its inputs
+        are those where there is no add_all, and nothing otherwise.
     """
     if parts > 1:
         return _accumulated(weights, parts, keep_statistics, micro_batch, card, compiled)
 
-    def whole_batch(rate: Tensor, images: Any, labels: Any) -> tuple[Tensor, Gradients]:
+    def whole_batch(rate: Tensor, images: Any, labels: Any, *noise: Any) -> tuple[Tensor, Gradients]:
         keep_statistics()
         if card:
             images = forget_overflow(images, rate)
-        return micro_batch(images, labels)
+        return micro_batch(images, labels, *noise)
 
     return None, whole_batch
 
@@ -53,10 +53,10 @@ def _accumulated(
     weights: Sequence[Parameter],
     parts: int,
     keep_statistics: Callable[[], None],
-    micro_batch: Callable[[Any, Any], tuple[Tensor, Gradients]],
+    micro_batch: Callable[..., tuple[Tensor, Gradients]],
     card: bool,
     compiled: Callable[[Any], Any],
-) -> tuple[Callable[[Any, Any], None], Source]:
+) -> tuple[Callable[..., None], Source]:
     """One compiled function that adds a micro-batch's gradients to buffers; and their sums, to be read in another.
 
     Of three forms this keeps memory flat in the number of micro-batches (638 MB at 4 and at 8; a loop inside one
@@ -72,15 +72,15 @@ def _accumulated(
         return forget_overflow(sums, sums) if card else None
 
     @compiled
-    def add(images: Any, labels: Any) -> None:
-        means, gradients = micro_batch(images, labels)
+    def add(images: Any, labels: Any, *noise: Any) -> None:
+        means, gradients = micro_batch(images, labels, *noise)
         _add(sums, means)
         each(_add, buffers, gradients)
 
-    def add_all(images: Any, labels: Any) -> None:
+    def add_all(*inputs: Any) -> None:
         begin()
         for part in range(parts):
-            add(rows(images, part, parts), rows(labels, part, parts))
+            add(*(rows(samples, part, parts) for samples in inputs))
 
     def read(rate: Tensor) -> tuple[Tensor, Gradients]:
         return sums * 1.0, each(_read, buffers)
@@ -88,8 +88,10 @@ def _accumulated(
     return add_all, read
 
 
-def rows(samples: Tensor | tuple[Tensor, ...], part: int, parts: int) -> Tensor | tuple[Tensor, ...]:
-    """One micro-batch's rows."""
+def rows(samples: Any, part: int, parts: int) -> Any:
+    """One micro-batch's rows of a tensor, a tuple of them, or None."""
+    if samples is None:
+        return None
     if isinstance(samples, tuple):
         return tuple(rows(tensor, part, parts) for tensor in samples)
     size = samples.shape[0] // parts

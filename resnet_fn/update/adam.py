@@ -7,7 +7,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.update.gradients import each
-from resnet_fn.update.optimizer import Groups, Optimizer, make_buffers, one_minus_powers
+from resnet_fn.update.optimizer import Groups, Optimizer, columns, make_buffers, one_minus_powers, scaled
 
 _adam_kernel, _assign = ops.Adam(), ops.Assign()
 
@@ -19,7 +19,7 @@ def adam(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
 
     Args:
-        groups: see `weight_decay_groups`.
+        groups: see `parameter_groups`.
         beta1, beta2, epsilon: as in the equations.
 
     Returns:
@@ -39,10 +39,9 @@ def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: flo
 
 
 def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled: bool) -> Optimizer:
-    momenta, variances = make_buffers(groups, "momentum"), make_buffers(groups, "variance")
+    parameters, decays, factors = columns(groups)
+    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
-    parameters = tuple(parameter for parameter, _ in groups)
-    decays = tuple(decay for _, decay in groups)
     corrections = one_minus_powers((beta1, beta2))
     beta1_given, beta2_given = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
     # The kernel takes float32(β) from 1: what it computes of the exact 1 − β.
@@ -56,17 +55,18 @@ def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled:
         corrected_epsilon: Tensor,
         learning_rate: Tensor,
         decay: float,
+        factor: float,
         parameter: Parameter,
         momentum: Parameter,
         variance: Parameter,
         gradient: Tensor,
     ) -> Tensor:
         if decay > 0 and decoupled:
-            _assign(parameter, parameter * (1.0 - learning_rate * decay))
+            _assign(parameter, parameter * (1.0 - scaled(learning_rate, factor) * decay))
         if decay > 0 and not decoupled:
             gradient = gradient + decay * parameter
         moments = (momentum, variance, no_power, no_power)
-        numbers = (corrected_rate, beta1_given, beta2_given, corrected_epsilon)
+        numbers = (scaled(corrected_rate, factor), beta1_given, beta2_given, corrected_epsilon)
         return _adam_kernel(parameter, *moments, *numbers, gradient)[0]
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
@@ -75,6 +75,6 @@ def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled:
         corrected = shares * corrections(now)
         root = ops.sqrt(corrected[1])
         one = ops.partial(follow, learning_rate * root / corrected[0], epsilon * root, learning_rate)
-        each(one, decays, parameters, momenta, variances, gradients)
+        each(one, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)

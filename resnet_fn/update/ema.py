@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.update.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import each
 
 _PREFIX, _COUNT = "ema.", "ema_updates"
@@ -19,12 +20,14 @@ class Ema(NamedTuple):
 
     Attributes:
         state: `ema.<parameter>` for each parameter, and the updates it has followed, float32 scalar.
-        averages: those of `state` that are averages, in the order of the net's parameters.
+        averages: those of `state` that are averages, in the order of `followed`.
+        followed: the net's parameters that change.
         update: moves the average after an update, inside jit.
     """
 
     state: tuple[Parameter, ...]
     averages: tuple[Parameter, ...]
+    followed: tuple[Parameter, ...]
     update: Callable[[], None]
 
 
@@ -58,13 +61,15 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
         elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
             move(now)
 
-    return Ema((*averages, count), averages, update)
+    return Ema((*averages, count), averages, followed, update)
 
 
-def make_ema(recipe: Recipe, parameters: Sequence[Parameter], updates_per_epoch: float) -> Ema | None:
-    """The recipe's moving average of a net's parameters, if it has one."""
+def make_ema(recipe: Recipe, net: nn.Cell, updates_per_epoch: float) -> Ema | None:
+    """The recipe's moving average of a net, if it has one: of all its parameters but the frozen ones."""
     if not recipe.ema:
         return None
+    statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
+    parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
     return moving_average(parameters, recipe.ema, recipe.ema_every, round(recipe.ema_start * updates_per_epoch))
 
 
@@ -74,21 +79,21 @@ def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 
 @contextlib.contextmanager
-def averaged(parameters: Sequence[Parameter], ema: Ema | None) -> Iterator[None]:
-    """Put the averages into the net, and its own bits back afterwards; without an average do nothing.
+def averaged(ema: Ema | None) -> Iterator[None]:
+    """Put the averages into the net that they follow, and its own bits back afterwards; without an average do nothing.
 
     With `ops.assign`, which functions that are already compiled see.
     """
     if ema is None:
         yield
         return
-    own = [Tensor(parameter.asnumpy()) for parameter in parameters]
+    own = [Tensor(parameter.asnumpy()) for parameter in ema.followed]
     try:
-        for parameter, average in zip(parameters, ema.averages, strict=True):
+        for parameter, average in zip(ema.followed, ema.averages, strict=True):
             ops.assign(parameter, average)
         yield
     finally:
-        for parameter, value in zip(parameters, own, strict=True):
+        for parameter, value in zip(ema.followed, own, strict=True):
             ops.assign(parameter, value)
 
 

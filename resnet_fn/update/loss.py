@@ -1,8 +1,9 @@
 """Losses: functions of (logits, labels) that return the mean over the batch, computed in float32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import mindspore
+import numpy as np
 from mindspore import Tensor, ops
 
 from resnet_fn.config.fields import check_value
@@ -116,7 +117,9 @@ def _reduce(losses: Tensor, reduction: str) -> Tensor:
     raise ValueError(f"reduction: {reduction!r} is unknown; use one of {', '.join(REDUCTIONS)}")
 
 
-def make_loss(smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all") -> Loss:
+def make_loss(
+    smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all", weights: Sequence[float] = ()
+) -> Loss:
     """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]).
 
     Args:
@@ -125,12 +128,16 @@ def make_loss(smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "
             the paper's alpha 0.25 and gamma 2, summed over the classes (a mean over them would all but vanish) and
             the mean over the samples.
         over: which classes the smoothing spreads over: "all" or "others".
+        weights: what each class's part of the loss is multiplied by; (): nothing. The mean is over the samples, not
+            over their weights, so that parts of a batch add up to it.
 
     Raises:
         ValueError: an unknown kind or convention.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
+    if weights:
+        return _weighted_loss(smoothing, kind, over, Tensor(np.array(weights, np.float32)))
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         if kind == "cross_entropy":
@@ -139,5 +146,18 @@ def make_loss(smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "
         if kind == "bce":
             return binary_cross_entropy(logits, targets)
         return sigmoid_focal_loss(logits, targets, reduction="sum") / logits.shape[0]
+
+    return loss
+
+
+def _weighted_loss(smoothing: float, kind: str, over: str, weights: Tensor) -> Loss:
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        logits = logits.astype(mindspore.float32)
+        targets = smooth_targets(labels, logits.shape[1], smoothing, over)
+        if kind == "cross_entropy":
+            return -(targets * weights * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
+        if kind == "bce":
+            return (_sigmoid_cross_entropy(logits, targets) * weights).mean()
+        return sigmoid_focal_loss(logits, targets, reduction="sum", weight=weights) / logits.shape[0]
 
     return loss

@@ -16,7 +16,8 @@ _NORM_LAYERS = (
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-Groups = Sequence[tuple[Parameter, float]]  # (parameter, weight decay), in the order of the gradients
+# (parameter, weight decay) or (parameter, weight decay, factor of its learning rate), in the order of the gradients.
+Groups = Sequence[tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
 class Optimizer(NamedTuple):
@@ -26,7 +27,29 @@ class Optimizer(NamedTuple):
     update: Callable[[Sequence[Tensor], Tensor], None]
 
 
-def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> Groups:
+class Columns(NamedTuple):
+    """Groups as an optimizer's compiled function reads them: it cannot unpack rows that mix Parameters and numbers."""
+
+    parameters: tuple[Parameter, ...]
+    decays: tuple[float, ...]
+    factors: tuple[float, ...]
+
+
+def columns(groups: Groups) -> Columns:
+    """Parameters, weight decays and learning rates' factors side by side; a row without a factor has 1."""
+    rows = [(*row, 1.0)[:3] for row in groups]
+    return Columns(*zip(*rows, strict=True)) if rows else Columns((), (), ())
+
+
+def scaled(learning_rate: Tensor, factor: float) -> Tensor:
+    """A parameter's own learning rate, inside jit.
+
+    The very tensor where the factor is 1: the compiled function is then the one without factors.
+    """
+    return learning_rate if factor == 1.0 else learning_rate * factor
+
+
+def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
     """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
     Parameters of norm layers and biases have none, but with `decay_all`. What a norm layer is, its class says and not
@@ -55,7 +78,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     g ← g + decay · p;  v ← momentum · v + g;  p ← p − lr · (g + momentum · v)  with Nesterov, else  p ← p − lr · v.
 
     Args:
-        groups: see `weight_decay_groups`.
+        groups: see `parameter_groups`.
         momentum: the momentum coefficient, 0 <= momentum < 1.
         nesterov: Nesterov's form (Sutskever et al., 2013).
 
@@ -65,27 +88,25 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     """
     if nesterov and momentum == 0:
         raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
-    buffers = make_buffers(groups, "momentum")
+    parameters, decays, factors = columns(groups)
+    buffers = make_buffers(parameters, "momentum")
     # ops.SGD: one kernel per parameter, and right on CPU, where ops.ApplyMomentum ignores Nesterov silently and
     # mint.optim.SGD updates nothing. Its `stat` input, when zero, turns off the first-step special case; the
     # CPU kernel wants it in the parameter's shape and never writes it then, so equal shapes share one.
     stats: dict[tuple[int, ...], Parameter] = {}
-    for index, (parameter, _) in enumerate(groups):
+    for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:
             name = f"sgd_stat.{index}"
             stats[parameter.shape] = Parameter(ops.zeros_like(parameter), name=name, requires_grad=False)
-    by_decay = {decay: ops.SGD(0.0, decay, nesterov) for _, decay in groups}
-    # Plain tuples side by side: jit cannot unpack rows that mix operations and Parameters.
-    parameters = tuple(parameter for parameter, _ in groups)
-    kernels = tuple(by_decay[decay] for _, decay in groups)
+    by_decay = {decay: ops.SGD(0.0, decay, nesterov) for decay in decays}
+    kernels = tuple(by_decay[decay] for decay in decays)
     zeros = tuple(stats[parameter.shape] for parameter in parameters)
     coefficient = Tensor(momentum, mindspore.float32)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
-            kernels[index](
-                parameters[index], gradients[index], learning_rate, buffers[index], coefficient, zeros[index]
-            )
+            rate = scaled(learning_rate, factors[index])
+            kernels[index](parameters[index], gradients[index], rate, buffers[index], coefficient, zeros[index])
 
     return Optimizer(buffers, update)
 
@@ -94,11 +115,11 @@ def _norm(tensor: Tensor) -> Tensor:
     return ops.sqrt(ops.square(tensor).sum())
 
 
-def make_buffers(groups: Groups, prefix: str) -> tuple[Parameter, ...]:
+def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
     """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
     return tuple(
         Parameter(ops.zeros_like(parameter), name=f"{prefix}.{parameter.name}", requires_grad=False)
-        for parameter, _ in groups
+        for parameter in parameters
     )
 
 
@@ -127,27 +148,26 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     are zero.
 
     Args:
-        groups: see `weight_decay_groups`.
+        groups: see `parameter_groups`.
         momentum: the momentum coefficient.
         trust_coefficient: the largest step, relative to the layer's weights.
 
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
     """
-    buffers = make_buffers(groups, "momentum")
-    parameters = tuple(parameter for parameter, _ in groups)
-    decays = tuple(decay for _, decay in groups)
+    parameters, decays, factors = columns(groups)
+    buffers = make_buffers(parameters, "momentum")
     one = Tensor(1.0, mindspore.float32)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
-            rate = learning_rate
+            rate = scaled(learning_rate, factors[index])
             if decay > 0:
                 size, slope = _norm(parameter), _norm(gradient)
                 usable = ops.logical_and(size > 0, slope > 0)
                 ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
-                rate = learning_rate * ops.select(usable, ratio, one)
+                rate = rate * ops.select(usable, ratio, one)
                 gradient = gradient + decay * parameter
             step = momentum * buffers[index] + rate * gradient
             ops.assign(buffers[index], step)
@@ -166,16 +186,15 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
 
     Args:
-        groups: see `weight_decay_groups`.
+        groups: see `parameter_groups`.
         beta1, beta2, epsilon: as in the equations.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
     """
-    momenta, variances = make_buffers(groups, "momentum"), make_buffers(groups, "variance")
+    parameters, decays, factors = columns(groups)
+    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
-    parameters = tuple(parameter for parameter, _ in groups)
-    decays = tuple(decay for _, decay in groups)
     one = Tensor(1.0, mindspore.float32)
     corrections = one_minus_powers((beta1, beta2))
     rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
@@ -197,6 +216,6 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
                 size, length = _norm(parameter), _norm(step)
                 usable = ops.logical_and(size > 0, length > 0)
                 step = step * ops.select(usable, size / ops.select(usable, length, one), one)
-            ops.assign(parameter, parameter - learning_rate * step)
+            ops.assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
 
     return Optimizer((*momenta, *variances, count), update)

@@ -12,7 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.update.accumulation import make_source
-from resnet_fn.update.batchnorm import average_batchnorm, keeper
+from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
 from resnet_fn.update.ema import Ema
 from resnet_fn.update.forms import in_one, in_three
 from resnet_fn.update.gradients import (
@@ -67,7 +67,12 @@ class TrainStep(Protocol):
     """One update: see `make_train_step`."""
 
     def __call__(
-        self, images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
+        self,
+        images: Tensor,
+        labels: Tensor,
+        learning_rate: Tensor | float,
+        rank_values: Tensor | None = None,
+        *noise: Tensor | None,
     ) -> StepResult:
         """Do one update."""
 
@@ -114,11 +119,12 @@ def make_train_step(
             functions; "pynative": nothing is compiled. The last two are for several workers, and for debugging.
 
     Returns:
-        train_step(images, labels, learning_rate, rank_values=None): images [n, C, H, W] float32 and labels of this
-        worker's share, n a multiple of `accumulate` (each a tensor, or a tuple of tensors where net and loss take
+        train_step(images, labels, learning_rate, rank_values=None, *noise): images [n, C, H, W] float32 and labels of
+        this worker's share, n a multiple of `accumulate` (each a tensor, or a tuple of tensors where net and loss take
         one); learning_rate a float, or a float32 scalar tensor; rank_values float32 [k], whatever else is to be summed
-        over the ranks with this update. It sets the net to training mode. With a loss, a gradient or a BatchNorm
-        statistic that is not finite on any rank, nothing changes but the scaler.
+        over the ranks with this update; noise [n, …], what the net takes beside the images (`make_noise`). It sets the
+        net to training mode. With a loss, a gradient or a BatchNorm statistic that is not finite on any rank, nothing
+        changes but the scaler.
     """
     scaler = scaler or DynamicLossScaler.off()
     weights = tuple(net.trainable_params())
@@ -126,8 +132,7 @@ def make_train_step(
     update = optimizer.update  # jit cannot look into a NamedTuple
     # Where sums are made: in the compiled function, or between two.
     outside = mode != "graph"
-    statistics = tuple(parameter for parameter in net.get_parameters() if not parameter.requires_grad)
-    vectors = tuple(parameter for parameter in statistics if parameter.ndim == 1)  # all of BatchNorm's are
+    statistics = batchnorm_statistics(net)
     keep_statistics, put_back_statistics = keeper(statistics)
     average_statistics, own_statistics = average_batchnorm(statistics, workers, all_reduce, outside)
     follow = None if ema is None else ema.update
@@ -138,8 +143,8 @@ def make_train_step(
 
     differentiate = _differentiate(net, loss, accuracy, weights)
 
-    def micro_batch(images: Tensor, labels: Tensor) -> tuple[Tensor, Gradients]:
-        (_, means), gradients = differentiate(images, labels, scaler.scale)
+    def micro_batch(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
+        (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
         return means, gradients
 
     def settle(
@@ -158,13 +163,13 @@ def make_train_step(
     def apply(rate: Tensor, rank_values: Tensor, sums: Tensor, gradients: Gradients) -> Compiled:
         gradients = unscale(gradients, share / scaler.scale)
         gradients, squares, norm, sums, finite = reduce_gradients(
-            gradients, sums * share, rank_values, rank_one_hot, vectors, all_reduce, card
+            gradients, sums * share, rank_values, rank_one_hot, statistics, all_reduce, card
         )
         return settle(gradients, squares, norm, sums, finite, sums, rate)
 
     def contribute(rank_values: Tensor, sums: Tensor, gradients: Gradients) -> tuple[Tensor, ...]:
         gradients = unscale(gradients, share / scaler.scale)
-        *_, own = own_part(gradients, sums * share, rank_values, rank_one_hot, vectors, True, card)
+        *_, own = own_part(gradients, sums * share, rank_values, rank_one_hot, statistics, True, card)
         return (*gradients, own) if own_statistics is None else (*gradients, own_statistics(), own)
 
     def apply_summed(rate: Tensor, *summed: Tensor) -> Compiled:
@@ -180,23 +185,27 @@ def make_train_step(
         finish = in_one(source, apply, compiled)
 
     def train_step(
-        images: Tensor, labels: Tensor, learning_rate: Tensor | float, rank_values: Tensor | None = None
+        images: Tensor,
+        labels: Tensor,
+        learning_rate: Tensor | float,
+        rank_values: Tensor | None = None,
+        *noise: Tensor | None,
     ) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
         values = nothing_more if rank_values is None else rank_values
         if add_all is None:
-            return StepResult(*finish(learning_rate, values, images, labels))
-        add_all(images, labels)
+            return StepResult(*finish(learning_rate, values, images, labels, *noise))
+        add_all(images, labels, *noise)
         return StepResult(*finish(learning_rate, values))
 
     return train_step
 
 
 def _differentiate(net: nn.Cell, loss: Loss, accuracy: Loss, weights: Sequence[Parameter]) -> Callable[..., Any]:
-    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        logits = net(images)
+    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
+        logits = net(images, *noise)
         value = loss(logits, labels)
         return value * scale, ops.stack((value, accuracy(logits, labels)))
 

@@ -1,18 +1,23 @@
 """Weights of any project: read under our names, and put into a net of ours, strictly or not at all."""
 
+import contextlib
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mindspore import nn
 
 from resnet_fn.checkpoint.parameters import assign, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.hints import few
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.models import MODELS
 from resnet_fn.models.attention import GatherExcite
 from resnet_fn.update.ema import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays
 from resnet_fn.weights.names import differences, recognise_style, to_ours
-from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, same_parameters
+from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, recognise_model, same_parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Source:
         model: the model's name where the source knows it: our checkpoints do; "" elsewhere.
         averaged: whether these are the moving average of the weights.
         update: updates that a checkpoint of ours has seen; 0 elsewhere.
+        classes: their names where the source knows them: our checkpoints do; empty elsewhere.
     """
 
     path: Path
@@ -38,6 +44,7 @@ class Source:
     model: str
     averaged: bool
     update: int
+    classes: tuple[str, ...] = ()
 
 
 def read_weights(file: str | Path) -> Source:
@@ -61,11 +68,12 @@ def read_any_weights(file: str | Path) -> Source:
 
     Where the names are of no known style, `style` is "own" and the arrays are all there, under the file's own names.
     """
-    path, model, averaged, update = Path(file), "", False, 0
+    path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path)
         path, update = checkpoint.path, checkpoint.state.get("update", 0)
         model = checkpoint.state.get("recipe", {}).get("model", "")
+        classes = tuple(checkpoint.state.get("dataset", {}).get("classes", ()))
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
     else:
@@ -73,10 +81,10 @@ def read_any_weights(file: str | Path) -> Source:
     try:
         style = recognise_style(arrays)
     except ValueError as error:
-        return Source(path, arrays, "own", str(error), True, model, averaged, update)
+        return Source(path, arrays, "own", str(error), True, model, averaged, update, classes)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
-    return Source(path, ours, style, warning, useless, model, averaged, update)
+    return Source(path, ours, style, warning, useless, model, averaged, update, classes)
 
 
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow_non_finite: bool = False) -> None:
@@ -96,13 +104,76 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow
         WeightsError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
         ValueError: names what is not finite. Nothing has been assigned then.
     """
-    source = read_weights(file)
+    _assign(net, read_weights(file), str(file), reset_head, allow_non_finite)
+
+
+def name_model(recipe: Recipe, source: Source | None) -> Recipe:
+    """The recipe with the model that its weights are of, where it names none itself.
+
+    Raises:
+        ValueError: it has no weights either.
+    """
+    if recipe.model:
+        return recipe
+    if source is None:
+        raise ValueError("model: is told by the weights; give --weights FILE, or --model NAME")
+    found = recognise_model(source.arrays, source.model)
+    stem = "" if found["stem"] == MODELS[found["name"]].stem else found["stem"]
+    return dataclasses.replace(recipe, model=found["name"], stem=recipe.stem or stem, norm=found["norm"])
+
+
+def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[str]) -> str:
+    """Put weights into a net that is about to be trained; its own last layer stays where they are for other classes.
+
+    Args:
+        net: of the recipe.
+        source: see `read_weights`.
+        recipe: with `reset_head` the last layer stays in any case.
+        classes: those that it is to tell apart.
+
+    Returns:
+        A line on where the training starts.
+
+    Raises:
+        WeightsError: weights of another net, with its name where it is one of ours.
+    """
+    other = _other_classes(source, classes)
+    try:
+        _assign(net, source, recipe.weights, recipe.reset_head or bool(other))
+    except WeightsError:
+        name = ""
+        with contextlib.suppress(ValueError):  # it may be a net of nobody's
+            name = recognise_model(source.arrays)["name"]
+        if name in ("", recipe.model, *same_parameters(recipe.model)):
+            raise
+        raise WeightsError(
+            f"weights: {recipe.weights} holds a {name}, the net is a {recipe.model}; give --model {name}"
+        ) from None
+    kept = other or ("as --reset-head wants" if recipe.reset_head else "")
+    return f"weights     {recipe.weights}{f', {kept}: the last layer is new' if kept else ''}"
+
+
+def _other_classes(source: Source, classes: Sequence[str]) -> str:
+    """Why a source's last layer is for other classes; "" where it is not, as far as it knows."""
+    if HEAD[0] not in source.arrays:
+        return "without a last layer"
+    count = len(source.arrays[HEAD[0]])
+    if count != len(classes):
+        return f"for {count:,} classes, not {len(classes):,}"
+    if not source.classes or source.classes == tuple(classes):
+        return ""
+    if set(source.classes) == set(classes):
+        return "for these classes in another order"
+    return f"for other classes ({few(source.classes)})"
+
+
+def _assign(net: nn.Cell, source: Source, file: str, reset_head: bool, allow_non_finite: bool = False) -> None:
     parameters = {parameter.name: parameter for parameter in net.get_parameters()}
     arrays = dict(source.arrays)
     if reset_head:
         parameters = {name: parameter for name, parameter in parameters.items() if name not in HEAD}
         arrays = {name: array for name, array in arrays.items() if name not in HEAD}
-    check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(file))
+    check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, file)
     if not allow_non_finite:
         check_finite(arrays, file)
     for warning in (source.warning, _other_function(net, source.model)):

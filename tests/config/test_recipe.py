@@ -45,6 +45,10 @@ def test_the_usual_aliases_are_accepted(flags, fields):
             "batch_size: 6 does not go with repeats 4, which does not divide the batch size 6; give --repeats too; "
             "epochs: 3 does not go with warmup_epochs 5.0, which is above epochs (3); give --warmup-epochs too",
         ),
+        (
+            ["--freeze", "stem", "--train-only", "fc"],
+            "train_only: 'fc' says what --freeze stem says too; give one of them",
+        ),
         (["--epochs", "3", "--warmup-epochs", "4"], "warmup_epochs: 4.0 is above epochs (3)"),
         (["--sched", "step"], "schedule: 'step' needs --milestones, which go with --schedule step"),
         (["--max-shift", "3", "--dataset", "imagefolder"], "max_shift: 3 is for sets in memory; give 0 (image files"),

@@ -1,5 +1,6 @@
 """Which samples an update sees: a permutation from (seed, epoch), shared without a rest."""
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
@@ -17,13 +18,13 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
 
 def test_a_batch_larger_than_the_set_is_refused():
     with pytest.raises(ValueError, match="batch_size: 2000 is larger than the training set of 1437; give at most 1437"):
-        Plan(Recipe(batch_size=2000), 1437, 10, Workers())
+        Plan(Recipe(batch_size=2000), np.zeros(1437, np.int32), 10, Workers())
 
 
 def test_an_odd_share_cannot_be_mixed():
     recipe = Recipe(dataset="synthetic", image_size=16, batch_size=6, mixup=0.2, cutmix=1.0)
     with pytest.raises(ValueError, match="a worker's share of 3 is odd; give 8"):
-        Plan(recipe, 64, 5, Workers(0, 2))
+        Plan(recipe, np.zeros(64, np.int32), 5, Workers(0, 2))
 
 
 @pytest.mark.parametrize("parts", [(1, 1), (2, 4), (8, 8)])

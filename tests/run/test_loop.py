@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
+from resnet_fn.run.loop import train
 
 FREE = ["--model", "resnet8", "--norm", "none", "--batch-size", "240", "--epochs", "2", "--image-size", "8"]
 PHOTOGRAPHS = (
@@ -21,6 +25,11 @@ PHOTOGRAPHS = (
     *("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0", "--flip", "--mixup", "0.2", "--ema", "0.8"),
     *("--on-bad-sample", "skip", "--no-progress", "--out-dir", "run", "--eval-batch-size", "4"),
 )
+FINETUNE = {
+    **{"freeze": "stem,layer1", "head_learning_rate": 1e-11, "layer_decay": 0.75, "ema": 0.9},
+    **{"monitor": "macro_f1", "patience": 2, "drop_path": 0.2, "dropout": 0.2},
+    **{"class_weights": "balanced", "sampling": "balanced"},
+}
 NOISE = 24.0  # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
 
 
@@ -90,6 +99,52 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
     msrun(2, "-m", "resnet_fn.evaluate", "--checkpoint", "one", "--batch-size", "77", "--json", "result.json")
     result = json.loads(Path("result.json").read_text())
     assert result == {key: expected[key] for key in ("loss", "top1", "top5", "count")}  # every bit
+
+
+@pytest.mark.slow
+def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun):
+    """Frozen parts, rates by layer, what is left out at random, class weights, balanced sampling."""
+    flags = [*FREE, "--freeze", "stem,layer1", "--head-lr", "0.1", "--layer-decay", "0.75", "--drop-path", "0.3"]
+    flags += ["--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced", "--learning-rate", "0.05"]
+    command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "one"]
+    one = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert one.returncode == 0, one.stderr
+    assert "images      0 143 of weight 1.0" in one.stdout
+    msrun(2, "-m", "resnet_fn.train", *flags, "--out-dir", "two", "--accumulate", "3")
+    compare_runs("one", "two")
+
+
+def final(run):
+    """All of a run's last checkpoint."""
+    checkpoint = RunFolder(Path(run)).newest()
+    arrays = {**checkpoint.weights, **checkpoint.training}
+    return {name: array.tobytes() for name, array in arrays.items()}, checkpoint.state
+
+
+@pytest.mark.slow
+def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, capsys):
+    """Fine-tuning at a rate of almost nothing: the first evaluation stays the best, two more end the run."""
+    recipe = Recipe(
+        name="digits", model="resnet8", image_size=8, batch_size=240, epochs=6, learning_rate=1e-12, **FINETUNE
+    )
+    options = RunOptions(out_dir="run", progress=False, keep_last=9)
+    result = train(recipe, options)
+    assert (result.updates, result.best["update"]) == (15, 15)  # of equal evaluations the last is the best
+    assert "no better macro_f1 in 2 evaluations: the end" in capsys.readouterr().out
+    arrays, state = final("run")
+    for update in (10, 15):
+        shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    again = train(recipe, options)
+    assert "resuming after update 5 " in capsys.readouterr().out
+    assert (again.updates, again.best) == (result.updates, result.best)
+    assert final("run") == (arrays, state)
+    assert state["without_gain"] == 2
+    train(recipe, options)
+    assert "complete: it ended after update 15" in capsys.readouterr().out
+    kept = load_checkpoint(Path("run/checkpoints/step-00000005")).weights
+    frozen = [name for name in kept if name.startswith(("conv1", "bn1", "layer1"))]
+    assert len(frozen) == 15
+    assert all(kept[name].tobytes() == arrays[name] for name in frozen)
 
 
 @pytest.mark.slow

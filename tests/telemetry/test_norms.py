@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.models import create_model
-from resnet_fn.telemetry.norms import LayerNorms, group_of
+from resnet_fn.models.parts import group_of
+from resnet_fn.telemetry.norms import LayerNorms
 
 pytestmark = pytest.mark.usefixtures("device")
 

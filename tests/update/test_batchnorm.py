@@ -5,7 +5,8 @@ import pytest
 from mindspore import Parameter, Tensor, jit
 from mindspore.ops import assign
 
-from resnet_fn.update.batchnorm import average_batchnorm, keeper
+from resnet_fn.models import create_model
+from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -59,3 +60,14 @@ def test_what_was_kept_comes_back_to_the_bit():
         assign(parameter, parameter * np.nan)
     put_back()
     assert [parameter.asnumpy().tobytes() for parameter in parameters] == [value.tobytes() for value in values]
+
+
+def test_frozen_weights_and_frozen_batchnorms_have_no_statistics_that_move():
+    net = create_model("resnet8", num_classes=3)
+    moving = [p.name for p in net.get_parameters() if p.name.rsplit(".", 1)[-1] in ("moving_mean", "moving_variance")]
+    assert [p.name for p in batchnorm_statistics(net)] == moving
+    net.conv1.weight.requires_grad = False
+    net.bn1.gamma.requires_grad = net.bn1.beta.requires_grad = False
+    assert [p.name for p in batchnorm_statistics(net)] == moving
+    net.bn1.use_batch_statistics = False
+    assert [p.name for p in batchnorm_statistics(net)] == [name for name in moving if not name.startswith("bn1.")]

@@ -61,7 +61,7 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
     inside = []
 
     def evaluate_and_fail():
-        with averaged(components.weights, components.ema):
+        with averaged(components.ema):
             inside.append(components.eval_step(images, labels).loss.asnumpy())
             assert all(
                 (p.asnumpy() == a.asnumpy()).all()

@@ -149,3 +149,29 @@ def test_float16_logits_lose_nothing_in_the_loss():
     # exp(-12) vanishes beside 1 in float16 (the loss would be 0), not in float32.
     loss = cross_entropy(Tensor(np.array([[12.0, 0.0]], np.float16)), Tensor(np.array([0], np.int32)))
     assert loss.asnumpy() == pytest.approx(np.log1p(np.exp(-12.0)), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "bce"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_class_weights_are_torchs_before_its_mean(kind, soft):
+    """Torch's own mean of weighted cross-entropies divides by the weights: parts of a batch would not add up to it."""
+    labels, weights = SOFT if soft else LABELS, [0.5, 2.0, 1.0, 0.0, 4.0]
+    ours = with_gradient(make_loss(0.1, kind, weights=weights), Tensor(labels))
+
+    def theirs(torch, logits):
+        weight, functional = torch.tensor(weights), torch.nn.functional
+        if kind == "cross_entropy":
+            target = torch.tensor(labels if soft else labels.astype(np.int64))
+            return functional.cross_entropy(logits, target, weight, reduction="none", label_smoothing=0.1).mean()
+        target = torch.tensor(SOFT if soft else np.eye(5, dtype=np.float32)[LABELS]) * 0.9 + 0.1 / 5
+        return functional.binary_cross_entropy_with_logits(logits, target, weight)
+
+    assert_equal(ours, torch_with_gradient(theirs))
+
+
+def test_class_weights_multiply_the_focal_loss_class_by_class():
+    weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
+    targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
+    each = sigmoid_focal_loss(Tensor(LOGITS), targets, reduction="none").asnumpy()
+    found = make_loss(0.0, "focal", weights=weights.tolist())(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
+    assert found == pytest.approx((each * weights).sum() / 8, rel=1e-5)

@@ -7,6 +7,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.update.gradients import each
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
@@ -269,3 +270,50 @@ def test_accuracy_of_sparse_and_soft_labels():
     assert accuracy(logits, Tensor(np.array([0, 1, 0], np.int32))).asnumpy() == pytest.approx(2 / 3)
     soft = Tensor(np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4]], np.float32))
     assert accuracy(logits, soft).asnumpy() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics(accumulate):
+    """Two workers with equal samples: their sum is twice the one's. A frozen weight is no statistic to average."""
+    mindspore.set_seed(1)
+    net = create_model("resnet8", num_classes=CLASSES, in_channels=1)
+    rng = np.random.default_rng(5)
+    ops.assign(net.bn1.moving_mean, Tensor(rng.normal(size=16).astype(np.float32)))
+    ops.assign(net.bn1.moving_variance, Tensor(rng.uniform(0.5, 2, 16).astype(np.float32)))
+    frozen = [net.conv1.weight, *net.bn1.get_parameters()]
+    for parameter in frozen:
+        parameter.requires_grad = False
+    net.bn1.use_batch_statistics = False
+    seen = Parameter(Tensor(np.zeros((8, 16, 8, 8), np.float32)), name="seen", requires_grad=False)
+    inner = net.layer1
+
+    class Looking(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.seen = inner, seen
+
+        def construct(self, x):
+            ops.assign(self.seen, x)
+            return self.inner(x)
+
+    net._stages = (Looking(), *net._stages[1:])
+    optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
+    step = make_train_step(net, make_loss(0.1), optimizer, workers=2, all_reduce=_sum_of_equals, accumulate=accumulate)
+    before = snapshot(net.get_parameters())
+    images, labels = batch(0, 8 * accumulate)
+    step(images, labels, RATE)
+    after = snapshot(net.get_parameters())
+    same = {name for name in before if before[name].tobytes() == after[name].tobytes()} - {"seen"}
+    assert same == {parameter.name for parameter in frozen}
+    mean, variance = before["bn1.moving_mean"], before["bn1.moving_variance"]
+    raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
+    expected = (raw - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
+    np.testing.assert_allclose(seen.asnumpy(), np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+
+
+def _sum_of_equals(tensors):
+    return each(_twice, tensors)
+
+
+def _twice(tensor):
+    return tensor * 2.0

@@ -1,5 +1,6 @@
 """Weights into a net: every style and format, of files and of our runs, strict; nothing is assigned in part."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ from mindspore import Parameter, Tensor
 from resnet_fn import convert
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays, write_arrays
-from resnet_fn.weights.load import load_weights, read_any_weights, read_weights
+from resnet_fn.weights.load import load_weights, name_model, read_any_weights, read_weights, start_from
 from resnet_fn.weights.recognise import WeightsError, recognise_model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -147,3 +149,49 @@ def test_a_damaged_newest_checkpoint_falls_back(capsys):
     Path("empty").mkdir()
     with pytest.raises(CheckpointError, match="empty: holds no checkpoint; give a run folder or a checkpoint folder"):
         read_weights("empty")
+
+
+def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp_path):
+    ours = written("a.safetensors")  # of 3 classes
+    recipe = Recipe(model="resnet8", weights="a.safetensors")
+
+    def start(classes, known=(), **fields):
+        net = create_model("resnet8", num_classes=len(classes))
+        head = net.fc.weight.asnumpy().copy()
+        source = dataclasses.replace(read_weights("a.safetensors"), classes=known)
+        line = start_from(net, source, dataclasses.replace(recipe, **fields), classes)
+        assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
+        assert (net.fc.weight.asnumpy().tobytes() == head.tobytes()) == ("new" in line)
+        return line.removeprefix("weights     a.safetensors")
+
+    assert start("abc") == start("abc", known=("a", "b", "c")) == ""
+    assert start("abc", reset_head=True) == ", as --reset-head wants: the last layer is new"
+    assert start("abcde") == ", for 3 classes, not 5: the last layer is new"
+    assert start("abc", known=("b", "a", "c")) == ", for these classes in another order: the last layer is new"
+    assert start("abc", known=("x", "y", "z")) == ", for other classes (x, y, z): the last layer is new"
+    written("a.safetensors", change=lambda arrays: [arrays.pop(name) for name in ("fc.weight", "fc.bias")])
+    assert start("abc") == ", without a last layer: the last layer is new"
+
+
+def test_weights_of_another_net_are_named(written):
+    written("a.safetensors", model="resnet18")
+    recipe = Recipe(model="resnet34", weights="a.safetensors")
+    message = r"^weights: a\.safetensors holds a resnet18, the net is a resnet34; give --model resnet18$"
+    with pytest.raises(WeightsError, match=message):
+        start_from(create_model("resnet34", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
+    written("a.safetensors", in_channels=1)
+    recipe = Recipe(model="resnet8", weights="a.safetensors")
+    with pytest.raises(WeightsError, match=r"of another shape: conv1.weight \(16, 1, 3, 3\) instead of"):
+        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
+
+
+def test_a_recipe_without_a_model_takes_its_weights(written):
+    written("a.safetensors", model="resnet18", stem="cifar")
+    found = name_model(Recipe(model=""), read_weights("a.safetensors"))
+    assert (found.model, found.stem, found.norm) == ("resnet18", "cifar", "batch")
+    written("b.safetensors")
+    found = name_model(Recipe(model=""), read_weights("b.safetensors"))
+    assert (found.model, found.stem) == ("resnet8", "")
+    assert name_model(Recipe(model="resnet50"), None).model == "resnet50"
+    with pytest.raises(ValueError, match=r"^model: is told by the weights; give --weights FILE, or --model NAME$"):
+        name_model(Recipe(model=""), None)

@@ -97,7 +97,7 @@ def decode_batches(batches: Iterator[list[bytes]], spec: InputSpec, threads: int
         for batch in chain(batches, (None,)):
             if batch is not None:
                 waiting.append([pool.submit(eval_pixels, data, spec.eval_resize, spec.image_size) for data in batch])
-            if batch is None or len(waiting) > 1:
+            if waiting and (batch is None or len(waiting) > 1):
                 pixels = np.stack([future.result() for future in waiting.pop(0)])
                 yield prepare(pixels, spec.image_size, spec)
         assert not waiting

@@ -1,4 +1,4 @@
-"""Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, or ImageNet's flat val with its ground truth."""
+"""Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val with its ground truth, or one of all."""
 
 import dataclasses
 import os
@@ -6,45 +6,61 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
 from resnet_fn.data.sources.ground_truth import list_flat_val
+from resnet_fn.data.sources.validation import split_off
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def load_folder(data_dir: str, threads: int) -> DataSet:
+def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
     """List an image folder. Classes are the sorted folder names of train; val gets the same numbers.
+
+    Args:
+        data_dir: holds train/CLASS/ and val/CLASS/; with `share` the classes may lie in it, or in train/ alone.
+        threads: that decode.
+        share, seed, run: of the validation part, where there is no val/; see `split_off`.
 
     Raises:
         ValueError: says what was looked for, what is there and how to lay it out.
     """
     root = Path(data_dir)
-    if not (root / "train").is_dir() or not (root / "val").is_dir():
+    whole = bool(share) and not (root / "val").is_dir()
+    if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
         found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
         raise ValueError(
             f"data_dir: looked for train/ and val/ in {data_dir!r}, found {', '.join(found) or 'nothing'}; "
-            "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download)"
+            "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download), "
+            "or give --validation-share 0.2 to split one folder"
         )
-    classes = _class_folders(root / "train")
-    if not classes:
-        raise ValueError(f"{root / 'train'}: holds no class folders; lay the images out as train/CLASS/*.JPEG")
-    train, other = _list_classes(root / "train", classes)
+    place = root / "train" if not whole or (root / "train").is_dir() else root
+    classes = _class_folders(place)
+    _check_classes(place, classes)
+    train, other = _list_classes(place, classes)
     counts = np.bincount(train.labels, minlength=len(classes))
     if not counts.all():
-        empty = root / "train" / classes[int(np.argmin(counts))]
-        raise ValueError(f"{empty}: holds no images; remove the folder or fill it (it would count as a class)")
-    folders = _class_folders(root / "val")
+        empty = place / classes[int(np.argmin(counts))]
+        inner = _class_folders(empty)
+        fix = (
+            f"it holds the folders {few(inner)}: give --data-dir {empty} if these are the classes"
+            if inner
+            else ("remove the folder or fill it (it would count as a class)")
+        )
+        raise ValueError(f"{empty}: holds no images; {fix}")
     notes = [f"ignoring {len(other)} files that are no images, {other[0]} among them"] if other else []
-    if folders:
+    if share and not whole:
+        notes.append(f"{root / 'val'} validates: nothing is split off the training images")
+    names: tuple[str, ...] = ()
+    if whole:
+        train, test = split_off(train, share, seed, run)
+        names = test.names
+    elif folders := _class_folders(root / "val"):
         unknown = sorted(set(folders) - set(classes))
         if unknown:
             raise ValueError(f"{root / 'val' / unknown[0]}: is not a class of train; {closest(unknown[0], classes)}")
         test, other = _list_classes(root / "val", classes)
-        missing = len(classes) - len(set(test.labels.tolist()))
-        if missing:
-            notes.append(f"val has no images of {missing} of the {len(classes)} classes")
         if other:
             notes.append(f"ignoring {len(other)} files in val that are no images, {other[0]} among them")
     else:
@@ -52,10 +68,24 @@ def load_folder(data_dir: str, threads: int) -> DataSet:
     if not len(test):
         raise ValueError(f"{root / 'val'}: holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    return DataSet(train, test, color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD), tuple(notes))
+    spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
+    return DataSet(train, test, spec, tuple(notes), held_out=names)
+
+
+def _check_classes(place: Path, classes: list[str]) -> None:
+    if not classes:
+        hint = near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
+        raise ValueError(f"{place}: {'holds no class folders' if place.is_dir() else 'does not exist'}; {hint}")
+    if len(classes) == 1:
+        raise ValueError(
+            f"{place}: holds one class only, {classes[0]!r}; lay the images out with a folder for each class, and give "
+            "the folder around them"
+        )
 
 
 def _class_folders(root: Path) -> list[str]:
+    if not root.is_dir():
+        return []
     return sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
 
 

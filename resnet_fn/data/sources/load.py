@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
@@ -36,6 +36,7 @@ def open_dataset(
     workers: Workers = Workers(),
     splits: Sequence[str] = ("train", "test"),
     caches: Sequence[Path] = (),
+    split_of: Path | None = None,
     progress: bool = False,
     trained_on: InputSpec | None = None,
     source: object = "",
@@ -49,6 +50,7 @@ def open_dataset(
         workers: they share the check of image files.
         splits: which to check; the others stay unchecked.
         caches: folders that may hold what an earlier check found (`write_scan`).
+        split_of: the run whose validation part this has, where one is split off; None: drawn afresh.
         progress: show a bar on rank 0.
         trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
 
@@ -56,7 +58,7 @@ def open_dataset(
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
     known = trained_on.data_dir if trained_on else ""
-    dataset = load_dataset(recipe, data_dir or known, threads)
+    dataset = load_dataset(recipe, data_dir or known, threads, split_of)
     check_images(dataset)
     dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
     if trained_on and dataset.classes != trained_on.classes:
@@ -67,6 +69,11 @@ def open_dataset(
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), what)
+            there = set(split.labels.tolist())
+            missing = [known for label, known in enumerate(dataset.classes) if label not in there]
+            if missing:
+                note = f"the {what} has no images of {len(missing)} of the {len(dataset.classes)} classes: "
+                dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note + few(missing, 5)))
     if "train" in splits and recipe.name == "digits":
         dataset = dataclasses.replace(dataset, notes=(*dataset.notes, *_note_on_size(recipe, dataset.train)))
     return dataset
@@ -89,9 +96,9 @@ def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
     ]
 
 
-def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0) -> DataSet:
+def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, split_of: Path | None = None) -> DataSet:
     """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`."""
-    dataset = _load(recipe, data_dir, data_threads(threads))
+    dataset = _load(recipe, data_dir, data_threads(threads), split_of)
     spec = dataclasses.replace(
         dataset.input,
         name=recipe.dataset,
@@ -102,7 +109,7 @@ def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0) -> DataSe
     return dataclasses.replace(dataset, input=spec)
 
 
-def _load(recipe: Recipe, data_dir: str, threads: int) -> DataSet:
+def _load(recipe: Recipe, data_dir: str, threads: int, split_of: Path | None) -> DataSet:
     name = recipe.dataset
     if name in _NEED_NO_FOLDER:
         if data_dir:
@@ -117,7 +124,9 @@ def _load(recipe: Recipe, data_dir: str, threads: int) -> DataSet:
     suggest_folder(data_dir)
     if name in ("cifar10", "cifar100"):
         return load_cifar(name, data_dir)
-    return (load_folder if name == "imagefolder" else load_records)(data_dir, threads)
+    if name == "imagefolder":
+        return load_folder(data_dir, threads, recipe.validation_share, recipe.seed, split_of)
+    return load_records(data_dir, threads)
 
 
 def suggest_folder(data_dir: str) -> None:

@@ -92,7 +92,7 @@ def run_mindspore(
         keep(values)
         return loss(values, targets)
 
-    ema = make_ema(task.recipe, list(net.get_parameters()), task.updates_per_epoch)
+    ema = make_ema(task.recipe, net, task.updates_per_epoch)
 
     def step_with(update: Optimizer, clip_norm: float, **options: Any) -> TrainStep:
         if not is_classifier(like, labels):

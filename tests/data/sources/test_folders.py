@@ -1,9 +1,10 @@
 import shutil
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.data.sources.load import load_dataset, open_dataset
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
@@ -12,20 +13,22 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     shutil.rmtree(folder / "val" / "bee")
     (folder / "train" / "bee" / "notes.txt").write_text("not an image")
     (folder / "train" / ".hidden").mkdir()
-    dataset = load_dataset(RECIPE, str(folder))
+    dataset = open_dataset(RECIPE, str(folder))
     assert dataset.classes == ("bee", "cat with a space", "éléphant")
     assert dataset.train.labels.tolist() == [0] * 7 + [1] * 7 + [2] * 7
     assert dataset.test.labels.tolist() == [1] * 3 + [2] * 3
     ignored, missing = dataset.notes
     assert ignored.startswith("ignoring 1 files that are no images")
     assert "notes.txt" in ignored
-    assert missing == "val has no images of 1 of the 3 classes"
+    assert missing == "the test set has no images of 1 of the 3 classes: bee"
 
 
 def test_wrong_layouts_are_explained(folder, tmp_path):
     with pytest.raises(ValueError, match=r"looked for train/ and val/ in 'nowhere', found nothing; lay the images out"):
         load_dataset(RECIPE, "nowhere")
-    with pytest.raises(ValueError, match=r"found photographs; lay the images out as train/CLASS/\*.JPEG"):
+    with pytest.raises(
+        ValueError, match=r"found photographs; lay the images out as train/CLASS/\*.JPEG.*--validation-share"
+    ):
         load_dataset(RECIPE, str(tmp_path))
     (folder / "val" / "beee").mkdir()
     with pytest.raises(ValueError, match=r"val/beee: is not a class of train; use one of bee, cat"):
@@ -34,3 +37,48 @@ def test_wrong_layouts_are_explained(folder, tmp_path):
     (folder / "train" / "zebra").mkdir()
     with pytest.raises(ValueError, match=r"train/zebra: holds no images; remove the folder or fill it"):
         load_dataset(RECIPE, str(folder))
+
+
+SPLIT = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
+
+
+@pytest.mark.parametrize("layout", ["classes", "train alone"])
+def test_one_folder_is_split(folder, layout):
+    shutil.rmtree(folder / "val")
+    dataset = load_dataset(SPLIT, str(folder if layout == "train alone" else in_one_folder_of(folder)))
+    assert dataset.classes == ("bee", "cat with a space", "éléphant")
+    assert np.bincount(dataset.test.labels).tolist() == [2, 2, 2]  # of 7 each
+    assert np.bincount(dataset.train.labels).tolist() == [5, 5, 5]
+    assert not set(dataset.train.names) & set(dataset.test.names)
+    assert dataset.held_out == dataset.test.names
+    assert dataset.notes == ()
+
+
+def in_one_folder_of(folder):
+    for place in (folder / "train").iterdir():
+        place.rename(folder / place.name)
+    (folder / "train").rmdir()
+    return folder
+
+
+def test_a_val_that_is_there_validates(folder):
+    dataset = load_dataset(SPLIT, str(folder))
+    assert (len(dataset.train), len(dataset.test), dataset.held_out) == (21, 9, ())
+    assert dataset.notes == (f"{folder}/val validates: nothing is split off the training images",)
+
+
+def test_wrong_levels_and_too_few_classes_are_explained(folder, tmp_path):
+    shutil.rmtree(folder / "val")
+    with pytest.raises(ValueError, match=r"photographs: holds no images|holds one class only, 'photographs'; .*around"):
+        load_dataset(SPLIT, str(tmp_path))
+    (tmp_path / "other" / "x").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"other: holds no images; remove the folder|other: .*holds the folders x"):
+        load_dataset(SPLIT, str(tmp_path))
+    with pytest.raises(ValueError, match=r"bee: holds no class folders; lay the images out as .*bee/CLASS"):
+        load_dataset(SPLIT, str(folder / "train" / "bee"))
+    with pytest.raises(ValueError, match=r"data_dir: '.*phtographs' does not exist; did you mean .*photographs"):
+        load_dataset(SPLIT, str(tmp_path / "phtographs"))
+    for name in ("bee", "éléphant"):
+        shutil.rmtree(folder / "train" / name)
+    with pytest.raises(ValueError, match=r"train: holds one class only, 'cat with a space'; lay the images out with"):
+        load_dataset(SPLIT, str(folder))

@@ -1,0 +1,69 @@
+"""A validation part, split off a folder that has none; once split, a run keeps it for good."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.runtime.disk import replace_file
+
+FILE = "validation.json"
+_STREAM = 8  # names the random numbers of the split; never to be changed (order.py and augment.py have 1 to 7)
+
+
+def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Which samples validate: the same share of every class, drawn from the seed.
+
+    Of n pictures of a class round(share · n), at least one of two or more, and never all of them.
+
+    Args:
+        labels: int [N].
+        share: fraction of 1.
+        seed: of the draw.
+
+    Returns:
+        bool [N].
+    """
+    rng = np.random.default_rng([seed, _STREAM])
+    held = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        places = rng.permutation(np.flatnonzero(labels == label))
+        held[places[: min(max(1, round(share * len(places))), len(places) - 1)]] = True
+    return held
+
+
+def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
+    """Training and validation files: as a run folder has it written down, or drawn afresh.
+
+    Files that have come since stay in training: what has validated must not train, and the other way round.
+
+    Args:
+        files: all of them.
+        share, seed: see `hold_out`.
+        run: the folder of the run that goes on or is evaluated, with what `write_validation` wrote.
+
+    Raises:
+        ValueError: files that validated are no longer there.
+    """
+    path = run and run / FILE
+    if path and path.exists():
+        known = set(json.loads(path.read_text(encoding="utf-8")))
+        if gone := sorted(known - set(files.names)):
+            raise ValueError(
+                f"{path}: {len(gone)} of its validation files are not in {files.root} any more: {few(gone)}; "
+                "put them back, or start another run"
+            )
+        held = np.array([name in known for name in files.names])
+    else:
+        held = hold_out(files.labels, share, seed)
+    return files.keep(~held), files.keep(held)
+
+
+def write_validation(run: Path, names: Sequence[str]) -> None:
+    """Write down in a run folder which files validate; nothing where none were split off."""
+    if names:
+        with replace_file(run / FILE) as file:
+            file.write_text(json.dumps(sorted(names), indent=0) + "\n", encoding="utf-8")

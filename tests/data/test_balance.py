@@ -1,0 +1,101 @@
+"""Class weights and balanced orders against their definitions; mistakes in a file of weights."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.balance import balanced_order, class_weights, describe, treatment
+from resnet_fn.data.order import Plan
+from resnet_fn.runtime.workers import Workers
+
+LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
+CLASSES = ("bee", "cat with a space", "éléphant")
+
+
+def test_balanced_weights_are_scikit_learns():
+    weights = class_weights("balanced", CLASSES, LABELS)
+    np.testing.assert_allclose(weights, [97 / (3 * 60), 97 / (3 * 30), 97 / (3 * 7)], rtol=1e-12)
+    sklearn = pytest.importorskip("sklearn.utils.class_weight")
+    expected = sklearn.compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+    assert np.mean(np.array(weights)[LABELS]) == pytest.approx(1)
+    assert class_weights("", CLASSES, LABELS) == ()
+
+
+def test_a_class_without_samples_has_no_weight():
+    weights = class_weights("balanced", (*CLASSES, "none"), LABELS)
+    assert weights[3] == 0
+    assert np.mean(np.array(weights)[LABELS]) == pytest.approx(1)
+
+
+def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
+    Path("w.txt").write_text("éléphant 9\n\nbee 1\ncat with a space  2.5 \n", encoding="utf-8")
+    weights = np.array(class_weights("w.txt", CLASSES, LABELS))
+    np.testing.assert_allclose(weights / weights[0], [1, 2.5, 9], rtol=1e-12)
+    assert np.mean(weights[LABELS]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bee 1\nbea 2\n", "w.txt, line 2: 'bea' is no class of the set; use one of bee, cat with a space, éléphant"),
+        ("bee one\n", "w.txt, line 1: 'one' is no weight; give CLASS WEIGHT, a number above 0"),
+        ("bee 0\n", "w.txt, line 1: '0' is no weight; give CLASS WEIGHT, a number above 0"),
+        ("bee nan\n", "w.txt, line 1: 'nan' is no weight; give CLASS WEIGHT, a number above 0"),
+        ("bee 1\n", "w.txt: has no weight of cat with a space, éléphant; give a line CLASS WEIGHT for each class"),
+    ],
+)
+def test_mistakes_in_a_file_of_weights(text, message):
+    Path("w.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        class_weights("w.txt", CLASSES, LABELS)
+    assert str(error.value) == message
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(ValueError, match=r"^class_weights: 'balance' cannot be read; give balanced, or a text file$"):
+        class_weights("balance", CLASSES, LABELS)
+
+
+def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
+    order = balanced_order(0, 3, LABELS)
+    assert len(order) == 97
+    assert sorted(np.bincount(LABELS[order]).tolist()) == [32, 32, 33]
+    for label in range(3):
+        own = order[LABELS[order] == label]
+        times = np.bincount(own, minlength=97)[label == LABELS]
+        assert times.max() - times.min() <= 1
+    assert (balanced_order(0, 3, LABELS) == order).all()
+    assert (balanced_order(0, 4, LABELS) != order).any()
+    assert (balanced_order(1, 3, LABELS) != order).any()
+
+
+def test_workers_share_a_balanced_epoch_and_a_sample_that_returns_varies_anew():
+    recipe = Recipe(batch_size=16, sampling="balanced", repeats=2)
+    plans = [Plan(recipe, LABELS, 3, Workers(rank, 2)) for rank in range(2)]
+    alone = Plan(recipe, LABELS, 3, Workers())
+    order = alone.order(1)
+    whole = alone.own(order)
+    assert whole.shape == (6, 16)
+    np.testing.assert_array_equal(np.concatenate([plan.own(plan.order(1)) for plan in plans], 1), whole)
+    numbers = alone.own(alone.draw_numbers(order))
+    assert len(np.unique(numbers)) == 48  # a number for each place, shared by a sample's two repeats alone
+    assert (numbers[:, :8] == numbers[:, 8:]).all()
+    assert (whole[:, :8] == whole[:, 8:]).all()
+    plain = Plan(Recipe(batch_size=16), LABELS, 3, Workers())
+    assert (plain.draw_numbers(plain.order(1)) == plain.order(1)).all()
+
+
+def test_what_was_done_is_said_class_by_class():
+    assert treatment("shuffle", (), 3, LABELS) == []
+    weights = class_weights("balanced", CLASSES, LABELS)
+    weighted = treatment("shuffle", weights, 3, LABELS)
+    assert [row["loss_weight"] for row in weighted] == list(weights)
+    assert {row["times_seen"] for row in weighted} == {1.0}
+    sampled = treatment("balanced", (), 3, LABELS[:90])  # of the third class there is none
+    assert [list(row.values()) for row in sampled] == [[60, 1.0, 0.75], [30, 1.0, 1.5], [0, 1.0, 0.0]]
+    assert describe(sampled[:2], CLASSES[:2]) == (
+        "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen 1.5 times"
+    )

@@ -1,0 +1,76 @@
+"""Names and patterns of parts, and what freezing takes from a net."""
+
+import pytest
+from mindspore import nn
+
+from resnet_fn.models import create_model
+from resnet_fn.models.parts import freeze, group_of, select
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.fixture
+def net():
+    return create_model("resnet8", num_classes=3)
+
+
+def trained(net):
+    return [parameter.name for parameter in net.trainable_params()]
+
+
+def frozen_norms(net):
+    return [name for name, cell in net.cells_and_names() if getattr(cell, "use_batch_statistics", None) is False]
+
+
+def test_names_modules_groups_and_patterns(net):
+    paths = trained(net)
+    assert select(paths, "stem", "freeze") == {"conv1.weight", "bn1.gamma", "bn1.beta"}
+    assert select(paths, "layer1", "freeze") == {path for path in paths if path.startswith("layer1.")}
+    assert select(paths, "layer1.0.conv1, fc.bias", "freeze") == {"layer1.0.conv1.weight", "fc.bias"}
+    assert select(paths, "*.bn?,bn1", "freeze") == {path for path in paths if "bn" in path}
+    assert select(paths, "layer[12]", "freeze") == {path for path in paths if group_of(path) in ("layer1", "layer2")}
+
+
+def test_frozen_parts_have_no_gradient_and_frozen_batchnorms_their_own_statistics(net):
+    before = trained(net)
+    freeze(net, "stem,layer1")
+    assert trained(net) == [name for name in before if group_of(name) in ("layer2", "layer3", "fc")]
+    assert frozen_norms(net) == ["bn1", "layer1.0.bn1", "layer1.0.bn2"]
+
+
+def test_the_patterns_of_the_documentation_freeze_every_batchnorm(net):
+    freeze(net, "bn1,*.bn?,*.downsample.1")
+    assert not [name for name in trained(net) if name.endswith(("gamma", "beta"))]
+    assert len(frozen_norms(net)) == sum(isinstance(cell, nn.BatchNorm2d) for _, cell in net.cells_and_names())
+
+
+def test_a_batchnorm_with_a_trained_part_is_not_frozen(net):
+    freeze(net, "bn1.gamma,layer1.0.bn1")
+    assert frozen_norms(net) == ["layer1.0.bn1"]
+
+
+def test_train_only(net):
+    freeze(net, trained="fc,layer3.0.bn2")
+    assert trained(net) == ["layer3.0.bn2.gamma", "layer3.0.bn2.beta", "fc.weight", "fc.bias"]
+    assert "layer3.0.bn2" not in frozen_norms(net)
+    assert len(frozen_norms(net)) == 8
+
+
+def test_nothing_asked_for_changes_nothing(net):
+    before = trained(net)
+    freeze(net)
+    assert trained(net) == before
+    assert not frozen_norms(net)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"frozen": "stem,layr1"}, r"^freeze: 'layr1' is no part of the net; did you mean layer1"),
+        ({"trained": "head"}, r"^train_only: 'head' is no part of the net; use one of stem, .*fc"),
+        ({"frozen": "stem,layer?,fc"}, r"^freeze: 'stem,layer\?,fc' leaves nothing to train; leave out fc$"),
+    ],
+)
+def test_what_means_nothing_is_refused(net, wish, message):
+    with pytest.raises(ValueError, match=message):
+        freeze(net, **wish)

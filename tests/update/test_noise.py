@@ -1,0 +1,93 @@
+"""Stochastic depth and dropout: their numbers, what the net does with them, and that nothing else decides them."""
+
+import dataclasses
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.models import create_model
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.build import make_optimizer
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.noise import make_noise
+from resnet_fn.update.step import make_train_step
+
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = Recipe(model="resnet8", batch_size=12, drop_path=0.5, dropout=0.25, norm="none")
+
+
+def small_net(norm="none"):
+    mindspore.set_seed(1)
+    return create_model("resnet8", num_classes=4, in_channels=1, norm=norm)
+
+
+def arrays(noise, update):
+    return [None if part is None else part.asnumpy() for part in noise(update)]
+
+
+def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
+    net = small_net()
+    recipe = dataclasses.replace(RECIPE, batch_size=40_000)
+    keep, mask = arrays(make_noise(recipe, net), 0)
+    assert (keep.shape, mask.shape) == ((40_000, 3), (40_000, 64))
+    assert (keep[:, 0] == 1).all()
+    assert set(np.unique(keep[:, 1]).tolist()) == {0, np.float32(1 / 0.75)}
+    np.testing.assert_allclose(keep.mean(0), 1, atol=0.02)
+    np.testing.assert_allclose((keep == 0).mean(0), [0, 0.25, 0.5], atol=0.01)
+    np.testing.assert_allclose(mask.mean(), 1, atol=0.01)
+
+
+def test_only_what_is_switched_on_is_drawn():
+    net = small_net()
+    assert make_noise(Recipe(), net)(3) == ()
+    keep, mask = arrays(make_noise(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
+    assert keep is None
+    assert mask.shape == (12, 64)
+    assert arrays(make_noise(dataclasses.replace(RECIPE, dropout=0.0), net), 3)[1] is None
+
+
+def test_seed_update_and_sample_alone_decide():
+    net = small_net()
+    keep, mask = arrays(make_noise(RECIPE, net), 5)
+    parts = [arrays(make_noise(RECIPE, net, Workers(rank, 3)), 5) for rank in range(3)]
+    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), keep)
+    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), mask)
+    assert (arrays(make_noise(RECIPE, net), 6)[1] != mask).any()
+    assert (arrays(make_noise(dataclasses.replace(RECIPE, seed=1), net), 5)[1] != mask).any()
+
+
+def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
+    net = small_net()
+    net.set_train(False)
+    images = Tensor(np.random.default_rng(0).normal(size=(2, 1, 8, 8)).astype(np.float32))
+    ones, mask = Tensor(np.ones((2, 3), np.float32)), Tensor(np.ones((2, 64), np.float32))
+    np.testing.assert_allclose(net(images, ones, mask).asnumpy(), net(images).asnumpy(), rtol=1e-6)
+    dropped = Tensor(np.array([[1, 1, 1], [1, 0, 1]], np.float32))
+    found = net(images, dropped).asnumpy()
+    np.testing.assert_allclose(found[0], net(images).asnumpy()[0], rtol=1e-6)
+    x = net.layer1(net.relu(net.bn1(net.conv1(images))))
+    x = net.layer3(nn.ReLU()(net.layer2[0].downsample(x)))
+    np.testing.assert_allclose(found[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
+    half = net(images, None, mask * 0.5).asnumpy() - net.fc.bias.asnumpy()
+    np.testing.assert_allclose(2 * half, net(images).asnumpy() - net.fc.bias.asnumpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_micro_batches_leave_out_the_same():
+    states = []
+    for accumulate in (1, 3):
+        net = small_net()
+        optimizer = make_optimizer(RECIPE, net)
+        step = make_train_step(net, make_loss(0.1), optimizer, clip_norm=1.0, accumulate=accumulate)
+        noise = make_noise(RECIPE, net)
+        for update in range(2):
+            rng = np.random.default_rng(update)
+            images = Tensor(rng.normal(size=(12, 1, 8, 8)).astype(np.float32))
+            labels = Tensor(rng.integers(0, 4, 12).astype(np.int32))
+            step(images, labels, 0.1, None, *noise(update))
+        states.append([p.asnumpy() for p in (*net.get_parameters(), *optimizer.state)])
+    for one, other in zip(*states, strict=True):
+        assert np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(one)
