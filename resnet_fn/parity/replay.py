@@ -8,6 +8,7 @@ from mindspore import nn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
+from resnet_fn.parity.corrections import Corrections
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.adapt import first_call
@@ -31,6 +32,7 @@ def replay(
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
     initialisation: bool = True,
+    corrections: Corrections | None = None,
 ) -> Ladder:
     """Give a net the reference's weights, let it do the same updates, and compare stage by stage.
 
@@ -39,16 +41,18 @@ def replay(
         net: it is left with the reference's weights.
         loss, optimizer, schedule, make_step: see `record_net`.
         initialisation: compare the distributions of the parameters as the two nets come, before copying.
+        corrections: which of our parameters is which, where it is not found (`read_map`).
 
     Raises:
-        ValueError: inputs that do not fit the net; a loss or an optimizer of the reference's own without ours.
+        ValueError: inputs or corrections that do not fit the net; a loss or an optimizer of the reference's own without
+            ours.
     """
     task = reference.task
     for name, own, ours in (("loss", task.own_loss, loss), ("optimizer", task.own_optimizer, optimizer)):
         if own and ours is None:
             raise ValueError(f"{name}: the reference has one of its own; give --our-{name} FILE:FUNCTION")
     initial = state(net)
-    names = names_of(net, reference)
+    names = names_of(net, reference, corrections)
     if names.problems:
         problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
         return Ladder([inputs_stage(task, task), problems], [], names, [])
@@ -59,7 +63,7 @@ def replay(
     return compare_recordings(recording, reference, names, initialisation)
 
 
-def names_of(net: nn.Cell, reference: Recording) -> NameMap:
+def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
     """Which of a net's parameters and layers is which of the reference's."""
     task = reference.task
     first_call(net, task.batches[0][0])
@@ -69,6 +73,7 @@ def names_of(net: nn.Cell, reference: Recording) -> NameMap:
         _shapes(reference.trace.start),
         layers,
         reference.layers["eval"],
+        corrections,
         tied=(tied(net), reference.tied),
         constants=(constants(net), reference.constants),
     )
@@ -93,6 +98,7 @@ def compare_step(
     reference_optimizer: Callable[[Any], Any] | None = None,
     seed: int = 0,
     initialisation: bool = True,
+    corrections: Corrections | None = None,
 ) -> Ladder:
     """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
 
@@ -118,9 +124,10 @@ def compare_step(
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
         initialisation: compare the distributions of the parameters as the two nets come, before copying.
+        corrections: which of our parameters is which, where it is not found (`read_map`).
 
     Raises:
-        ValueError: batches that do not fit, or a loss that is no scalar.
+        ValueError: batches or corrections that do not fit, or a loss that is no scalar.
     """
     from resnet_fn.parity.torch_side.recording import record_reference
 
@@ -134,4 +141,5 @@ def compare_step(
         schedule=schedule,
         make_step=make_step,
         initialisation=initialisation,
+        corrections=corrections,
     )

@@ -10,7 +10,8 @@ from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
 from resnet_fn.parity.commands.output import add_output_flags, finish
-from resnet_fn.parity.commands.sides import add_net_flags, build_net, reference_of, start
+from resnet_fn.parity.commands.sides import add_net_flags, build_net, corrections_in, reference_of, start
+from resnet_fn.parity.corrections import Corrections
 from resnet_fn.parity.trace import Task
 from resnet_fn.runtime.extras import import_extra
 
@@ -81,10 +82,16 @@ def live(arguments: Sequence[str]) -> int:
             files.append(Path(name).read_bytes())
         except OSError as error:
             raise cli.UsageError(f"--data: {name} cannot be read ({error.strerror}); name JPEG files") from None
-    return _compare(parsed, task, functions, files)
+    return _compare(parsed, task, functions, files, corrections_in(parsed))
 
 
-def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], files: Sequence[bytes]) -> int:
+def _compare(
+    parsed: argparse.Namespace,
+    task: Task,
+    functions: dict[str, Any],
+    files: Sequence[bytes],
+    corrections: Corrections | None,
+) -> int:
     torch = import_extra("torch", "the parity ladder")
     from resnet_fn.parity import pixels
     from resnet_fn.parity.replay import compare_step
@@ -121,6 +128,7 @@ def _compare(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], 
         reference_loss=functions.get("loss"),
         reference_optimizer=functions.get("optimizer"),
         initialisation=not parsed.no_initialisation and recipe.initialisation == "torchvision",
+        corrections=corrections,
     )
     title = f"{parsed.net or model}: error of every layer's output"
     return finish(parsed, ladder, task, time.perf_counter() - began, title, data)

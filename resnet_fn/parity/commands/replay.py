@@ -7,7 +7,7 @@ from pathlib import Path
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.functions import load_function
 from resnet_fn.parity.commands.output import add_output_flags, finish
-from resnet_fn.parity.commands.sides import add_net_flags, build_net, start
+from resnet_fn.parity.commands.sides import add_map_flag, add_net_flags, build_net, corrections_in, start
 from resnet_fn.parity.folder import load_recording
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.match import match
@@ -37,6 +37,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     }
     if parsed.figure:
         import_extra("matplotlib", "--figure", "plots")
+    corrections = corrections_in(parsed)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
     from resnet_fn.parity.replay import replay
@@ -53,6 +54,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
         loss=functions.get("our_loss"),
         optimizer=make_ours(net) if make_ours else None,
         initialisation=not parsed.no_initialisation and task.recipe.initialisation == "torchvision",
+        corrections=corrections,
     )
     print(f"trace of {reference.framework}: {parsed.trace}")
     return finish(parsed, ladder, task, time.perf_counter() - began, f"{parsed.net or model} against {parsed.trace}")
@@ -69,8 +71,10 @@ def compare(arguments: Sequence[str]) -> int:
     parser.add_argument("ours", metavar="TRACE", help="what is tested")
     parser.add_argument("reference", metavar="TRACE", help="what it is tested against")
     parser.add_argument("--no-initialisation", action="store_true", help="leave out initialisation")
+    add_map_flag(parser.add_argument_group("what is compared"))
     add_output_flags(parser)
     parsed = parser.parse(arguments)
+    corrections = corrections_in(parsed)
     began = time.perf_counter()
     ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
     check_same_task(ours, theirs)
@@ -81,7 +85,15 @@ def compare(arguments: Sequence[str]) -> int:
     if not theirs.rounding:
         print("neither trace knows how far its rounding goes (PyTorch's do): the tolerances alone decide")
     shapes = [{name: tuple(array.shape) for name, array in side.trace.start.items()} for side in (ours, theirs)]
-    names = match(shapes[0], shapes[1], ours.layers["eval"], theirs.layers["eval"])
+    names = match(
+        shapes[0],
+        shapes[1],
+        ours.layers["eval"],
+        theirs.layers["eval"],
+        corrections,
+        tied=(ours.tied, theirs.tied),
+        constants=(ours.constants, theirs.constants),
+    )
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
     ladder = compare_recordings(ours, theirs, names, not parsed.no_initialisation)

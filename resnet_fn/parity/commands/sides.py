@@ -5,8 +5,10 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import net_arguments
 from resnet_fn.parity.commands.functions import returned
+from resnet_fn.parity.corrections import Corrections, read_map
 from resnet_fn.parity.trace import Task
 
 
@@ -18,9 +20,27 @@ def add_net_flags(group: argparse._ArgumentGroup) -> None:
         metavar="FILE:FUNCTION",
         help="of the net: returns an optimizer of MindSpore's or of this package",
     )
+    add_map_flag(group)
     group.add_argument(
         "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
     )
+
+
+def add_map_flag(group: argparse._ArgumentGroup) -> None:
+    """Corrections of which parameter is which."""
+    group.add_argument(
+        "--map", metavar="FILE", help="a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"
+    )
+
+
+def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
+    """What --map says.
+
+    Raises:
+        UsageError: the file is not there, or says what cannot be.
+    """
+    with cli.usage_errors():
+        return read_map(parsed.map) if parsed.map else None
 
 
 def start(parsed: argparse.Namespace, seed: int) -> None:

@@ -40,6 +40,9 @@ def without_dropout(net: nn.Cell) -> Iterator[list[str]]:
                 if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
                     found.append(f"{name}: {attribute}={value:g}")
                     change(layer, attribute, type(value)(0))
+            if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
+                found.append(f"{name}: keep_prob={kept:g}")
+                change(layer, "keep_prob", 1.0)
         yield found
     finally:
         for layer, attribute, value in reversed(changed):
@@ -47,4 +50,7 @@ def without_dropout(net: nn.Cell) -> Iterator[list[str]]:
 
 
 # nn.MultiheadAttention and nn.LSTM keep `dropout`, drop-path cells `drop_prob`.
-_ATTRIBUTES = ("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout")
+_ATTRIBUTES = (
+    *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
+    *("attention_dropout", "drop_rate"),
+)

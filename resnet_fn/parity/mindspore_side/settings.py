@@ -145,7 +145,9 @@ def _norm(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     layer = getattr(layer, "bn2d", layer)  # nn.BatchNorm3d is one around a BatchNorm2d
     name = " ".join(class_.__name__ for class_ in type(layer).__mro__)
     if "LayerNorm" in name:
-        axis = getattr(layer, "begin_norm_axis", None)
+        # A class of the user's that is derived from it turns its input first, as ConvNeXts do.
+        own = type(layer).__module__.partition(".")[0] == "mindspore"
+        axis = getattr(layer, "begin_norm_axis", None) if own else None
         shape = layer.normalized_shape if axis is None or image is None else image.shape[axis:]
         eps = layer.epsilon if hasattr(layer, "epsilon") else layer.eps
         return {"eps": float(eps), "over": "layer", "normalized_shape": tuple(shape)}

@@ -37,5 +37,9 @@ def _attributes(layer: torch.nn.Module) -> tuple[str, ...]:
         return ("p",)
     if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
         return ("dropout",)
-    # timm's DropPath keeps drop_prob; modules of the user's own may hand a number to a function.
-    return ("drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout", "dropout")
+    # timm's DropPath keeps drop_prob; others hand a number to a function: torchvision's DenseNet drop_rate, its Swin
+    # attention_dropout.
+    return (
+        *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
+        *("attention_dropout", "drop_rate"),
+    )

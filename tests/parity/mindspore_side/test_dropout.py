@@ -27,6 +27,9 @@ class Net(nn.Cell):
         self.attn = nn.MultiheadAttention(4, 2, dropout=0.1)
         self.lstm = nn.LSTM(4, 4, 2, dropout=0.3)
         self.path = DropPath()
+        self.kept = DropPath()
+        del self.kept.drop_prob
+        self.kept.keep_prob = 0.75
 
 
 def test_every_kind_of_dropout_is_set_to_0_and_put_back():
@@ -44,6 +47,7 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
             "lstm: dropout=0.3",
             "lstm.dropout_op: p=0.3",
             "path: drop_prob=0.2",
+            "kept: keep_prob=0.75",
         ]
         for layer in (net.keeps, net.drops, net.signals, net.mint):
             assert (layer(x) == x).all()
