@@ -125,7 +125,8 @@ def run_mindspore(
             trace.state = optimizer_state(optimizer, weights)
     if ema is not None:
         averages = {average.name.removeprefix("ema."): average for average in ema.averages}
-        named = {path: averages[parameter.name] for path, parameter in parameters_by_path(net).items()}
+        # What is frozen has no average: it is its own.
+        named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: average.asnumpy().copy() for path, average in named.items()}
     return trace
 
