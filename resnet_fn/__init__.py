@@ -43,6 +43,7 @@ _HOMES = {
     "save_checkpoint": "resnet_fn.checkpoint.folder",
     "load_checkpoint": "resnet_fn.checkpoint.folder",
     "compare_step": "resnet_fn.parity.replay",
+    "assert_parity": "resnet_fn.parity.replay",
     "load_weights": "resnet_fn.weights.load",
     "convert_weights": "resnet_fn.weights.convert",
 }

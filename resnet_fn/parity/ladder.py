@@ -35,6 +35,7 @@ class Ladder:
         ties: ReLU inputs over all updates that are within rounding of 0 (`relu_ties`), counted only where the
             gradients differ and no layer does; else 0.
         changed: what was changed in the nets to make them comparable, a line each.
+        precision: in which the reference's own rounding was measured.
     """
 
     stages: list[Stage]
@@ -43,6 +44,7 @@ class Ladder:
     notes: list[str]
     ties: int = 0
     changed: list[str] = dataclasses.field(default_factory=list)
+    precision: str = "float32"
 
     @property
     def agrees(self) -> bool:
@@ -92,7 +94,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
-    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed)
+    precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
+    ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     if ladder.first_layer is None and ladder.first_gradient is not None and theirs.flipped is not None:
         # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))

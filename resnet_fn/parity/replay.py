@@ -1,6 +1,7 @@
 """A MindSpore net against a reference that is recorded now (`compare_step`), or was on another machine (`replay`)."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mindspore import nn
@@ -9,6 +10,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
 from resnet_fn.parity.corrections import Corrections
+from resnet_fn.parity.folder import load_recording
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.adapt import first_call
@@ -21,6 +23,8 @@ from resnet_fn.parity.stages import WEIGHTS, inputs_stage
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
+
+_RATE = 0.01  # one that a small batch does not make chaotic
 
 
 def replay(
@@ -143,3 +147,42 @@ def compare_step(
         initialisation=initialisation,
         corrections=corrections,
     )
+
+
+def assert_parity(
+    net: nn.Cell,
+    reference: Any,
+    batches: Sequence[Batch] | None = None,
+    recipe: Recipe | None = None,
+    **options: Any,
+) -> Ladder:
+    """Assert, in a test, that a net and its training step compute what PyTorch computes.
+
+    Args:
+        net: see `compare_step`.
+        reference: a torch Module, or the path of a trace that `parity record` wrote (PyTorch is not needed then, and
+            neither `batches` nor `recipe`, which the trace has).
+        batches: see `compare_step`.
+        recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
+        options: the further arguments of `compare_step`, or of `replay` with a trace.
+
+    Returns:
+        The ladder.
+
+    Raises:
+        AssertionError: they differ; its text is the table, with the first stage and layer that differ.
+        ValueError: as `compare_step`.
+    """
+    from resnet_fn.parity.report import table
+
+    if isinstance(reference, str | Path):
+        if batches is not None or recipe is not None:
+            raise ValueError("batches, recipe: the trace has its own; leave them out")
+        ladder = replay(load_recording(Path(reference)), net, **options)
+    else:
+        if batches is None:
+            raise ValueError("batches: are needed beside a module; give one (inputs, labels) for each update")
+        ladder = compare_step(net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options)
+    if not ladder.agrees:
+        raise AssertionError(f"the net does not compute what its reference does\n{table(ladder)}")
+    return ladder

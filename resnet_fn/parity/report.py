@@ -14,6 +14,8 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pixels import PixelDifference
 from resnet_fn.runtime.extras import import_extra
 
+VERSION = 1  # of the JSON file; docs/parity.md describes it
+
 _HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
 _HEAD += "  verdict"
 
@@ -26,7 +28,8 @@ def table(ladder: Ladder) -> str:
     """
     lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
-        lines.append("rounding: beyond the tolerance, but no further than 4 x the reference's own float32 from float64")
+        own = f"4 x the reference's own {ladder.precision} from float64"
+        lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         lines.append(
             f"          float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie, over all "
@@ -103,6 +106,8 @@ def name_map(ladder: Ladder) -> str:
 def _as_dict(ladder: Ladder) -> dict[str, Any]:
     first_stage, layer = ladder.first_stage, ladder.first_layer
     return {
+        "format": "resnet_fn parity ladder",
+        "version": VERSION,
         "agrees": ladder.agrees,
         "first_stage": first_stage.name if first_stage else None,
         "first_layer": layer.name if layer else None,

@@ -6,7 +6,7 @@ import pytest
 
 from resnet_fn.models import create_model
 from resnet_fn.parity.batches import make_batches
-from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
 
@@ -64,3 +64,24 @@ def test_a_missing_layer_stops_at_the_weights(ported, reference):
     assert ladder.first_stage.name == "weights"
     assert ladder.first_stage.hints == list(ladder.names.problems)
     assert len(ladder.names.problems) == 2
+
+
+def test_an_assertion_shows_the_table_and_the_first_difference(ported, reference):
+    torch_net, batches = reference(), make_batches(1, 8, 3, 12, 5)
+    net = ported(shift=0.2)
+    with pytest.raises(AssertionError) as error:
+        assert_parity(net, torch_net, batches, initialisation=False)
+    text = str(error.value)
+    assert text.startswith("the net does not compute what its reference does\nstage  ")
+    assert "first stage that differs: eval forward" in text
+    assert "first layer that differs: body (the reference's inner) in evaluation mode" in text
+    assert assert_parity(ported(), torch_net, batches, initialisation=False).agrees
+
+
+def test_an_assertion_takes_a_module_with_batches_or_a_trace(ported, reference):
+    with pytest.raises(ValueError, match=r"^batches: are needed beside a module; give one \(inputs, labels\) for each"):
+        assert_parity(ported(), reference())
+    with pytest.raises(ValueError, match=r"^batches, recipe: the trace has its own; leave them out$"):
+        assert_parity(ported(), "trace", make_batches(1, 8, 3, 12, 5))
+    with pytest.raises(ValueError, match=r"^trace: there is no manifest.json"):
+        assert_parity(ported(), "trace")

@@ -49,8 +49,10 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
         "accumulate": (1, "micro-batches of one update"),
         "seed": (0, "of weights, statistics and images"),
     }
+    images = parser.add_argument_group("random images, without --inputs")
     for name, (default, meaning) in numbers.items():
-        group.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
+        where = images if name.endswith(("size", "channels", "classes")) else group
+        where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
     group.add_argument(
         "--learning-rate",
         type=float,

@@ -37,6 +37,7 @@ def finish(
     print(report.table(ladder))
     size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
     print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
+    print("not compared: which samples an update sees, and their augmentation")
     if parsed.json:
         report.write_json(ladder, parsed.json, data)
     if parsed.figure:
