@@ -17,7 +17,7 @@ from resnet_fn.runtime import console
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
-  python -m resnet_fn.train --recipe my.toml                     the same from a file: see docs/recipes.md
+  python -m resnet_fn.train --recipe my.toml                     settings from a file
   python -m resnet_fn.launch --workers 2 -- --epochs 5           the same on two workers
 """
 

@@ -18,11 +18,14 @@ GROUPS = (
     "augmentation",
     "mixing of images",
     "net",
+    "weights to start from, and what is trained",
+    "precision",
     "batch and learning rate",
     "loss",
     "optimizer",
     "evaluation",
-    "the run: how updates are computed, not which",
+    "the run: where it is kept and goes on",
+    "how updates are computed, not which",
     "what the run records",
 )
 

@@ -5,7 +5,8 @@ from functools import partial
 
 from resnet_fn.config.fields import Needs, Settings, setting
 
-_run = partial(setting, "the run: how updates are computed, not which")
+_run = partial(setting, "the run: where it is kept and goes on")
+_compute = partial(setting, "how updates are computed, not which")
 _record = partial(setting, "what the run records")
 _TWO = Needs(lambda o: o.keep_last >= 2, "would lose the run if the newest were damaged; give 2 or more", always=True)
 
@@ -28,28 +29,30 @@ class RunOptions(Settings):
         "", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path", aliases=("data-path",)
     )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
-    data_threads: int = _run(
+    data_threads: int = _compute(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
     )
-    accumulate: int = _run(
+    accumulate: int = _compute(
         1,
         "parts of a worker's share, to save memory; BatchNorm normalises each on its own",
         "micro-batches",
         at_least=1,
     )
-    mode: str = _run(
+    mode: str = _compute(
         "graph",
         "an update as one compiled function, as two, as none",
         choices=("graph", "split", "pynative"),
     )
-    device: str = _run("CPU", "where to compute", choices=("CPU", "Ascend"))
-    fast_math: bool = _run(
+    device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
+    fast_math: bool = _compute(
         False,
         "Ascend: HF32, and not the same bits each time",
         needs=_CARD,
     )
-    threads: int = _run(0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0)
-    eval_batch_size: int = _run(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
+    threads: int = _compute(
+        0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0
+    )
+    eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
     checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)

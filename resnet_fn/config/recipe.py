@@ -8,6 +8,8 @@ from resnet_fn.config.data import DataSettings
 from resnet_fn.config.fields import Needs, setting
 
 _net = partial(setting, "net")
+_weights = partial(setting, "weights to start from, and what is trained")
+_precision = partial(setting, "precision")
 _rate = partial(setting, "batch and learning rate")
 _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
@@ -73,16 +75,18 @@ class Recipe(DataSettings):
         within="[0, 1)",
     )
     dropout: float = _net(0.0, "share of the last layer's inputs that are left out", "fraction of 1", within="[0, 1)")
-    weights: str = _net("", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
-    reset_head: bool = _net(
+    weights: str = _weights(
+        "", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path"
+    )
+    reset_head: bool = _weights(
         False,
         "new last layer even where --weights are for the same classes",
         needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE", always=True),
     )
-    freeze: str = _net(
+    freeze: str = _weights(
         "", "parts that are not trained: stem, layer1, layer1.0.conv2, patterns like *.bn?, fc", "names with commas"
     )
-    train_only: str = _net("", "the only parts that are trained", "names with commas", needs=_ONE_OF_BOTH)
+    train_only: str = _weights("", "the only parts that are trained", "names with commas", needs=_ONE_OF_BOTH)
     batch_size: int = _rate(
         64, "samples of one update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
     )
@@ -168,9 +172,9 @@ class Recipe(DataSettings):
     class_weights: str = _loss(
         "", "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike"
     )
-    precision: str = _net("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
-    loss_scale: float = _net(65536.0, "first loss scale (fp16)", within="1..16777216", needs=_FP16)
-    loss_scale_interval: int = _net(
+    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
+    loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="1..16777216", needs=_FP16)
+    loss_scale_interval: int = _precision(
         2000, "finite updates before the loss scale doubles (fp16)", "updates", at_least=1, needs=_FP16
     )
 

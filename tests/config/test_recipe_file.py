@@ -84,7 +84,7 @@ def test_what_an_inherited_setting_needs_may_be_taken_away():
         ("model = 18", "mine.toml line 1: model: 18 is not a text"),
         ('milestones = [3, "x"]', "mine.toml line 1: milestones: [3, 'x'] is not a list of numbers"),
         ("milestones = 3", "mine.toml line 1: milestones: 3 is not a list of numbers"),
-        ('seed = 1\noptimizer = "adm"', "mine.toml line 2: optimizer: 'adm' is unknown; use one of sgd, "),
+        ('seed = 1\noptimizer = "adm"', "mine.toml line 2: optimizer: 'adm' is unknown; did you mean adam"),
         (
             '"policy_ops" = 3\nkeep-last = 1',
             "mine.toml line 1: policy_ops: 3 would change nothing: it needs --policy randaugment; "

@@ -27,7 +27,9 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys):
     assert recipe_list.main(["mine.json"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("mine\n")
-    assert " * --learning-rate          0.1          peak learning rate, for all (mine.json line 2)\n" in text
+    assert (
+        " * --learning-rate          0.1          peak learning rate, for the whole batch (mine.json line 2)\n" in text
+    )
     assert " * --max-rotation           15.0         random rotation of a training image, each way [degrees]\n" in text
     assert (
         "how it is run:\n * --log-every              5            how often to log [updates] (mine.json line 3)\n"
