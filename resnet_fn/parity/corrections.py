@@ -14,6 +14,7 @@ first, then `rows` [first, behind the last) along `axis` (default 0) are cut out
 (default 0), then the result is reshaped to `shape`.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def resolve(
         inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
         if name in ours:
             _check_names(name, source, theirs)
-            found[name] = source
+            found[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
             if len(source.names) == 1 and source == plain(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside:
@@ -112,6 +113,15 @@ def resolve(
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
     return found, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
+
+
+def _third(part: Part, theirs: Mapping[str, Shape]) -> Part:
+    """Rows that are one of three projections as what they are: its rounding is known."""
+    size = theirs[part.name][0] if theirs[part.name] else 0
+    thirds = {(index * size // 3, (index + 1) * size // 3): (index, 3) for index in range(3) if size and size % 3 == 0}
+    if part.transpose is not None or part.axis or part.rows not in thirds:
+        return part
+    return dataclasses.replace(part, rows=None, share=thirds[part.rows])
 
 
 def _check_names(name: str, source: Source, theirs: Mapping[str, Shape]) -> None:
