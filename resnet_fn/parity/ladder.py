@@ -14,6 +14,7 @@ from resnet_fn.parity import diagnose, stages
 from resnet_fn.parity.batches import split
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
 from resnet_fn.parity.initialisation import initialisation_stage
+from resnet_fn.parity.inputs import inputs_stage
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
 from resnet_fn.parity.name_map import NameMap
@@ -82,7 +83,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         names: which is which.
         initialisation: compare the distributions of the parameters as the two nets came.
     """
-    found = stages.inputs_stage(ours.task, theirs.task)
+    found = inputs_stage(ours.task.batches, theirs.task.batches)
     first_stages = [found, _initialisation(ours, theirs, names, initialisation)]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)

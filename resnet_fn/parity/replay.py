@@ -11,6 +11,7 @@ from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
 from resnet_fn.parity.corrections import Corrections
 from resnet_fn.parity.folder import load_recording
+from resnet_fn.parity.inputs import inputs_stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.adapt import first_call
@@ -19,7 +20,7 @@ from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied
 from resnet_fn.parity.mindspore_side.recording import record_net
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.stages import WEIGHTS, inputs_stage
+from resnet_fn.parity.stages import WEIGHTS
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
@@ -59,7 +60,7 @@ def replay(
     names = names_of(net, reference, corrections)
     if names.problems:
         problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
-        return Ladder([inputs_stage(task, task), problems], [], names, [])
+        return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
     assign(net, names.rename(reference.trace.start))
     recording = record_net(
         net, task, initial=initial, loss=loss, optimizer=optimizer, schedule=schedule, make_step=make_step

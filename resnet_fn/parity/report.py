@@ -56,7 +56,9 @@ def _row(stage: Stage) -> str:
 def _findings(ladder: Ladder) -> list[str]:
     stage = ladder.first_stage
     if stage is None:
-        lines = ["verdict: both compute the same"]
+        lines = [
+            "verdict: both compute the same" + (", on these inputs; but they are set differently" * bool(ladder.notes))
+        ]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed

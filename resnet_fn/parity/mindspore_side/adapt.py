@@ -38,7 +38,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     def forward(tensors: tuple[Tensor, ...]) -> Any:
         return net(*tensors)
 
-    for name in ("set_train", "trainable_params", "get_parameters"):
+    for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
     return forward
 
