@@ -67,6 +67,7 @@ def test_a_disk_that_takes_no_files_is_named(tmp_path):
     assert (done.returncode, done.stderr) == (1, message)
 
 
+@pytest.mark.slow
 def test_a_convolution_on_the_reference_kernel_is_named(tmp_path):
     """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says what it costs."""
     if " avx512f " not in Path("/proc/cpuinfo").read_text():
