@@ -7,6 +7,7 @@ from mindspore import Tensor, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.models.batchnorm import BatchNorm2d, synchronise
+from resnet_fn.models.parts import freeze
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -59,3 +60,14 @@ def test_all_of_a_net_are_synchronised():
     synchronise(net, 4, double)
     assert {cell.ranks for cell in cells} == {4}
     assert len(cells) == 9
+
+
+def test_a_frozen_one_keeps_to_its_own_statistics():
+    net = create_model("resnet8", num_classes=2, in_channels=1)
+    freeze(net, "stem")
+    synchronise(net, 4, double)
+    assert (net.bn1.ranks, net.layer1[0].bn1.ranks) == (1, 4)
+    net.set_train(True)
+    before = net.bn1.moving_mean.asnumpy().tobytes()
+    net.bn1(Tensor(np.full((2, 16, 3, 3), 5.0, np.float32))).asnumpy()
+    assert net.bn1.moving_mean.asnumpy().tobytes() == before

@@ -61,7 +61,7 @@ KINDS = {
     "head rate": {"head_learning_rate": 0.2},
     "layer decay": {"layer_decay": 0.75, "nesterov": False},
     "class weights": {"class_weights": "balanced"},
-    "AdamW": {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3, "layer_decay": 0.75, "freeze": "stem"},
+    "AdamW": {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-4, "layer_decay": 0.75, "freeze": "stem"},
 }
 
 
