@@ -77,13 +77,14 @@ def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> d
     """The optimizer's buffers by kind ("momentum", "variance") and the parameter's path.
 
     Args:
-        optimizer: its state's names end in the name of the parameter that each belongs to.
+        optimizer: its state's names end in the name of the parameter that each belongs to; nn.SGD's `stat`, which says
+            that its momentum has not begun, is left out.
         weights: the net's trainable parameters by path.
     """
     found: dict[str, Arrays] = {}
     paths = {parameter.name: path for path, parameter in weights.items()}
     for buffer in optimizer.state:
         kind, _, name = buffer.name.partition(".")
-        if name in paths and buffer.shape == weights[paths[name]].shape:
+        if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
             found.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
     return found

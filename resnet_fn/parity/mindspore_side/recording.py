@@ -10,6 +10,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity.batches import map_tree, named_leaves, split
+from resnet_fn.parity.compare import RANDOM, relative_error
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.dropout import without_dropout
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
@@ -84,9 +85,11 @@ def record_net(
 
 def _gives_another_output(net: nn.Cell, task: Task) -> bool:
     """Whether the net, as it came, gives another output each time that it is called in evaluation mode."""
-    first, second = (named_leaves(first_call(net, task.batches[0][0]), "logits") for _ in range(2))
-    tensors = [(value, second[name]) for name, value in first.items() if isinstance(value, Tensor)]
-    return any(not np.array_equal(a.asnumpy(), b.asnumpy(), equal_nan=a.is_floating_point()) for a, b in tensors)
+    first, second = (
+        {name: value.asnumpy() for name, value in named_leaves(outputs, "logits").items() if isinstance(value, Tensor)}
+        for outputs in (first_call(net, task.batches[0][0]) for _ in range(2))
+    )
+    return any(relative_error(first[name], second[name]) > RANDOM for name in first)
 
 
 def _seen(array: np.ndarray) -> np.ndarray:
