@@ -1,5 +1,6 @@
 """Why a layer's output differs, where its weights say it: each candidate is computed and must fit to be named."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -26,11 +27,42 @@ def layer_causes(
         weights: our parameters, by name.
         masks: the net's inputs [n, length] that may say which tokens count.
     """
+    if ours.kind == "norm" and (cause := _norm(ours, theirs, weights)):
+        return [cause]
     if ours.kind == "dense" and (cause := _dense(ours, weights)):
         return [cause]
     if "attention" in (ours.kind, theirs.kind) or ours.kind == "dense":
         return _attention(before, ours, theirs, weights, masks)
     return []
+
+
+def _norm(ours: Layer, theirs: Layer, weights: Mapping[str, np.ndarray]) -> str | None:
+    """Whether the reference's LayerNorm goes over another axis, of as many numbers, of what is our input."""
+    gamma, beta = weights.get(f"{ours.name}.gamma"), weights.get(f"{ours.name}.beta")
+    x, y, other = ours.input, ours.output, theirs.output
+    if gamma is None or beta is None or x is None or y is None or other is None or ours.settings.get("over") != "layer":
+        return None
+    if gamma.ndim != 1 or x.size > _LARGE:
+        return None
+
+    def over(axis: int, epsilon: float) -> np.ndarray:
+        moved = np.moveaxis(x, axis, -1)
+        normed = (moved - moved.mean(-1, keepdims=True)) / np.sqrt(moved.var(-1, keepdims=True) + epsilon)
+        return np.moveaxis(normed * gamma + beta, -1, axis)
+
+    last = x.ndim - 1
+    if relative_error(y, over(last, ours.settings["eps"])) > _FITS:
+        return None
+    orders = [other.transpose(order) for order in itertools.permutations(range(other.ndim))]
+    for axis in range(last):
+        if x.shape[axis] == len(gamma):
+            right = over(axis, theirs.settings.get("eps", ours.settings["eps"]))
+            if any(one.shape == right.shape and relative_error(one, right) < _FITS for one in orders):
+                return (
+                    f"it normalizes over axis {last} of its input {list(x.shape)}, the reference over what is axis "
+                    f"{axis} here; transpose before it and back after it"
+                )
+    return None
 
 
 def _dense(layer: Layer, weights: Mapping[str, np.ndarray]) -> str | None:

@@ -16,6 +16,8 @@ _SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
+# Two calls of one net that are further apart than this have something random; kernels may not repeat bit for bit.
+RANDOM = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.batches import Arrays, Tree, leaves
 from resnet_fn.parity.compare import DIFFERS, Stage, relative_error
 from resnet_fn.parity.trace import Trace
 
@@ -31,12 +32,26 @@ def loss_hints(stage: Stage, logits: np.ndarray, labels: np.ndarray, smoothing: 
             (1 - smoothing) * own + smoothing * (every - own) / max(classes - 1, 1)
         ).mean(),
         f"no label smoothing here, {smoothing:g} in the reference": own.mean(),
-        "the sum over the batch instead of the mean": ((1 - smoothing) * own + smoothing * every / classes).sum(),
         "the loss takes logits as log-probabilities": -logits[np.arange(len(labels)), labels].mean(),
     }
     for words, value in candidates.items():
         if math.isclose(float(value), first.ours, rel_tol=1e-5) and not math.isclose(value, first.theirs, rel_tol=1e-5):
             stage.hints.append(words)
+
+
+def sum_hints(stage: Stage, labels: Tree, outputs: Arrays, parts: int) -> None:
+    """Is one side's loss the sum of what the other's is the mean of: over samples, labels, or all numbers?"""
+    first = stage.differences[0]
+    each = [leaf for _, leaf in leaves(labels)]
+    counts = {len(leaf): "the sum over the batch" for leaf in each if np.ndim(leaf)}
+    counts |= {leaf.size: "the sum over all labels" for leaf in each if leaf.size not in counts}
+    counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
+    for count, words in counts.items():
+        count = count // parts if words != "the sum over all outputs" else count
+        if count > 1 and math.isclose(first.ours, count * first.theirs, rel_tol=1e-5):
+            stage.hints.append(f"{words} instead of the mean")
+        elif count > 1 and math.isclose(count * first.ours, first.theirs, rel_tol=1e-5):
+            stage.hints.append(f"the mean instead of {words}, which the reference has")
 
 
 def gradient_hints(stage: Stage, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], parts: int) -> None:

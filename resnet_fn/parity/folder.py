@@ -96,6 +96,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
             "trainable": recording.trainable,
             "constants": recording.constants,
             "notes": recording.notes,
+            "random_eval": recording.random_eval,
             "files": files.known,
         }
     )
@@ -187,6 +188,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         trainable=manifest["trainable"],
         constants=manifest["constants"],
         notes=manifest["notes"],
+        random_eval=manifest.get("random_eval", False),
     )
 
 

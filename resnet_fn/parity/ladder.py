@@ -11,17 +11,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity import diagnose, stages
-from resnet_fn.parity.batches import split
+from resnet_fn.parity.batches import Arrays, split
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
 from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.inputs import inputs_stage
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
 from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.optimizer_causes import adam_hints
 from resnet_fn.parity.roles import padding_notes, sharing_notes, training_notes
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.ties import tie_width
-from resnet_fn.parity.trace import Recording
+from resnet_fn.parity.trace import Recording, Trace
+
+# Where a fault in the writing of Adam shows first.
+_OF_ADAM = (stages.state_stage("momentum"), stages.state_stage("variance"), stages.CHANGE, stages.FIRST)
 
 
 @dataclasses.dataclass
@@ -101,6 +105,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         # The same layers, other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+    _evaluation(ladder, ours.random_eval, theirs.random_eval)
     explain(ladder, ours, theirs)
     return ladder
 
@@ -120,6 +125,23 @@ def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
     return known + [name for name in names.parameters if name not in set(known)]
 
 
+def _evaluation(ladder: Ladder, ours: bool, theirs: bool) -> None:
+    """What drops in evaluation mode differs, although dropout was set to 0 for everything else."""
+    stage = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
+    for random, side in ((ours, "the net"), (theirs, "the reference")):
+        if random:
+            words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
+            stage.hints.append(words)
+            stage.failed = words
+
+
+def _by_our_names(names: NameMap, trace: Trace) -> dict[str, Arrays]:
+    """What the reference's first update is made of."""
+    parts = {"start": trace.start, "after": trace.after[0], "clipped": trace.clipped}
+    named = {part: names.rename(arrays) for part, arrays in {**parts, **trace.state}.items()}
+    return {**named, "rates": {"rate": np.asarray(trace.rates[0])}}
+
+
 def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
     """Look for the cause of the first divergence; what follows from it needs none."""
     stage, task = ladder.first_computed, theirs.task
@@ -128,6 +150,7 @@ def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
     names = ladder.names
     gradients = names.rename(theirs.trace.gradients)
     if stage.name == stages.LOSS:
+        diagnose.sum_hints(stage, task.batches[0][1], theirs.trace.train_outputs[0], task.accumulate)
         if task.accumulate == 1 and not task.own_loss:
             logits = next(iter(theirs.trace.train_outputs[0].values())).astype(np.float64)
             labels = task.batches[0][1]
@@ -148,6 +171,8 @@ def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
         diagnose.clip_hints(stage, ours.trace, parts, task.recipe)
     elif stage.name == stages.RATE:
         diagnose.rate_hints(stage, ours.trace.rates, theirs.trace.rates)
+    elif stage.name in _OF_ADAM and (hints := adam_hints(ours.trace, _by_our_names(names, theirs.trace))):
+        stage.hints += hints
     elif stage.name == stages.state_stage("momentum"):
         diagnose.momentum_hints(stage, ours.trace, names.rename(theirs.trace.state["momentum"]))
     elif stage.name == stages.CHANGE:

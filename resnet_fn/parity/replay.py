@@ -20,6 +20,7 @@ from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied
 from resnet_fn.parity.mindspore_side.recording import record_net
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
 from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.settings import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.update.optimizer import Optimizer
@@ -59,7 +60,9 @@ def replay(
     initial = state(net)
     names = names_of(net, reference, corrections)
     if names.problems:
-        problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
+        layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
+        notes = unmatched_notes(layers, reference.layers["eval"])
+        problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
         return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
     assign(net, names.rename(reference.trace.start))
     recording = record_net(

@@ -109,6 +109,20 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
     return notes
 
 
+def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
+    """Every setting that differs where parameters have no counterpart: often what makes them another size.
+
+    Layers of the same names are compared; one after the other, where both nets run the same kinds in the same order.
+    """
+    mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
+    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
+        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
+    else:
+        kinds = {layer.name: layer.kind for layer in others}
+        pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
+    return settings_notes(mine, others, pairs)
+
+
 def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     """What is set differently in two layers, in words; empty if nothing is (or nothing that we know of).
 

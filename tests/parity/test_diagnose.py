@@ -202,7 +202,6 @@ def test_every_other_definition_of_a_loss_is_told():
     for words, value in {
         "label smoothing spread over the other C − 1 = 3 classes, the reference's over all 4": spread,
         "no label smoothing here, 0.2 in the reference": -log[range(6), labels].mean(),
-        "the sum over the batch instead of the mean": 6 * reference,
         "the loss takes logits as log-probabilities": -logits[range(6), labels].mean(),
     }.items():
         stage = Stage("loss", [difference("loss", value, reference)])
@@ -210,6 +209,23 @@ def test_every_other_definition_of_a_loss_is_told():
         assert stage.hints == [words]
     stage = Stage("loss", [difference("loss", 1.1 * reference, reference)])
     diagnose.loss_hints(stage, logits, labels, smoothing)
+    assert stage.hints == []
+
+
+def test_a_loss_that_is_a_sum_is_told_with_what_it_is_summed_over():
+    labels, outputs = np.zeros((6, 5), np.int32), {"logits": np.zeros((6, 5, 9))}
+    for factor, parts, words in (
+        (6, 1, "the sum over the batch instead of the mean"),
+        (3, 2, "the sum over the batch instead of the mean"),
+        (30, 1, "the sum over all labels instead of the mean"),
+        (270, 1, "the sum over all outputs instead of the mean"),
+        (1 / 6, 1, "the mean instead of the sum over the batch, which the reference has"),
+    ):
+        stage = Stage("loss", [difference("loss", factor * 1.7, 1.7)])
+        diagnose.sum_hints(stage, labels, outputs, parts)
+        assert stage.hints == [words]
+    stage = Stage("loss", [difference("loss", 7 * 1.7, 1.7)])
+    diagnose.sum_hints(stage, labels, outputs, 1)
     assert stage.hints == []
 
 

@@ -8,7 +8,10 @@ from resnet_fn.parity.batches import Arrays
 from resnet_fn.update.optimizer import Optimizer
 
 # Where the optimizers of MindSpore itself keep what ours call "momentum" and "variance".
-_STATE = {"moments": "momentum", "accum": "momentum", "moment1": "momentum", "moment2": "variance"}
+_STATE = {
+    **dict.fromkeys(("moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
+    **dict.fromkeys(("moment2", "adam_v", "lamb_v"), "variance"),
+}
 
 
 def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
@@ -30,24 +33,42 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
     return Optimizer(optimizer.state, record_and_update)
 
 
-def of_mindspore(optimizer: nn.Optimizer) -> Optimizer:
+def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
     """An optimizer of MindSpore's own as a function of gradients and the task's learning rate.
 
+    Gradients come in the order of the net's trainable parameters; the optimizer's may be another, as its groups are.
+    Each group has the task's learning rate times its own share of the largest, as on the reference's side.
+
     Raises:
-        ValueError: its learning rate is a schedule or one for each group.
+        ValueError: its learning rate is a schedule, or it updates what the net does not train.
     """
-    rate = optimizer.learning_rate
-    if not isinstance(rate, Parameter):
+    groups = optimizer.learning_rate
+    rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
+    name = type(optimizer).__name__
+    if not all(isinstance(rate, Parameter) for rate in rates):
         raise ValueError(
-            f"optimizer: {type(optimizer).__name__} has a learning rate for each group or step of its own; "
-            "build it with one number (the task sets it before each update)"
+            f"optimizer: {name} has a learning rate for each step of its own; build it with one number "
+            "(the task sets it before each update)"
         )
-    weights = {id(parameter) for parameter in optimizer.parameters}
-    state_ = tuple(p for p in optimizer.get_parameters() if id(p) not in weights and p is not rate)
+    places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
+    foreign = [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]
+    if foreign:
+        raise ValueError(
+            f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
+        )
+    order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
+    largest = max(float(rate.asnumpy()) for rate in rates) or 1.0
+    shares = tuple(float(rate.asnumpy()) / largest for rate in rates)
+    others = {*map(id, rates), *map(id, optimizer.parameters)}
+    state_ = tuple(parameter for parameter in optimizer.get_parameters() if id(parameter) not in others)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
-        ops.assign(rate, learning_rate)
-        optimizer(tuple(gradients))
+        for index in range(len(rates)):
+            ops.assign(rates[index], learning_rate * shares[index])
+        arranged = ()
+        for place in order:
+            arranged += (gradients[place],)
+        optimizer(arranged)
 
     return Optimizer(state_, update)
 
@@ -56,13 +77,14 @@ def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> d
     """The optimizer's buffers by kind ("momentum", "variance") and the parameter's path.
 
     Args:
-        optimizer: its state's names end in the name of the parameter that each belongs to.
+        optimizer: its state's names end in the name of the parameter that each belongs to; nn.SGD's `stat`, which says
+            that its momentum has not begun, is left out.
         weights: the net's trainable parameters by path.
     """
     found: dict[str, Arrays] = {}
     paths = {parameter.name: path for path, parameter in weights.items()}
     for buffer in optimizer.state:
         kind, _, name = buffer.name.partition(".")
-        if name in paths and buffer.shape == weights[paths[name]].shape:
+        if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
             found.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
     return found

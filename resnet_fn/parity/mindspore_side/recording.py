@@ -9,7 +9,8 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.batches import map_tree, split
+from resnet_fn.parity.batches import map_tree, named_leaves, split
+from resnet_fn.parity.compare import RANDOM, relative_error
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.dropout import without_dropout
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
@@ -50,11 +51,12 @@ def record_net(
     recipe = task.recipe
     start = state(net)
     inputs = split(task.batches[0][0], task.accumulate)[0]
+    random_eval = _gives_another_output(net, task)
     with without_dropout(net) as dropped:
         like = first_call(net, task.batches[0][0])
         layers = {mode: record_cell(net, inputs, mode == "train") for mode in ("eval", "train")}
         if isinstance(optimizer, nn.Optimizer):
-            optimizer = of_mindspore(optimizer)
+            optimizer = of_mindspore(optimizer, net)
         loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
         _check_loss(loss, like, task)
         trace = run_mindspore(
@@ -77,7 +79,17 @@ def record_net(
         trainable=trainable(net),
         constants=constants(net),
         notes=[f"dropout is 0 in the net: {few(dropped)}"] if dropped else [],
+        random_eval=random_eval,
     )
+
+
+def _gives_another_output(net: nn.Cell, task: Task) -> bool:
+    """Whether the net, as it came, gives another output each time that it is called in evaluation mode."""
+    first, second = (
+        {name: value.asnumpy() for name, value in named_leaves(outputs, "logits").items() if isinstance(value, Tensor)}
+        for outputs in (first_call(net, task.batches[0][0]) for _ in range(2))
+    )
+    return any(relative_error(first[name], second[name]) > RANDOM for name in first)
 
 
 def _seen(array: np.ndarray) -> np.ndarray:

@@ -18,8 +18,8 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
     )
 
 
-def first_call(module: torch.nn.Module, inputs: Tree) -> None:
-    """Try a module on a batch, in evaluation mode; its mode is left as found.
+def first_call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """What a module returns for a batch, in evaluation mode; its mode is left as found.
 
     Raises:
         ValueError: it fails; says on which inputs, and why.
@@ -28,7 +28,7 @@ def first_call(module: torch.nn.Module, inputs: Tree) -> None:
     module.eval()
     try:
         with torch.no_grad():
-            call(module, tensors(inputs, torch.float32))
+            return call(module, tensors(inputs, torch.float32))
     except Exception as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise ValueError(

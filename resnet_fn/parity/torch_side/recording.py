@@ -10,7 +10,7 @@ import torch
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
 from resnet_fn.parity.batches import Tree, map_tree, split
-from resnet_fn.parity.compare import relative_error
+from resnet_fn.parity.compare import RANDOM, relative_error
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
 from resnet_fn.parity.torch_side.call import first_call
@@ -18,7 +18,7 @@ from resnet_fn.parity.torch_side.dropout import without_dropout
 from resnet_fn.parity.torch_side.prepare import prepare_reference
 from resnet_fn.parity.torch_side.record import constants, record_torch, tied, trainable
 from resnet_fn.parity.torch_side.relu_ties import flip_ties
-from resnet_fn.parity.torch_side.run import Loss, MakeOptimizer, run_torch, state
+from resnet_fn.parity.torch_side.run import Loss, MakeOptimizer, outputs_of, run_torch, state
 from resnet_fn.parity.trace import Recording, Task
 
 
@@ -38,6 +38,7 @@ def record_reference(
         ValueError: inputs that do not fit, or a loss that is no scalar.
     """
     initial = state(module)
+    random_eval = _gives_another_output(module, task)
     with without_dropout(module) as dropped:
         reference = copy.deepcopy(module).float()
     inputs = task.batches[0][0]
@@ -69,7 +70,15 @@ def record_reference(
         trainable=trainable(module),
         constants=constants(module),
         notes=[f"dropout is 0 in the reference: {few(dropped)}"] if dropped else [],
+        random_eval=random_eval,
     )
+
+
+def _gives_another_output(module: torch.nn.Module, task: Task) -> bool:
+    """Whether the module, as it came, gives another output each time that it is called in evaluation mode."""
+    module = copy.deepcopy(module).float()
+    first, second = (outputs_of(first_call(module, task.batches[0][0])) for _ in range(2))
+    return any(relative_error(first[name], second[name]) > RANDOM for name in first)
 
 
 def _seen(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,471 @@
+"""Faults that ports have, each planted in a tiny port of a tiny net: the first stage, layer and cause are named."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.recipes import recipe
+from resnet_fn.update.adam import adam
+from resnet_fn.update.optimizer import Optimizer
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+t = torch.nn
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+VECTORS, IMAGE, TOKENS = draw(6, 8), draw(4, 4, 5, 4), draw(4, 5, 8)
+IDS = RNG.integers(1, 9, (4, 5)).astype(np.int32)
+IDS[:2, 3:] = 0
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0], [1, 0, 1, 1, 1]], bool)
+
+
+class Theirs(t.Module):
+    """A part between two dense layers of the same names on both sides; what is spatial is averaged before the last."""
+
+    def __init__(self, part: Any, width: int = 8) -> None:
+        super().__init__()
+        self.part, self.head = part, t.Linear(width, 3)
+
+    def forward(self, x: Any) -> Any:
+        x = self.part(x)
+        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+
+
+class Ours(nn.Cell):
+    """The same."""
+
+    def __init__(self, part: nn.Cell, width: int = 8) -> None:
+        super().__init__()
+        self.part, self.head = part, nn.Dense(width, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.part(x)
+        return self.head(x if x.ndim == 2 else x.mean((2, 3)) if x.ndim == 4 else x.mean(1))
+
+
+class Last(t.Module):
+    """A norm over the channels, which stand last for it only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = t.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Columns(nn.Cell):
+    """Over the columns, of which there are as many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm((4,), epsilon=1e-5)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Attention(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn, self.head = t.MultiheadAttention(8, 2, batch_first=True), t.Linear(8, 3)
+        t.init.normal_(self.attn.in_proj_weight)
+        t.init.normal_(self.attn.in_proj_bias)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return self.head(self.attn(x, x, x, key_padding_mask=~mask)[0].mean(1))
+
+
+class PortedAttention(nn.Cell):
+    """A port whose faults are its arguments."""
+
+    def __init__(self, scale: float = 0.5, axis: int = -1, hides: bool = False) -> None:
+        super().__init__()
+        self.scale, self.axis, self.hides = scale, axis, hides
+        self.q, self.k, self.v, self.out_proj = (nn.Dense(8, 8) for _ in range(4))
+        self.head = nn.Dense(8, 3)
+
+    def construct(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (part(x).reshape(4, 5, 2, 4).transpose(0, 2, 1, 3) for part in (self.q, self.k, self.v))
+        scores = ops.matmul(q, k.swapaxes(2, 3)) * self.scale
+        hidden = mask if self.hides else ops.logical_not(mask)
+        mixed = ops.matmul(ops.softmax(scores.masked_fill(hidden.reshape(4, 1, 1, 5), -1e9), self.axis), v)
+        return self.head(self.out_proj(mixed.transpose(0, 2, 1, 3).reshape(4, 5, 8)).mean(1))
+
+
+class Transposed(nn.Dense):
+    """A Dense layer that is written as JAX or Keras write it."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.weight) + self.bias
+
+
+class Words(t.Module):
+    """Token ids; with `tied` the output layer shares the embedding's weight."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.embed = t.Embedding(9, 8, padding_idx=0)
+        self.head = t.Linear(8, 9, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids: Any) -> Any:
+        return self.head(self.embed(ids).mean(1))
+
+
+class PortedWords(nn.Cell):
+    """MindSpore's padding row starts at zero and trains; a second weight is a copy."""
+
+    def __init__(self, padding: bool = False) -> None:
+        super().__init__()
+        self.padding = padding
+        self.embed, self.head = nn.Embedding(9, 8, padding_idx=0), nn.Dense(8, 9, has_bias=False)
+
+    def construct(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        if self.padding:
+            x = x * (ids != 0).expand_dims(-1)
+        return self.head(x.mean(1))
+
+
+class Dropping(nn.Cell):
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(x, 0.5, True)
+
+
+def frozen(layer: Any) -> Any:
+    for parameter in layer.parameters() if isinstance(layer, t.Module) else layer.get_parameters():
+        parameter.requires_grad = False
+    return layer
+
+
+def no_bias_correction(net: nn.Cell) -> nn.Optimizer:
+    return nn.AdamWeightDecay(net.trainable_params(), 0.01, eps=1e-8)
+
+
+def inside_the_root(net: nn.Cell, epsilon: float = 1e-3) -> Optimizer:
+    """Adam's first update, and eps where it should not be."""
+    weights = tuple(net.trainable_params())
+    momenta, variances = (
+        tuple(Parameter(ops.zeros_like(w), name=f"{kind}.{w.name}", requires_grad=False) for w in weights)
+        for kind in ("momentum", "variance")
+    )
+
+    def update(gradients: Any, learning_rate: Tensor) -> None:
+        for index in range(len(weights)):
+            g = gradients[index]
+            ops.assign(momenta[index], 0.1 * g)
+            ops.assign(variances[index], 0.001 * g * g)
+            ops.assign(weights[index], weights[index] - learning_rate * g / ops.sqrt(g * g + epsilon))
+
+    return Optimizer((*momenta, *variances), update)
+
+
+def betas(beta1: float, beta2: float) -> Callable[[nn.Cell], Optimizer]:
+    return lambda net: adam([(parameter, 0.0) for parameter in net.trainable_params()], beta1, beta2)
+
+
+def coupled(net: nn.Cell) -> nn.Optimizer:
+    return nn.Adam(net.trainable_params(), 0.01, weight_decay=0.1)
+
+
+def torch_adam(**options: Any) -> Callable[[Any], Any]:
+    return lambda module: torch.optim.Adam(module.parameters(), 0.01, **options)
+
+
+def summed(logits: Tensor, labels: Tensor) -> Tensor:
+    return ops.cross_entropy(logits, labels, reduction="sum")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One row: both nets, and what must be named."""
+
+    name: str
+    inputs: Any
+    theirs: Callable[[], Any]
+    ours: Callable[[], nn.Cell]
+    stage: str
+    layer: str
+    cause: str
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimizer: Callable[[nn.Cell], Any] | None = None
+
+
+def dense() -> tuple[Callable[[], Any], Callable[[], nn.Cell]]:
+    return lambda: Theirs(t.Linear(8, 8)), lambda: Ours(nn.Dense(8, 8))
+
+
+EVAL, MOMENTUM, CHANGE = "eval forward", "momentum after update 1", "change by update 1"
+FAULTS = [
+    Fault(
+        "GELU by tanh instead of exact",
+        VECTORS,
+        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.GELU())),
+        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
+        EVAL,
+        "part.1",
+        "approximate tanh here, none in the reference",
+    ),
+    Fault(
+        "LayerNorm's eps",
+        TOKENS,
+        lambda: Theirs(t.LayerNorm(8, eps=1e-2)),
+        lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
+        EVAL,
+        "part",
+        "eps 1e-05 here, 0.01 in the reference",
+    ),
+    Fault(
+        "LayerNorm over the wrong axis",
+        IMAGE,
+        lambda: Theirs(Last(), 4),
+        lambda: Ours(Columns(), 4),
+        EVAL,
+        "part.norm",
+        "it normalizes over axis 3 of its input [4, 4, 5, 4], the reference over what is axis 1 here; transpose "
+        "before it and back after it",
+    ),
+    Fault(
+        "attention scaled by 1/d",
+        {"x": TOKENS, "mask": MASK},
+        Attention,
+        lambda: PortedAttention(scale=0.25),
+        EVAL,
+        "out_proj",
+        "attention: scores times 1/4 here, 1/√4 in the reference",
+    ),
+    Fault(
+        "attention's mask of the wrong sign",
+        {"x": TOKENS, "mask": MASK},
+        Attention,
+        lambda: PortedAttention(hides=True),
+        EVAL,
+        "out_proj",
+        "attention: mask: hides where inputs mask is not 0 here, hides where inputs mask is 0 in the reference",
+    ),
+    Fault(
+        "attention's softmax over the wrong axis",
+        {"x": TOKENS, "mask": np.ones((4, 5), bool)},
+        Attention,
+        lambda: PortedAttention(axis=-2),
+        EVAL,
+        "out_proj",
+        "attention: softmax over the queries here, keys in the reference",
+    ),
+    Fault(
+        "softmax over the wrong axis",
+        TOKENS,
+        lambda: Theirs(t.Softmax(-1)),
+        lambda: Ours(nn.Softmax(1)),
+        EVAL,
+        "part",
+        "axis 1 here, 2 in the reference",
+    ),
+    Fault(
+        "a square Dense weight transposed",
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8)),
+        lambda: Ours(Transposed(8, 8)),
+        EVAL,
+        "part",
+        "its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]",
+    ),
+    Fault(
+        "an embedding's padding row trains",
+        IDS,
+        lambda: Words(False),
+        PortedWords,
+        "gradients",
+        "none",
+        "embed.embedding_table: its padding row 0 is trained here and not in the reference; MindSpore's nn.Embedding "
+        "only starts it at zero: mask its output",
+    ),
+    Fault(
+        "tied weights are two copies",
+        IDS,
+        lambda: Words(True),
+        lambda: PortedWords(padding=True),
+        "gradients",
+        "none",
+        "embed.embedding_table: a copy of head.weight here, one array in the reference (embed.weight = head.weight); "
+        "share it",
+    ),
+    Fault(
+        "average pool counts its padding",
+        IMAGE,
+        lambda: Theirs(t.AvgPool2d(3, 2, 1, count_include_pad=False), 4),
+        lambda: Ours(nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), 4),
+        EVAL,
+        "part",
+        "count_include_pad True here, False in the reference",
+    ),
+    Fault(
+        "interpolation with other corners",
+        IMAGE,
+        lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), 4),
+        lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), 4),
+        EVAL,
+        "part",
+        "align_corners True here, False in the reference",
+    ),
+    Fault(
+        "a depthwise convolution with wrong groups",
+        IMAGE,
+        lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), 4),
+        lambda: Ours(nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), 4),
+        "weights",
+        "none",
+        "groups 2 here, 4 in the reference",
+    ),
+    Fault(
+        "a transposed convolution without its output padding",
+        IMAGE,
+        lambda: Theirs(t.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1), 4),
+        lambda: Ours(nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), 4),
+        EVAL,
+        "part",
+        "pad_mode pad cuts off 1/1, the reference 1/0",
+    ),
+    Fault(
+        "a frozen layer that trains",
+        VECTORS,
+        lambda: Theirs(frozen(t.Linear(8, 8))),
+        lambda: Ours(nn.Dense(8, 8)),
+        "gradients",
+        "none",
+        "part.weight: trained here, frozen in the reference",
+    ),
+    Fault(
+        "a trained layer that is frozen",
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8)),
+        lambda: Ours(frozen(nn.Dense(8, 8))),
+        "gradients",
+        "none",
+        "part.weight: frozen here, trained in the reference",
+    ),
+    Fault(
+        "dropout left on in evaluation",
+        VECTORS,
+        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.5))),
+        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), Dropping())),
+        EVAL,
+        "head",
+        "the net gives another output each time it is called in evaluation mode: dropout is left on",
+    ),
+    Fault(
+        "a loss that is a sum",
+        VECTORS,
+        *dense(),
+        "loss",
+        "none",
+        "the sum over the batch instead of the mean",
+        {"loss": summed},
+    ),
+    Fault(
+        "AdamW's weight decay coupled",
+        VECTORS,
+        *dense(),
+        MOMENTUM,
+        "none",
+        "weight decay on weight: 0.1 coupled (added to the gradient, as Adam) here, 0.1 decoupled (taken from the "
+        "weight, as AdamW) in the reference",
+        {"reference_optimizer": lambda m: torch.optim.AdamW(m.parameters(), 0.01, weight_decay=0.1)},
+        coupled,
+    ),
+    Fault(
+        "Adam without bias correction (nn.AdamWeightDecay)",
+        VECTORS,
+        *dense(),
+        CHANGE,
+        "none",
+        "Adam's bias correction is missing here; in the reference m and v are divided by 1 − β^t",
+        {"reference_optimizer": torch_adam()},
+        no_bias_correction,
+    ),
+    Fault(
+        "Adam's eps inside the root",
+        VECTORS,
+        *dense(),
+        CHANGE,
+        "none",
+        "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference",
+        {"reference_optimizer": torch_adam(eps=1e-3)},
+        inside_the_root,
+    ),
+    Fault(
+        "Adam's betas swapped",
+        VECTORS,
+        *dense(),
+        MOMENTUM,
+        "none",
+        "betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 in the reference",
+        {"reference_optimizer": torch_adam()},
+        betas(0.999, 0.9),
+    ),
+    Fault(
+        "Adam's β1 with momentum's other meaning",
+        VECTORS,
+        *dense(),
+        MOMENTUM,
+        "none",
+        "β is what is kept of the old state, not what is added of the new",
+        {"reference_optimizer": torch_adam()},
+        betas(0.1, 0.999),
+    ),
+]
+BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+def climbed(fault: Fault) -> Ladder:
+    torch.manual_seed(0)
+    module, net = fault.theirs(), fault.ours()
+    rows = len(fault.inputs["x"] if isinstance(fault.inputs, dict) else fault.inputs)
+    batches = [(fault.inputs, (np.arange(rows) % 3).astype(np.int32))] * 2
+    optimizer = fault.optimizer(net) if fault.optimizer else None
+    return compare_step(net, module, batches, RECIPE, optimizer=optimizer, initialisation=False, **fault.options)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_stage_layer_and_cause_are_named(name):
+    fault = BY_NAME[name]
+    ladder = climbed(fault)
+    assert ladder.first_stage is not None, table(ladder)
+    assert ladder.first_stage.name == fault.stage, table(ladder)
+    assert (ladder.first_layer.name if ladder.first_layer else "none") == fault.layer, table(ladder)
+    named = [*ladder.first_stage.hints, *(ladder.first_layer.hints if ladder.first_layer else ())]
+    assert any(fault.cause in hint for hint in named), (named, table(ladder))
+
+
+def matrix() -> str:
+    """The table of docs/parity.md."""
+    rows = ["| fault | first stage | first layer | cause, as it is named |", "|---|---|---|---|"]
+    for fault in FAULTS:
+        layer = "" if fault.layer == "none" else f"`{fault.layer}`"
+        rows.append(f"| {fault.name} | {fault.stage} | {layer} | {fault.cause} |")
+    return "\n".join(rows)
+
+
+def test_the_table_in_the_docs_is_this_one():
+    page = Path(__file__).parents[2] / "docs" / "parity.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("test_faults.py -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of faults -->")
+    assert before
+    assert shown == matrix()
