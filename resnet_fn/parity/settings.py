@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer import Layer
+from resnet_fn.parity.layer import OWN, Layer
 
 Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
 
@@ -104,7 +104,10 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
     notes = []
     for layer in ours:
         other = by_name.get(layers.get(layer.name, ""))
-        if layer.call == 0 and other is not None and layer.leaf and other.leaf:
+        if layer.call or other is None or not layer.leaf or not other.leaf:
+            continue
+        # What a class of the user's does, its name does not say: its output shows it.
+        if not any(one.kind.startswith(f"{OWN} ") for one in (layer, other)):
             notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
     return notes
 

@@ -6,7 +6,7 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layer import Layer, kind_of
 from resnet_fn.parity.mindspore_side import settings as mindspore_settings
-from resnet_fn.parity.settings import settings_differences
+from resnet_fn.parity.settings import settings_differences, settings_notes
 from resnet_fn.parity.torch_side import settings as torch_settings
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
@@ -46,6 +46,20 @@ def test_settings_that_differ_are_named(torch):
     assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
         "it is Conv2d here, Linear in the reference"
     ]
+
+
+def test_a_class_of_the_users_is_not_accused_by_its_name(torch):
+    """MindCV's GlobalAvgPooling is torch's AdaptiveAvgPool2d(1), its Swish is SiLU: their outputs must show it."""
+
+    class GlobalAvgPooling(nn.Cell):
+        def construct(self, x):
+            return x.mean((2, 3))
+
+    def notes(ours, theirs):
+        return settings_notes([layer(ours)], [layer(theirs)], {"x": "x"})
+
+    assert notes(GlobalAvgPooling(), torch.nn.AdaptiveAvgPool2d(1)) == []
+    assert notes(nn.ReLU(), torch.nn.SiLU()) == ["x: it is ReLU here, SiLU in the reference"]
 
 
 MINT = {
