@@ -6,13 +6,15 @@ weights are not downloaded.
 
     python scripts/audit_mindcv.py                        # every net of NETS
     python scripts/audit_mindcv.py resnet18 convnext_tiny
-    python scripts/audit_mindcv.py --show resnet18        # the ladder's own output, of one net
+    python scripts/audit_mindcv.py --keep audit           # and the ladder's own output, audit/NET.txt
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
+import inspect
 import json
 import subprocess
 import sys
@@ -33,6 +35,7 @@ class Net:
         size: height and width of the images [pixels].
         options, reference_options: further arguments of both constructors.
         corrections: what matching does not find, as --map has it.
+        fixes: of FIXES; with them the net is run once more, to show that nothing else differs.
     """
 
     family: str
@@ -41,31 +44,90 @@ class Net:
     options: dict = dataclasses.field(default_factory=dict)
     reference_options: dict = dataclasses.field(default_factory=dict)
     corrections: dict = dataclasses.field(default_factory=dict)
+    fixes: tuple = ()
+
+
+def _centred(given):
+    """`same` pads an even image after it at stride 2; torch pads both sides."""
+    size = given["kernel_size"]
+    size = size if isinstance(size, int) else size[0]
+    return {"pad_mode": "pad", "padding": size // 2} if given["pad_mode"] == "same" else {}
+
+
+# What is given otherwise to a layer's constructor while the net is built: words, class, (its arguments) -> changes.
+FIXES = {
+    "max pool": ("max pools with padding on both sides", "MaxPool2d", _centred),
+    "ceil": (
+        "max pools with `ceil_mode=True`",
+        "MaxPool2d",
+        lambda given: {"pad_mode": "pad", "padding": 0, "ceil_mode": True},
+    ),
+    "conv": ("convolutions with padding on both sides", "Conv2d", _centred),
+    "stem": (
+        "its first convolution without padding",
+        "Conv2d",
+        lambda given: {"padding": 0} if given["in_channels"] == 3 else {},
+    ),
+    "norm2d": (
+        "`BatchNorm2d(eps=1e-3, momentum=0.99)`",
+        "BatchNorm2d",
+        lambda given: {"eps": 1e-3, "momentum": 0.99},
+    ),
+    "norm2d eps": ("`BatchNorm2d(eps=1e-3)`", "BatchNorm2d", lambda given: {"eps": 1e-3}),
+    "gelu": ("`GELU(approximate=False)`", "GELU", lambda given: {"approximate": False}),
+    "norm 1e-6": ("`LayerNorm(epsilon=1e-6)`", "LayerNorm", lambda given: {"epsilon": 1e-6}),
+    "norm 1e-5": ("`LayerNorm(epsilon=1e-5)`", "LayerNorm", lambda given: {"epsilon": 1e-5}),
+}
+
+
+@contextlib.contextmanager
+def fixed(names):
+    """While a net is built, its layers are made with what FIXES say."""
+    from mindspore import nn
+
+    originals = {}
+    for name in names:
+        _, class_name, changes = FIXES[name]
+        class_ = getattr(nn, class_name)
+        original = class_.__init__
+        originals.setdefault(class_, original)
+
+        def init(self, *given, _original=original, _changes=changes, **named):
+            arguments = inspect.signature(_original).bind(self, *given, **named)
+            arguments.apply_defaults()
+            known = dict(arguments.arguments)
+            rest = known.pop("kwargs", {})
+            _original(**{**known, **rest, **_changes(known)})
+
+        class_.__init__ = init
+    try:
+        yield
+    finally:
+        for class_, original in originals.items():
+            class_.__init__ = original
 
 
 NETS = {
-    "resnet18": Net("ResNet", "torchvision resnet18"),
-    "resnet50": Net("ResNet", "torchvision resnet50"),
-    "resnext50_32x4d": Net("ResNeXt", "torchvision resnext50_32x4d"),
+    "resnet18": Net("ResNet", "torchvision resnet18", fixes=("max pool",)),
+    "resnet50": Net("ResNet", "torchvision resnet50", fixes=("max pool",)),
+    "resnext50_32x4d": Net("ResNeXt", "torchvision resnext50_32x4d", fixes=("max pool",)),
     "seresnet18": Net("SE-ResNet", "timm legacy_seresnet18"),
     "seresnext26_32x4d": Net("SE-ResNeXt", "timm legacy_seresnext26_32x4d"),
     "densenet121": Net("DenseNet", "torchvision densenet121"),
-    "vgg11": Net("VGG", "torchvision vgg11"),
-    "squeezenet1_1": Net("SqueezeNet", "torchvision squeezenet1_1"),
+    "squeezenet1_1": Net("SqueezeNet", "torchvision squeezenet1_1", fixes=("stem", "ceil")),
     "googlenet": Net("GoogLeNet", "torchvision googlenet", 64, {}, {"aux_logits": False, "init_weights": True}),
-    "inception_v3": Net("Inception", "torchvision inception_v3", 96, {"aux_logits": False}, {"aux_logits": False}),
     "mobilenet_v2_100": Net("MobileNet V2", "torchvision mobilenet_v2"),
-    "mobilenet_v3_small_100": Net("MobileNet V3", "torchvision mobilenet_v3_small"),
+    "mobilenet_v3_small_100": Net("MobileNet V3", "torchvision mobilenet_v3_small", fixes=("conv", "norm2d")),
     "mnasnet_050": Net("MnasNet", "torchvision mnasnet0_5"),
-    "shufflenet_v2_x0_5": Net("ShuffleNet V2", "torchvision shufflenet_v2_x0_5"),
-    "efficientnet_b0": Net("EfficientNet", "torchvision efficientnet_b0"),
+    "shufflenet_v2_x0_5": Net("ShuffleNet V2", "torchvision shufflenet_v2_x0_5", fixes=("max pool",)),
+    "efficientnet_b0": Net("EfficientNet", "torchvision efficientnet_b0", fixes=("conv",)),
     "regnet_x_400mf": Net("RegNet", "torchvision regnet_x_400mf"),
     "regnet_y_400mf": Net("RegNet", "torchvision regnet_y_400mf"),
-    "convnext_tiny": Net("ConvNeXt", "torchvision convnext_tiny"),
-    "convnextv2_atto": Net("ConvNeXt V2", "timm convnextv2_atto"),
-    "vit_b_32_224": Net("ViT", "torchvision vit_b_32", 224),
-    "swin_tiny": Net("Swin", "torchvision swin_t", 224),
-    "mlp_mixer_s_p32": Net("MLP-Mixer", "timm mixer_s32_224", 224),
+    "convnext_tiny": Net("ConvNeXt", "torchvision convnext_tiny", fixes=("gelu",)),
+    "convnextv2_atto": Net("ConvNeXt V2", "timm convnextv2_atto", fixes=("gelu",)),
+    "vit_b_32_224": Net("ViT", "torchvision vit_b_32", 224, fixes=("gelu", "norm 1e-6")),
+    "swin_tiny": Net("Swin", "torchvision swin_t", 224, fixes=("gelu",)),
+    "mlp_mixer_s_p32": Net("MLP-Mixer", "timm mixer_s32_224", 224, fixes=("gelu", "norm 1e-6")),
     "poolformer_s12": Net("PoolFormer", "timm poolformer_s12"),
     "repvgg_a0": Net("RepVGG", "timm repvgg_a0"),
     "ghostnet_050": Net("GhostNet", "timm ghostnet_050"),
@@ -80,8 +142,8 @@ NETS = {
 }
 
 
-def ladder_of(name):
-    """Hold one net against its reference; returns the Ladder."""
+def ladder_of(name, fixes=()):
+    """Hold one net, with these of FIXES, against its reference; returns the Ladder."""
     import numpy as np
     import torch
 
@@ -106,7 +168,8 @@ def ladder_of(name):
     else:
         models = importlib.import_module("torchvision.models")
         reference = models.get_model(function, num_classes=CLASSES, **chosen.reference_options)
-    net = mindcv.create_model(name, num_classes=CLASSES, **chosen.options)
+    with fixed(fixes):
+        net = mindcv.create_model(name, num_classes=CLASSES, **chosen.options)
     rng = np.random.default_rng(0)
     images = rng.standard_normal((IMAGES, 3, chosen.size, chosen.size)).astype(np.float32)
     recipe = dataclasses.replace(
@@ -122,11 +185,10 @@ def ladder_of(name):
     return compare_step(net, reference, [batch], recipe, corrections=corrections)
 
 
-def row_of(name):
+def row_of(name, ladder):
     """What the table says of one net."""
     from resnet_fn.parity.stages import INITIALISATION, WEIGHTS
 
-    ladder = ladder_of(name)
     stage, layer = ladder.first_computed, ladder.first_layer
     drawn = next((one for one in ladder.stages if one.name == INITIALISATION), None)
     matched = not any(one.name == WEIGHTS and one.failed for one in ladder.stages)
@@ -163,44 +225,57 @@ def table(rows):
     return "\n".join(lines)
 
 
+def run_one(name, folder):
+    """Write one net's row and the ladder's own output into a folder, as NAME.json and NAME.txt."""
+    from resnet_fn.parity.report import name_map
+    from resnet_fn.parity.report import table as ladder_table
+
+    row = {}
+    for fixes in ((), NETS[name].fixes) if NETS[name].fixes else ((),):
+        ladder = ladder_of(name, fixes)
+        file = folder / f"{name}{'.fixed' if fixes else ''}.txt"
+        file.write_text(f"{name_map(ladder)}\n{ladder_table(ladder)}\n")
+        row = {**row, "fixed": ladder.first_computed is None} if fixes else row_of(name, ladder)
+    (folder / f"{name}.json").write_text(json.dumps(row))
+
+
+def run(names, folder):
+    """Run those nets that the folder does not have, one process each."""
+    for name in names:
+        if (folder / f"{name}.json").exists():
+            continue
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as place:  # MindSpore writes beside it what it could not compile
+            command = [sys.executable, str(Path(__file__).resolve()), name, "--one", "--keep", str(folder)]
+            ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+        if (folder / f"{name}.json").exists():
+            print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        else:
+            error = (ended.stderr.strip() or "no output").splitlines()
+            print(f"{name}: {next((one for one in reversed(error) if 'Error' in one), error[-1])}", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}")
-    parser.add_argument("--show", metavar="NET", help="print the ladder's own table of one net")
-    parser.add_argument("--json", metavar="FILE", help="keep the rows here, and go on from it")
-    parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", metavar="FOLDER", help="keep each net's result here; what is there is not run again")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    unknown = [name for name in [*options.names, *filter(None, [options.show])] if name not in NETS]
+    names = options.names or list(NETS)
+    unknown = [name for name in names if name not in NETS]
     if unknown:
-        parser.error(f"{unknown[0]} is not among NETS: {', '.join(NETS)}")
-    if options.show:
-        from resnet_fn.parity.report import name_map
-        from resnet_fn.parity.report import table as ladder_table
-
-        ladder = ladder_of(options.show)
-        print(name_map(ladder), ladder_table(ladder), sep="\n")
-        return
-    if options.one:
-        Path(options.one).write_text(json.dumps(row_of(options.names[0])))
-        return
-    kept = Path(options.json) if options.json else None
-    rows = json.loads(kept.read_text()) if kept and kept.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in options.names or NETS:
-            began = time.perf_counter()
-            out = Path(folder, name)
-            command = [sys.executable, str(Path(__file__).resolve()), name, "--one", str(out)]
-            ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            if ended.returncode or not out.exists():
-                print(f"{name}: {(ended.stderr.strip() or 'no output').splitlines()[-1]}", file=sys.stderr)
-                continue
-            rows[name] = json.loads(out.read_text())
-            print(f"{name}: {rows[name]['same']}, {time.perf_counter() - began:.0f} s", file=sys.stderr)
-            if kept:
-                kept.write_text(json.dumps(rows, indent=1))
+        parser.error(f"{unknown[0]} is not among {', '.join(NETS)}")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(options.keep or place).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if options.one:
+            run_one(names[0], folder)
+            return
+        run(names, folder)
+        rows = {name: json.loads(file.read_text()) for name in names if (file := folder / f"{name}.json").exists()}
     packages = ("mindcv", "mindspore", "torch", "torchvision", "timm")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
-    print(table({name: rows[name] for name in NETS if name in rows}))
+    print(table(rows))
 
 
 if __name__ == "__main__":
