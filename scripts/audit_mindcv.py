@@ -111,7 +111,7 @@ NETS = {
     "resnet18": Net("ResNet", "torchvision resnet18", fixes=("max pool",)),
     "resnet50": Net("ResNet", "torchvision resnet50", fixes=("max pool",)),
     "resnext50_32x4d": Net("ResNeXt", "torchvision resnext50_32x4d", fixes=("max pool",)),
-    "seresnet18": Net("SE-ResNet", "timm legacy_seresnet18"),
+    "seresnet18": Net("SE-ResNet", "timm seresnet18", fixes=("max pool",)),
     "seresnext26_32x4d": Net("SE-ResNeXt", "timm legacy_seresnext26_32x4d"),
     "densenet121": Net("DenseNet", "torchvision densenet121"),
     "squeezenet1_1": Net("SqueezeNet", "torchvision squeezenet1_1", fixes=("stem", "ceil")),
