@@ -121,7 +121,7 @@ NETS = {
     "mnasnet_050": Net("MnasNet", "torchvision mnasnet0_5"),
     "shufflenet_v2_x0_5": Net("ShuffleNet V2", "torchvision shufflenet_v2_x0_5", fixes=("max pool",)),
     "efficientnet_b0": Net("EfficientNet", "torchvision efficientnet_b0", fixes=("conv",)),
-    "regnet_x_400mf": Net("RegNet", "torchvision regnet_x_400mf"),
+    "regnet_x_400mf": Net("RegNet", "timm regnetx_004"),
     "regnet_y_400mf": Net("RegNet", "torchvision regnet_y_400mf"),
     "convnext_tiny": Net("ConvNeXt", "torchvision convnext_tiny", fixes=("gelu",)),
     "convnextv2_atto": Net("ConvNeXt V2", "timm convnextv2_atto", fixes=("gelu",)),
@@ -133,7 +133,7 @@ NETS = {
     "ghostnet_050": Net("GhostNet", "timm ghostnet_050"),
     "mixnet_s": Net("MixNet", "timm mixnet_s"),
     "resnest14": Net("ResNeSt", "timm resnest14d"),
-    "skresnet18": Net("SKNet", "timm skresnet18"),
+    "skresnet18": Net("SKNet", "timm skresnet18", fixes=("max pool",)),
     "res2net50": Net("Res2Net", "timm res2net50_26w_4s"),
     "rexnet_10": Net("ReXNet", "timm rexnet_100"),
     "mobilevit_xx_small": Net("MobileViT", "timm mobilevit_xxs"),
@@ -142,7 +142,7 @@ NETS = {
 }
 
 
-def ladder_of(name, fixes=()):
+def ladder_of(name, fixes=(), forward=False):
     """Hold one net, with these of FIXES, against its reference; returns the Ladder."""
     import numpy as np
     import torch
@@ -182,10 +182,70 @@ def ladder_of(name, fixes=()):
             file.flush()
             corrections = read_map(file.name)
     batch = (images, rng.integers(0, CLASSES, IMAGES).astype(np.int32))
+    if forward:
+        return forward_ladder(net, reference, images, corrections)
     return compare_step(net, reference, [batch], recipe, corrections=corrections)
 
 
-def row_of(name, ladder):
+def forward_ladder(net, reference, images, corrections):
+    """The ladder's first rungs: initial weights, then both nets layer by layer with equal ones; no update."""
+    import copy
+
+    import mindspore
+    import numpy as np
+    import torch
+
+    from resnet_fn.parity.compare import difference, relative_error
+    from resnet_fn.parity.initialisation import initialisation_stage
+    from resnet_fn.parity.ladder import Ladder
+    from resnet_fn.parity.layers import TOLERANCE, compare_layers
+    from resnet_fn.parity.match import match
+    from resnet_fn.parity.mindspore_side import dropout, parameters, record
+    from resnet_fn.parity.settings import settings_notes
+    from resnet_fn.parity.stages import WEIGHTS, Stage
+    from resnet_fn.parity.torch_side import dropout as torch_dropout
+    from resnet_fn.parity.torch_side import record as torch_record
+    from resnet_fn.parity.torch_side.prepare import prepare_reference
+    from resnet_fn.parity.torch_side.recording import _layers
+    from resnet_fn.parity.torch_side.run import state
+
+    drawn, drawn_there = parameters.state(net), state(reference)
+    with torch_dropout.without_dropout(reference), dropout.without_dropout(net):
+        reference = copy.deepcopy(reference)
+        prepare_reference(reference, images, 0)
+        theirs = {mode: _layers(reference, images, mode, "float32") for mode in ("eval", "train")}
+        weights = state(reference)
+        names = match(
+            *({name: tuple(array.shape) for name, array in side.items()} for side in (drawn, weights)),
+            record.record_cell(net, images, False),
+            theirs["eval"],
+            corrections,
+            tied=(record.tied(net), torch_record.tied(reference)),
+            constants=(record.constants(net), torch_record.constants(reference)),
+        )
+        if names.problems:
+            stage = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
+            return Ladder([stage], [], names, [])
+        renamed = names.rename(drawn_there)
+        trained = [parameter.name for parameter in net.trainable_params() if parameter.name in renamed]
+        stages = [initialisation_stage(drawn, {name: renamed[name] for name in trained}, names.seams(drawn_there))]
+        parameters.assign(net, names.rename(weights))
+        ours = {mode: record.record_cell(net, images, mode == "train") for mode in ("eval", "train")}
+        layers = compare_layers(ours, theirs, names.layers, parameters.state(net), images)
+        for mode in ("eval", "train"):
+            net.set_train(mode == "train")
+            twin = copy.deepcopy(reference).train(mode == "train")
+            exact = copy.deepcopy(twin).double()
+            with torch.no_grad():
+                logits = [twin(torch.from_numpy(images)).numpy(), exact(torch.from_numpy(images).double()).numpy()]
+            found = np.asarray(net(mindspore.Tensor(images)).asnumpy(), np.float64)
+            rounding = relative_error(logits[0], logits[1])
+            one = difference("logits", found, logits[0], tolerance=TOLERANCE, rounding=rounding)
+            stages.append(Stage(f"{mode} forward", [one]))
+    return Ladder(stages, layers, names, settings_notes(ours["eval"], theirs["eval"], names.layers))
+
+
+def row_of(name, ladder, forward):
     """What the table says of one net."""
     from resnet_fn.parity.stages import INITIALISATION, WEIGHTS
 
@@ -197,7 +257,7 @@ def row_of(name, ladder):
     if stage:
         causes += stage.hints[:2]
     return {
-        "same": "yes" if not stage else "no",
+        "same": "no" if stage else "yes, forward" if forward else "yes, one update",
         "weights": ("with --map" if NETS[name].corrections else how) if matched else "no",
         "where": "" if not stage else stage.name if not layer else f"{stage.name}, `{layer.name}`",
         "causes": causes,
@@ -216,30 +276,50 @@ def _short(notes):
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    lines = ["| net | held against | same function | weights | initialisation | first differs | what the ladder says |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    head = (
+        "net",
+        "held against",
+        "same function",
+        "weights",
+        "initialisation",
+        "first differs",
+        "what the ladder says",
+    )
+    lines = [f"| {' | '.join((*head, 'the same with'))} |", "|---" * 8 + "|"]
     for name, row in rows.items():
-        words = "<br>".join([*row["causes"], *[f"setting: {one}" for one in row["settings"]]])
+        told = [cause.partition(": ")[2] for cause in row["causes"]]
+        settings = [f"setting: {one}" for one in row["settings"] if not any(one.startswith(words) for words in told)]
+        words = "<br>".join([*row["causes"], *settings])
         cells = [f"`{name}`", NETS[name].reference, row["same"], row["weights"], row["initialisation"], row["where"]]
-        lines.append(f"| {' | '.join([*cells, words])} |")
+        cells += [words, row.get("fixed", "")]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def run_one(name, folder):
+def run_one(name, folder, forward):
     """Write one net's row and the ladder's own output into a folder, as NAME.json and NAME.txt."""
     from resnet_fn.parity.report import name_map
     from resnet_fn.parity.report import table as ladder_table
 
     row = {}
     for fixes in ((), NETS[name].fixes) if NETS[name].fixes else ((),):
-        ladder = ladder_of(name, fixes)
+        ladder = ladder_of(name, fixes, forward)
         file = folder / f"{name}{'.fixed' if fixes else ''}.txt"
         file.write_text(f"{name_map(ladder)}\n{ladder_table(ladder)}\n")
-        row = {**row, "fixed": ladder.first_computed is None} if fixes else row_of(name, ladder)
+        row = (
+            {**row, "fixed": "no" if ladder.first_computed else ", ".join(words_of(fixes))}
+            if fixes
+            else row_of(name, ladder, forward)
+        )
     (folder / f"{name}.json").write_text(json.dumps(row))
 
 
-def run(names, folder):
+def words_of(fixes):
+    """What FIXES say of these."""
+    return [FIXES[name][0] for name in fixes]
+
+
+def run(names, folder, forward):
     """Run those nets that the folder does not have, one process each."""
     for name in names:
         if (folder / f"{name}.json").exists():
@@ -247,6 +327,7 @@ def run(names, folder):
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as place:  # MindSpore writes beside it what it could not compile
             command = [sys.executable, str(Path(__file__).resolve()), name, "--one", "--keep", str(folder)]
+            command += ["--forward"] if forward else []
             ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if (folder / f"{name}.json").exists():
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
@@ -259,6 +340,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}")
     parser.add_argument("--keep", metavar="FOLDER", help="keep each net's result here; what is there is not run again")
+    parser.add_argument("--forward", action="store_true", help="layer by layer in both modes, without an update")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(NETS)
@@ -269,9 +351,9 @@ def main():
         folder = Path(options.keep or place).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         if options.one:
-            run_one(names[0], folder)
+            run_one(names[0], folder, options.forward)
             return
-        run(names, folder)
+        run(names, folder, options.forward)
         rows = {name: json.loads(file.read_text()) for name in names if (file := folder / f"{name}.json").exists()}
     packages = ("mindcv", "mindspore", "torch", "torchvision", "timm")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
