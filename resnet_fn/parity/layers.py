@@ -92,10 +92,13 @@ def _with_what_follows(
 
 def _followers(layer: Layer, others: Sequence[Layer]) -> list[Layer]:
     """Layers without parameters whose input is the layer's output."""
+    output = layer.output
+    if output is None:
+        return []
     return [
         other
         for other in others
-        if other.leaf and not other.parameters and other.input is not None and np.array_equal(other.input, layer.output)
+        if other.leaf and not other.parameters and other.input is not None and np.array_equal(other.input, output)
     ]
 
 
