@@ -1,6 +1,7 @@
 """Why a layer's output differs, where its weights say it: each candidate is computed and must fit to be named."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layer import Layer, fingerprint
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
+_SAME_GELU = 1e-5  # the two forms are about 1e-4 apart
+_SOME = 10_000  # numbers of an activation that say which it is
 _LARGE = 2**24  # numbers in an attention's scores beyond which nobody waits for an explanation
 
 
@@ -19,7 +22,8 @@ def layer_causes(
     weights: Mapping[str, np.ndarray],
     masks: Mapping[str, np.ndarray],
 ) -> list[str]:
-    """Why the first layer whose output differs does: a weight used otherwise, or an attention that mixes otherwise.
+    """Why the first layer whose output differs does: a weight used otherwise, an attention that mixes otherwise, or
+    the other form of GELU.
 
     Args:
         before: our layers that ran before it, in execution order.
@@ -29,6 +33,8 @@ def layer_causes(
     """
     if ours.kind == "norm" and (cause := _norm(ours, theirs, weights)):
         return [cause]
+    if ours.kind == theirs.kind == "gelu":
+        return _gelu(ours, theirs)
     if ours.kind == "dense" and (cause := _dense(ours, weights)):
         return [cause]
     if "attention" in (ours.kind, theirs.kind) or ours.kind == "dense":
@@ -63,6 +69,20 @@ def _norm(ours: Layer, theirs: Layer, weights: Mapping[str, np.ndarray]) -> str 
                     f"{axis} here; transpose before it and back after it"
                 )
     return None
+
+
+def _gelu(ours: Layer, theirs: Layer) -> list[str]:
+    """Which of GELU's forms each side is: a class of the user's has no setting that says it."""
+    if ours.input is None or ours.output is None or theirs.output is None:
+        return []
+    x, y, other = (array.ravel()[:_SOME] for array in (ours.input, ours.output, theirs.output))
+    forms = {
+        "none": x * 0.5 * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x])),
+        "tanh": x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    }
+    here, there = (min(forms, key=lambda form: relative_error(one, forms[form])) for one in (y, other))
+    fits = max(relative_error(y, forms[here]), relative_error(other, forms[there])) < _SAME_GELU
+    return [f"approximate {here} here, {there} in the reference"] if here != there and fits else []
 
 
 def _dense(layer: Layer, weights: Mapping[str, np.ndarray]) -> str | None:

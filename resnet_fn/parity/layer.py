@@ -63,6 +63,7 @@ _KINDS = {
     **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
     "MultiheadAttention": "attention",
 }
+OWN = "own"  # begins the kind of a class that neither framework knows
 # Layers that are compared whole: what runs inside them is how a framework writes them.
 _WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
@@ -71,16 +72,16 @@ def kind_of(layer: Any) -> str:
     """What a layer is, the same word in both frameworks; its class's name in small letters where there is none.
 
     A class derived from a framework's layer is of its kind. A class of the user's that has parts of its own is what
-    they make of it, whatever its name.
+    they make of it, whatever its name; one that is no framework's layer is "own" and its name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"[123]d|Ext$", "", class_.__name__)
         ours = class_.__module__.partition(".")[0] not in ("torch", "mindspore")
         if name in _KINDS and not (ours and _parts(layer)):
             return _KINDS[name]
-        if not ours and class_.__name__ not in ("Module", "Cell") and not class_.__name__.startswith("_"):
+        if not ours and class_.__name__ not in ("Module", "Cell", "Cell_") and not class_.__name__.startswith("_"):
             return name.lower()
-    return type(layer).__name__.lower()
+    return f"{OWN} {type(layer).__name__.lower()}"
 
 
 def is_whole(layer: Any) -> bool:

@@ -12,6 +12,7 @@ from resnet_fn.parity.compare import DIFFERS, Difference, difference
 from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.settings import settings_differences
 
+_NEAR = 4  # layers among which the activation after a layer is looked for
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 
@@ -55,17 +56,54 @@ def compare_layers(
     found: list[LayerDifference] = []
     masks = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if np.ndim(leaf) == 2}
     for mode, executions in ours.items():
-        others = {(layer.name, layer.call): layer for layer in theirs[mode]}
+        places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
         for index, layer in enumerate(executions):
-            other = others.get((layers.get(layer.name, ""), layer.call))
-            if other is None or layer.output is None or other.output is None:
+            place = places.get((layers.get(layer.name, ""), layer.call))
+            other = None if place is None else theirs[mode][place]
+            if place is None or other is None or layer.output is None or other.output is None:
                 continue
             item = _compare(mode, layer, other)
+            if item.output.verdict == DIFFERS:
+                after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
+                item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
                 causes = layer_causes(executions[:index], layer, other, weights, masks)
                 item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
             found.append(item)
     return found
+
+
+def _with_what_follows(
+    mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
+) -> LayerDifference | None:
+    """The comparison in which one layer stands for two: timm's BatchNormAct2d is a BatchNorm and the ReLU after it.
+
+    Args:
+        ours, theirs: a layer, and those that may follow it.
+
+    Returns:
+        None where what follows does not make them the same.
+    """
+    pairs = [(_joined(ours[0], after), theirs[0]) for after in _followers(*ours)]
+    pairs += [(ours[0], _joined(theirs[0], after)) for after in _followers(*theirs)]
+    found = (_compare(mode, *pair) for pair in pairs)
+    return next((item for item in found if item.output.verdict != DIFFERS), None)
+
+
+def _followers(layer: Layer, others: Sequence[Layer]) -> list[Layer]:
+    """Layers without parameters whose input is the layer's output."""
+    output = layer.output
+    if output is None:
+        return []
+    return [
+        other
+        for other in others
+        if other.leaf and not other.parameters and other.input is not None and np.array_equal(other.input, output)
+    ]
+
+
+def _joined(layer: Layer, after: Layer) -> Layer:
+    return dataclasses.replace(layer, output=after.output, output_rounding=after.output_rounding)
 
 
 def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:

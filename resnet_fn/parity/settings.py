@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer import Layer
+from resnet_fn.parity.layer import OWN, Layer
 
 Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
 
@@ -104,7 +104,10 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
     notes = []
     for layer in ours:
         other = by_name.get(layers.get(layer.name, ""))
-        if layer.call == 0 and other is not None and layer.leaf and other.leaf:
+        if layer.call or other is None or not layer.leaf or not other.leaf:
+            continue
+        # What a class of the user's does, its name does not say: its output shows it.
+        if not any(one.kind.startswith(f"{OWN} ") for one in (layer, other)):
             notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
     return notes
 
@@ -135,6 +138,8 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
         if {ours.kind, theirs.kind} == {"attention", "dense"}:
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+    if _same_windows(ours, theirs, a, b):
+        a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
     found = []
     for name in _PLAIN:
         if name in a and name in b and a[name] != b[name]:
@@ -154,6 +159,30 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
         found.append(f"an activation {a['activation']} after it, none in the reference")
     if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
         found.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
+    return found
+
+
+def _same_windows(ours: Layer, theirs: Layer, a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether two max pools look at the same places, whichever of padding and `ceil_mode` brought them there."""
+    if (ours.kind, theirs.kind) != ("maxpool", "maxpool") or not _same_shape(ours, theirs):
+        return False
+    known = all(one.get(name) is not None for one in (a, b) for name in ("kernel_size", "stride", "pads"))
+    return known and _windows(ours, a) == _windows(ours, b)
+
+
+def _windows(layer: Layer, pool: dict[str, Any]) -> list[tuple[int, int]]:
+    """Where a pool's first window begins and how many there are, in each direction."""
+    assert layer.input is not None
+    kernel, pads = pool["kernel_size"], pool["pads"]
+    dilation = pool.get("dilation") or (1,) * len(kernel)
+    sizes = layer.input.shape[-len(kernel) :]
+    found = []
+    for n, k, s, d, before, after in zip(sizes, kernel, pool["stride"], dilation, pads[::2], pads[1::2], strict=True):
+        room = n + before + after - d * (k - 1) - 1
+        count = room // s + 1
+        if pool.get("ceil_mode") and room % s and count * s < n + before:  # no window begins behind the image
+            count += 1
+        found.append((before, count))
     return found
 
 

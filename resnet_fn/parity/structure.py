@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.layer import Layer, fingerprint
+from resnet_fn.parity.layer import OWN, Layer, fingerprint
 from resnet_fn.parity.names import Piece, leaf_name, role
 from resnet_fn.parity.source import squeezed
 
@@ -20,7 +20,7 @@ class Node:
 
     Attributes:
         layer: its path.
-        kind: what it is; "" for a layer of layers that owns parameters itself.
+        kind: what it is; "" for a layer of layers that owns parameters itself, and for a class of the user's.
         leaves: torch's leaf name → (the parameter's full name, which part of it, of how many).
         shapes: of each leaf, without ones.
         output: its output's shape, None if it is not known.
@@ -111,7 +111,8 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         return []
     if expand and layer.kind == "attention":
         return _attention(layer, leaves, shapes, expand)
-    kind = layer.kind if layer.leaf else ""
+    # What a class of the user's is called says nothing: GRN here may be GlobalResponseNorm there.
+    kind = layer.kind if layer.leaf and not layer.kind.startswith(f"{OWN} ") else ""
     output = layer.output.shape if layer.output is not None and not expand else None
     if kind == "conv" and len(squeezed(shapes.get("weight", (0, 0, 2)))) <= 2 and layer.settings.get("groups") == 1:
         kind = "dense" if expand else kind  # a convolution with a kernel of one pixel
@@ -174,15 +175,23 @@ def pair_nodes(
     Returns:
         The pairs, what is left of ours, what is left of theirs, and layers without parameters: ours → theirs.
     """
+    graphs = []
     for expand in (0, 1, 2):
         a, b = Graph(ours, expand, ignore[0]), Graph(theirs, expand, ignore[1])
+        graphs.append((a, b))
         labels = _finest_common(a, b)
         if labels is not None:
             break
     else:
-        a, b = Graph(ours, 0, ignore[0]), Graph(theirs, 0, ignore[1])
+        a, b = max(graphs, key=lambda pair: _alike(*pair))
         labels = a.labels(0, False), b.labels(0, False)
     return _pair(a, b, *labels)
+
+
+def _alike(a: Graph, b: Graph) -> float:
+    """The share of nodes that have one of the same kind and shapes on the other side."""
+    first, second = Counter(a.labels(0, False)), Counter(b.labels(0, False))
+    return (first & second).total() / max(1, (first | second).total())
 
 
 def _finest_common(a: Graph, b: Graph) -> tuple[list[int], list[int]] | None:

@@ -156,3 +156,18 @@ def test_a_square_weight_used_transposed_is_named():
     )
     assert first_hints(Product(False, bias=False), Linear(), x) == ("its bias is not added",)
     assert first_hints(Product(False), Linear(), x) is None
+
+
+def test_the_form_of_a_gelu_that_has_no_setting_is_told_by_what_it_does():
+    class GELU(torch.nn.Module):  # timm's, without a word on its form
+        def forward(self, x):
+            return torch.nn.functional.gelu(x)
+
+    def hints(cell):
+        ours = record_cell(nn.SequentialCell(cell), INPUTS["x"], False)
+        theirs = record_torch(torch.nn.Sequential(GELU()), INPUTS["x"], False)
+        return compare_layers({"eval": ours}, {"eval": theirs}, {"0": "0"}, {"none": INPUTS["x"]})[0].hints
+
+    assert hints(nn.GELU()) == ("approximate tanh here, none in the reference",)
+    assert hints(nn.GELU(approximate=False)) == ()
+    assert hints(nn.FastGelu()) == ()

@@ -69,3 +69,23 @@ def test_a_function_between_layers_is_told_from_a_layer(ported, reference):
         "function, a sum, a concatenation)",
     )
     assert notes == []
+
+
+def test_a_layer_that_stands_for_two_is_not_accused(torch):
+    """timm's BatchNormAct2d is a BatchNorm and the ReLU after it."""
+
+    class BatchNormAct2d(torch.nn.BatchNorm2d):
+        def __init__(self, features, act):
+            super().__init__(features)
+            self.act = act
+
+        def forward(self, x):
+            return self.act(super().forward(x))
+
+    def verdicts(act):
+        module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1, bias=False), BatchNormAct2d(4, act))
+        net = nn.SequentialCell(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+        return [item.output.verdict for item in compared(net, module)[0] if item.mode == "eval"]
+
+    assert verdicts(torch.nn.ReLU()) == ["ok", "ok"]
+    assert verdicts(torch.nn.SiLU()) == ["ok", "DIFFERS"]

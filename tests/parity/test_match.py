@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mindspore import Parameter, nn
 
 from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.record import record_cell
@@ -105,3 +106,48 @@ def test_constants_need_no_counterpart():
     assert len(pairs(ours, theirs)[1]) == 2
     assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == ({"fc.weight": "fc.weight"}, ())
     assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())
+
+
+def test_a_class_of_the_users_is_known_by_its_parameters(torch):
+    """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one pixel."""
+
+    class GRN(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.gamma = Parameter(np.ones((1, 1, 1, 6), np.float32))
+            self.beta = Parameter(np.ones((1, 1, 1, 6), np.float32))
+
+        def construct(self, x):
+            return x * self.gamma + self.beta
+
+    class GlobalResponseNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(6))
+            self.bias = torch.nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            return x * self.weight[:, None, None] + self.bias[:, None, None]
+
+    class Last(nn.Cell):
+        def construct(self, x):
+            return x.transpose(0, 2, 3, 1)
+
+    net = nn.SequentialCell(Last(), nn.Dense(3, 6), GRN(), nn.Dense(6, 4))
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 1), GlobalResponseNorm(), torch.nn.Conv2d(6, 4, 1))
+    found = matched(net, module)
+    assert found.problems == ()
+    assert {name: source.names[0] for name, source in found.parameters.items()} == {
+        "1.weight": "0.weight",
+        "1.bias": "0.bias",
+        "2.gamma": "1.weight",
+        "2.beta": "1.bias",
+        "3.weight": "2.weight",
+        "3.bias": "2.bias",
+    }
+    # Where one does not fit, the others are not called missing.
+    module[2] = torch.nn.Conv2d(6, 5, 1)
+    assert matched(net, module).problems == (
+        "3 weight [4, 6], bias [4] has no counterpart in the reference",
+        "the reference's 2 weight [5, 6], bias [5] has no counterpart here",
+    )

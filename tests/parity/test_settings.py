@@ -1,12 +1,13 @@
 """How two paired layers are set differently is said in words."""
 
+import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import mint, nn
 
 from resnet_fn.parity.layer import Layer, kind_of
 from resnet_fn.parity.mindspore_side import settings as mindspore_settings
-from resnet_fn.parity.settings import settings_differences
+from resnet_fn.parity.settings import settings_differences, settings_notes
 from resnet_fn.parity.torch_side import settings as torch_settings
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
@@ -46,6 +47,37 @@ def test_settings_that_differ_are_named(torch):
     assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
         "it is Conv2d here, Linear in the reference"
     ]
+
+
+def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
+    """MindCV's GoogLeNet has `same` where torchvision's has ceil_mode: on an even size that is one function."""
+    x = -1 - np.abs(IMAGES)
+
+    def compare(ours, theirs):
+        same = np.array_equal(ours(ms.Tensor(x)).asnumpy(), theirs(torch.from_numpy(x)).numpy())
+        return same, settings_differences(layer(ours), layer(theirs))
+
+    ceil = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
+    assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), ceil) == (True, [])
+    assert compare(nn.MaxPool2d(3, 2), ceil) == (False, ["ceil_mode False here, True in the reference"])
+    assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), torch.nn.MaxPool2d(3, 2, 1)) == (
+        False,
+        ["pad_mode same pads 0/1, the reference 1/1"],
+    )
+
+
+def test_a_class_of_the_users_is_not_accused_by_its_name(torch):
+    """MindCV's GlobalAvgPooling is torch's AdaptiveAvgPool2d(1), its Swish is SiLU: their outputs must show it."""
+
+    class GlobalAvgPooling(nn.Cell):
+        def construct(self, x):
+            return x.mean((2, 3))
+
+    def notes(ours, theirs):
+        return settings_notes([layer(ours)], [layer(theirs)], {"x": "x"})
+
+    assert notes(GlobalAvgPooling(), torch.nn.AdaptiveAvgPool2d(1)) == []
+    assert notes(nn.ReLU(), torch.nn.SiLU()) == ["x: it is ReLU here, SiLU in the reference"]
 
 
 MINT = {

@@ -1,5 +1,6 @@
 """What every layer of a torch module takes and gives, in execution order, and which of its arrays are what."""
 
+import copy
 from collections import defaultdict
 from typing import Any
 
@@ -24,7 +25,7 @@ def record_torch(module: torch.nn.Module, inputs: Any, train: bool) -> list[Laye
     """
     layers: list[Layer] = []
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
     was_training = module.training
     handles = []
     for name, layer in recorded_layers(module, lambda layer: isinstance(layer, _CONTAINERS)):

@@ -65,3 +65,25 @@ def test_which_arrays_are_what(torch):
     assert record.tied(net) == [("embed.weight", "head.weight")]
     assert record.trainable(net) == ["embed.weight", "head.weight", "norm.bias"]
     assert record.constants(net) == ["positions", "norm.num_batches_tracked"]
+
+
+def test_a_module_that_asks_for_its_version_is_put_back(torch):
+    """As torchvision's MNASNet does when it loads."""
+
+    class Versioned(torch.nn.Module):
+        _version = 2
+
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.norm(x)
+
+        def _load_from_state_dict(self, state, prefix, metadata, *rest):
+            assert metadata["version"] == 2
+            super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    net = Versioned()
+    record_torch(net, IMAGES, True)
+    assert not net.norm.running_mean.any()
