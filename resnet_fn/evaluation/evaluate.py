@@ -19,6 +19,7 @@ from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 TTA = ("none", "flip")
+_ALL_UP_TO = 20_000_000  # probabilities, 80 MB; a larger test set keeps those of the likeliest classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,8 @@ def evaluate_in_detail(
     trained = load_net(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    scores = score(make_eval_step(net, with_logits=True), dataset, batch_size, workers)
+    step, all_classes = make_eval_step(net, with_logits=True), len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
+    scores = score(step, dataset, batch_size, workers, all_classes=all_classes)
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
 
