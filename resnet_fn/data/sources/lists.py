@@ -37,7 +37,7 @@ def load_lists(data_dir: str, train_list: str, val_list: str, threads: int, know
     Raises:
         ValueError: names the list, the line and the fix.
     """
-    train = _read("train_list", train_list, data_dir) if train_list else []
+    train = _read("train_list", train_list, data_dir, looked_for=not known) if train_list else []
     val = _read("val_list", val_list, data_dir)
     classes = tuple(known) or _sorted_classes({row.label for row in train})
     if len(classes) < 2:
@@ -65,7 +65,7 @@ def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str]) -> 
         yield f"the validation list has no images of {few(missing)}"
 
 
-def _read(option: str, name: str, data_dir: str) -> list[Row]:
+def _read(option: str, name: str, data_dir: str, looked_for: bool = True) -> list[Row]:
     file = Path(name)
     try:
         text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
@@ -83,7 +83,7 @@ def _read(option: str, name: str, data_dir: str) -> list[Row]:
         if other.label != row.label:
             line = other.place.rpartition(" ")[2]
             raise ValueError(f"{row.place}: {row.path} is {row.label!r}, but {other.label!r} on line {line}; keep one")
-    if not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
+    if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
         hint = near_path(path, "paths are relative to --data-dir")
         raise ValueError(f"{rows[0].place}: {path} does not exist, nor do others; {hint}")

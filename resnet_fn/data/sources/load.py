@@ -63,8 +63,9 @@ def open_dataset(
     classes: tuple[str, ...] = ()
     if trained_on:
         data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
-        # What is not looked at need not be there.
-        lists = (lists[0] or trained_on.train_list if "train" in splits else "", lists[1] or trained_on.val_list)
+        lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
+        if "train" not in splits and not Path(lists[0]).is_file():
+            lists = ("", lists[1])  # what is not looked at need not be there
     dataset = load_dataset(recipe, data_dir, threads, split_of, lists, classes)
     check_images(dataset)
     dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
@@ -151,7 +152,9 @@ def _load(
         raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
     suggest_folder(data_dir)
     if lists[1]:
-        return load_lists(data_dir, *lists, threads, classes)
+        dataset = load_lists(data_dir, *lists, threads, classes)
+        note = f"{lists[1]} validates: nothing is split off the training images"
+        return dataclasses.replace(dataset, notes=(*dataset.notes, *([note] if recipe.validation_share else [])))
     if name in ("cifar10", "cifar100"):
         return load_cifar(name, data_dir)
     if name == "imagefolder":

@@ -1,5 +1,6 @@
 """Images as people list them: the folder's own pixels and labels, and each mistake in a line."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,9 @@ def test_lists_give_what_the_folder_gives_to_the_bit(folder, form):
         assert one.batch(update)[1].tolist() == two.batch(update)[1].tolist()
     one.close()
     two.close()
+    shared = dataclasses.replace(RECIPE, validation_share=0.2)
+    note = open_dataset(shared, str(folder), lists=lists).notes[-1]
+    assert note == f"val.{form} validates: nothing is split off the training images"
     # A trained net brings its classes and lists with it; another list may be scored, without the training list.
     Path(lists[0]).unlink()
     Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
