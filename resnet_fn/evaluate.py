@@ -33,6 +33,7 @@ def parser() -> cli.Parser:
     group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
+    group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
     metrics = '{"loss", "top1", "top5", "count"}, fractions of 1'
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     of_trained = parsed.report or parsed.tta != "none" or parsed.image_size or parsed.ema is not None
+    of_trained = of_trained or parsed.val_list
     cli.refuse(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
             weights and not parsed.recipe,
             "--weights needs --recipe NAME: a weight file knows neither its data nor its net",
         ),
-        (weights and of_trained, "--report, --tta, --image-size and --ema go with RUN; leave them out"),
+        (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe) if weights else None
@@ -72,10 +74,11 @@ def main(arguments: Sequence[str]) -> int:
 
     how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
     if recipe is not None and file is not None:
+        how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
         how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
         metrics, classes = evaluate_weights(weights, recipe, **how)
     else:
-        how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size")}
+        how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)
         metrics, classes = summarise(evaluation.scores), evaluation.dataset.classes
         if parsed.report:

@@ -1,5 +1,6 @@
-"""python -m resnet_fn.plot: draw the curves of one or several runs, without TensorBoard."""
+"""python -m resnet_fn.plot: draw the curves of one or several runs, or compare them in a table."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
 from resnet_fn.telemetry.events import read_log
+from resnet_fn.telemetry.run_table import read_run, run_table
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first
   python -m resnet_fn.plot runs/a runs/b --out compare.svg
+  python -m resnet_fn.plot runs/seed* --table         mean and standard deviation over seeds
 """
 # title, axis label, (event, field, line style) of each curve
 _PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
@@ -22,9 +25,17 @@ _PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser("plot", "Draw loss, accuracy and learning rate of one or several runs.", _EXAMPLES, "RUN …")
+    flags = cli.Parser(
+        "plot",
+        "Draw loss, accuracy and learning rate of one or several runs, or compare them in a table.",
+        _EXAMPLES,
+        "RUN …",
+    )
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    flags.add_argument("--out", default="curves.png", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
+    flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
+    flags.add_argument(
+        "--table", action="store_true", help="print a table instead: runs that differ in the seed alone share a line"
+    )
     return flags
 
 
@@ -89,11 +100,18 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw, and say where."""
+    """Draw, and say where; or print a table."""
     parsed = parser().parse(arguments)
-    out = Path(parsed.out)
+    if parsed.table:
+        cli.refuse((parsed.out, "--out is for curves, --table prints; give one of them"))
+        lines, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
+        print("\n".join(lines))
+        for note in notes:
+            print(note, file=sys.stderr)
+        return 0
+    out = Path(parsed.out or "curves.png")
     if out.suffix not in (".png", ".svg", ".pdf"):
-        raise cli.UsageError(f"--out: {parsed.out!r} has no ending that is known; use .png, .svg or .pdf")
+        raise cli.UsageError(f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf")
     draw({run: read_events(Path(run)) for run in parsed.runs}, out)
     print(f"curves of {', '.join(parsed.runs)}: {out}")
     return 0

@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from resnet_fn.config import cli
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
   python -m resnet_fn.predict runs/first scans/ --which best --json
+  python -m resnet_fn.predict runs/first scans/ --csv out.csv --sort doubt
 """
 
 
@@ -30,20 +32,26 @@ def parser() -> cli.Parser:
     group = flags.add_argument_group("what is printed")
     group.add_argument("--top", type=int, default=5, metavar="N", help="classes of each image; default 5")
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
+    group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
+    group.add_argument(
+        "--sort", choices=("name", "doubt"), default="name", help="doubt: the least certain first; default name"
+    )
     cli.add_device_flags(flags)
     return flags
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Predict, and print a table or JSON lines; a file that cannot be read is named, and the others go on."""
+    """Predict, and print a table or JSON lines, or write CSV; files that cannot be read are named, others go on."""
     parsed = parser().parse(arguments)
     if parsed.top < 1:
         raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
+    if parsed.csv and parsed.json:
+        raise cli.UsageError("--csv writes what --json prints; give one of them")
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
     if not images:
         raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_net
-    from resnet_fn.evaluation.predict import find_images, predict
+    from resnet_fn.evaluation.predict import by_doubt, find_images, predict, results_csv
     from resnet_fn.runtime import process
 
     files = find_images(images)
@@ -51,9 +59,17 @@ def main(arguments: Sequence[str]) -> int:
     trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
     width = max(len(str(path)) for path in files)
     results = predict(trained, files, parsed.top)
+    if parsed.sort == "doubt":
+        results = by_doubt(results)
+    if parsed.csv:
+        cli.write_text(Path(parsed.csv), results_csv(results, parsed.top))
+        order = ", the least certain first" if parsed.sort == "doubt" else ""
+        print(f"{len(files)} predictions in {parsed.csv}{order}")
     for result in results:
         if "error" in result:
             print(f"predict: {result['error']}", file=sys.stderr, flush=True)
+        elif parsed.csv:
+            continue
         elif parsed.json:
             print(json.dumps(result))
         else:

@@ -1,6 +1,7 @@
 """The pictures of `plot`, and what it says where there are none."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,28 @@ def test_plot_says_what_is_wrong(runs):
         plot.read_events(Path("runs/b"))
     with pytest.raises(cli.UsageError, match=r"^--out: 'x\.gif' has no ending that is known; use \.png, \.svg or"):
         plot.main(["runs/a", "--out", "x.gif"])
+
+
+def test_the_table_needs_no_matplotlib_and_says_what_it_cannot_average(runs, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for seed, name in enumerate(runs):
+        Path(name, "config.json").write_text(json.dumps({"recipe": {"name": "digits", "seed": seed, "epochs": 3}}))
+    assert plot.main([*runs, "--table"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].split() == [
+        "digits",
+        "2",
+        "0,1",
+        "8",
+        "90.00%",
+        "±",
+        "0.00",
+        "90.00%",
+        "±",
+        "0.00",
+        "not",
+        "finite",
+    ]
+    assert err == ""
+    with pytest.raises(cli.UsageError, match=r"^--out is for curves, --table prints; give one of them$"):
+        plot.main([*runs, "--table", "--out", "x.png"])

@@ -10,6 +10,8 @@ from resnet_fn.config import cli
     ("arguments", "message"),
     [
         (["--top", "x", "x.png"], "--top: 'x' is not a whole number"),
+        (["--csv", "a.csv", "--json", "x.png"], "--csv writes what --json prints; give one of them"),
+        (["--sort", "doub", "x.png"], "--sort: 'doub' is unknown; use one of name, doubt"),
         (["--top", "0", "x.png"], "--top: 0 is too small; give 1 or more"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.benchmark.interleave import Run, timed
-from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 from resnet_fn.runtime.extras import import_extra
 
 torch = import_extra("torch", "benchmark data's comparison")

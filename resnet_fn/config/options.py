@@ -28,6 +28,18 @@ class RunOptions(Settings):
     data_dir: str = _run(
         "", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path", aliases=("data-path",)
     )
+    train_list: str = _run(
+        "",
+        "the training images of an imagefolder, below data_dir: PATH CLASS a line, or .csv with path, label",
+        "path",
+        needs=Needs(lambda o: bool(o.val_list), "needs --val-list FILE too", always=True),
+    )
+    val_list: str = _run(
+        "",
+        "the same of the validation images",
+        "path",
+        needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too", always=True),
+    )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _compute(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0

@@ -26,7 +26,7 @@ _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 @dataclasses.dataclass(frozen=True)
 class RecipeFile:
-    """A recipe and what its file says of how to run it; unchecked as a whole, see `wrong`.
+    """A recipe and what its file says of how to run it; unchecked as a whole, see `combined`.
 
     Attributes:
         recipe: the settings of the file over those of what it extends.

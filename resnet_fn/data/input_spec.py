@@ -18,6 +18,7 @@ class InputSpec:
         image_size: height and width of an image in evaluation, pixels.
         eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
         data_dir: where the set lay, absolute; "": it needs no folder.
+        train_list, val_list: the lists that named its images, absolute; "": the folder did.
         full_scale: the pixel value that stands for 1.
         mean, std: per channel, of the training pixels divided by full_scale.
     """
@@ -28,6 +29,8 @@ class InputSpec:
     image_size: int
     eval_resize: int = 0
     data_dir: str = ""
+    train_list: str = ""
+    val_list: str = ""
     full_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -47,6 +50,6 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types; earlier checkpoints have no data_dir."""
+        """Rebuild it from JSON types; earlier checkpoints have no data_dir and no lists."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         return cls(**values)

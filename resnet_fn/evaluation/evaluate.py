@@ -19,6 +19,7 @@ from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 TTA = ("none", "flip")
+_ALL_UP_TO = 20_000_000  # probabilities, 80 MB; a larger test set keeps those of the likeliest classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,7 @@ def evaluate_in_detail(
     ema: bool | None = None,
     image_size: int = 0,
     data_dir: str = "",
+    val_list: str = "",
     allow_non_finite: bool = False,
 ) -> Evaluation:
     """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
@@ -76,6 +78,7 @@ def evaluate_in_detail(
         ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width that the net sees; 0 for the recipe's own.
         data_dir: where the data set lies; "": where it lay in training.
+        val_list: score the images of this list, see `load_lists`; "": those of training's test set.
         allow_non_finite: score weights with NaN or infinity in them too.
 
     Raises:
@@ -91,9 +94,10 @@ def evaluate_in_detail(
     process.start(device, threads)
     workers = join(device)
     trained = load_net(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
-    dataset = open_trained_dataset(trained, data_dir, workers)
+    dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    scores = score(make_eval_step(net, with_logits=True), dataset, batch_size, workers)
+    step, all_classes = make_eval_step(net, with_logits=True), len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
+    scores = score(step, dataset, batch_size, workers, all_classes=all_classes)
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
 
@@ -106,6 +110,7 @@ def evaluate_weights(
     device: str = "CPU",
     threads: int = 0,
     data_dir: str = "",
+    lists: tuple[str, str] = ("", ""),
     allow_non_finite: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
@@ -115,6 +120,7 @@ def evaluate_weights(
     Args:
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
+        lists: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
 
     Returns:
@@ -129,7 +135,7 @@ def evaluate_weights(
     workers = join(device)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(file))
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",))
+    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
     return summarise(score(make_eval_step(net), dataset, batch_size, workers)), dataset.classes

@@ -92,7 +92,11 @@ def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = N
 
 
 def open_trained_dataset(
-    trained: LoadedNet, data_dir: str = "", workers: Workers = Workers(), splits: Sequence[str] = ("test",)
+    trained: LoadedNet,
+    data_dir: str = "",
+    workers: Workers = Workers(),
+    splits: Sequence[str] = ("test",),
+    val_list: str = "",
 ) -> DataSet:
     """The data set that a checkpoint was trained on, if it still is the same one.
 
@@ -101,6 +105,7 @@ def open_trained_dataset(
         data_dir: where the set lies; "": where it lay in training.
         workers: they share the check of image files.
         splits: which to check, see `open_dataset`.
+        val_list: another list of test images than in training.
 
     Raises:
         ValueError: its classes have changed, a label is outside them, or a file is bad.
@@ -114,6 +119,7 @@ def open_trained_dataset(
         split_of=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
         source=trained.checkpoint.path,
+        lists=("", val_list),
     )
 
 

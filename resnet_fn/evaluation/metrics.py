@@ -95,3 +95,57 @@ def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, in
     order = np.argsort(-counts, axis=None, kind="stable")[:limit]
     pairs = [(*map(int, np.unravel_index(place, counts.shape)), int(counts.flat[place])) for place in order]
     return [pair for pair in pairs if pair[2]]  # type: ignore[misc]
+
+
+def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall of "a score of at least this" for each score that occurs, the highest first.
+
+    Args:
+        positive: bool [N], at least one true.
+        scores: float [N].
+
+    Returns:
+        Precision and recall, float64 [distinct scores], as scikit-learn's `precision_recall_curve` without its end.
+    """
+    order = np.argsort(-scores, kind="stable")
+    found = np.cumsum(positive[order])
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # of each score
+    return found[last] / (last + 1), found[last] / positive.sum()
+
+
+def average_precision(precision: np.ndarray, recall: np.ndarray) -> float:
+    """The area under a precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition."""
+    return float((np.diff(recall, prepend=0.0) * precision).sum())
+
+
+THRESHOLDS = tuple(step / 20 for step in range(1, 20))
+
+
+def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
+    """What saying "positive" from each of 19 probabilities on would give.
+
+    Args:
+        positive: bool [N].
+        probability: of the positive class, [N].
+
+    Returns:
+        For 0.05, 0.1, …, 0.95 "threshold", "predicted" (samples at or above it), "precision", "recall", "f1",
+        "false_alarms" (share of the negatives at or above it) and "accuracy"; 0 where there is nothing to divide by.
+    """
+    rows: list[dict[str, float | int]] = []
+    for threshold in THRESHOLDS:
+        taken = probability >= threshold
+        right, predicted = int((taken & positive).sum()), int(taken.sum())
+        support, negatives = int(positive.sum()), int((~positive).sum())
+        rows.append(
+            {
+                "threshold": threshold,
+                "predicted": predicted,
+                "precision": right / max(predicted, 1),
+                "recall": right / max(support, 1),
+                "f1": 2 * right / max(support + predicted, 1),
+                "false_alarms": (predicted - right) / max(negatives, 1),
+                "accuracy": float((taken == positive).mean()),
+            }
+        )
+    return rows

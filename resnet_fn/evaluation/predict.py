@@ -1,6 +1,8 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
 import contextlib
+import csv
+import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -130,3 +132,25 @@ def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dic
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results
+
+
+def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results of `predict`, the smallest probability of the likeliest class first; files that cannot be read last."""
+    return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
+
+
+def results_csv(results: Sequence[dict[str, Any]], top: int) -> str:
+    """Results of `predict` as CSV: file, class, probability, class2, probability2, … up to `top`, error.
+
+    Bytes of a name that are no UTF-8 become "\\xff".
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    most = max((len(result.get("top", ())) for result in results), default=top)
+    numbers = ["", *(str(place) for place in range(2, most + 1))][:most]
+    writer.writerow(["file", *(f"{what}{number}" for number in numbers for what in ("class", "probability")), "error"])
+    for result in results:
+        likely = [cell for row in result.get("top", ()) for cell in (row["class"], f"{row['probability']:.6g}")]
+        cells = [result["file"], *likely, *[""] * (2 * most - len(likely)), result.get("error", "")]
+        writer.writerow([cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for cell in cells])
+    return text.getvalue()

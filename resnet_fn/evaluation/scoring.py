@@ -31,12 +31,14 @@ class Scores(NamedTuple):
         rank: int32, the label's place among the logits: 0 is right, below 5 among the first five.
         top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 where a logit
             is not finite); None where the evaluation step gives no logits.
+        probabilities: float32 [N, classes], of all classes; None where they were not asked for.
     """
 
     loss: np.ndarray
     prediction: np.ndarray
     rank: np.ndarray
     top: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
 
 
 def score(
@@ -45,6 +47,7 @@ def score(
     batch_size: int,
     workers: Workers = Workers(),
     asked: Callable[[], int] = lambda: 0,
+    all_classes: bool = False,
 ) -> Scores:
     """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
 
@@ -54,6 +57,7 @@ def score(
     Args:
         asked: called before each batch and at the end, as often on every rank; the number of a signal to stop for, the
             same on every rank, or 0.
+        all_classes: keep the probabilities of all classes too; the evaluation step gives logits.
 
     Raises:
         StoppedError: `asked` gave a signal.
@@ -67,6 +71,7 @@ def score(
     rows = np.zeros((len(split), 4), np.float32)
     waiter = ResultWaiter()
     top = np.zeros((len(split), 0), np.float32)
+    every = np.zeros((len(split), len(dataset.classes) if all_classes else 0), np.float32)
     for images, labels, indices in eval_batches(split, dataset.input, batch_size, workers, BLOCK):
         raise_if_stopped(asked())
         for start in range(0, batch_size, BLOCK):
@@ -80,12 +85,17 @@ def score(
                 found = top_classes(values[3])
                 top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
                 top[places[real]] = found[real]
+                if all_classes:
+                    every[places[real]] = probabilities_of(values[3])[real]
     raise_if_stopped(asked())
     rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
+    every = sum_over_ranks(every, workers) if all_classes else every
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")
     kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
-    return Scores(rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32), kept)
+    return Scores(
+        rows[:, 0], rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32), kept, every if all_classes else None
+    )
 
 
 def top_classes(logits: np.ndarray, limit: int = TOP) -> np.ndarray:
@@ -97,13 +107,19 @@ def top_classes(logits: np.ndarray, limit: int = TOP) -> np.ndarray:
         logits: [n, classes].
         limit: k is this, or the number of classes where there are fewer.
     """
+    probabilities = probabilities_of(logits)
+    finite = np.isfinite(logits).all(1, keepdims=True)
+    order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
+    return np.concatenate((order, np.take_along_axis(probabilities, order, 1)), 1).astype(np.float32)
+
+
+def probabilities_of(logits: np.ndarray) -> np.ndarray:
+    """The softmax of logits [n, classes], in float64; all 0 in a row where one is not finite."""
     exact = logits.astype(np.float64)
     finite = np.isfinite(exact).all(1, keepdims=True)
     exact = np.where(finite, exact, 0.0)
     exponentials = np.exp(exact - exact.max(1, keepdims=True))
-    probabilities = np.where(finite, exponentials / exponentials.sum(1, keepdims=True), 0.0)
-    order = np.argsort(-exact, axis=1, kind="stable")[:, :limit]
-    return np.concatenate((order, np.take_along_axis(probabilities, order, 1)), 1).astype(np.float32)
+    return np.where(finite, exponentials / exponentials.sum(1, keepdims=True), 0.0)
 
 
 def summarise(scores: Scores) -> dict[str, Any]:

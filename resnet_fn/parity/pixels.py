@@ -10,8 +10,7 @@ import numpy as np
 from resnet_fn.data.fake_photos import photograph
 from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright, orientation_of
-from resnet_fn.data.sources.files import color_spec
-from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 
 RESIZE, CROP = 256, 224  # evaluation's shorter side and centre crop, pixels
 

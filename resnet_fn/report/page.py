@@ -1,9 +1,9 @@
 """The report as one HTML page that opens without a network."""
 
-import base64
-import html
-from collections.abc import Iterable, Sequence
 from typing import Any
+
+from resnet_fn.report.html_parts import image, number, table, text
+from resnet_fn.report.picture_grid import Pictures, gallery, mistakes
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
@@ -20,19 +20,24 @@ thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid 
 img { max-width: 100%; } .wide { overflow-x: auto; } .wide img { min-width: 600px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1rem .8rem; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
-figcaption span { color: #555; } .grid img { width: 100%; } .grid img[src*="/png;"] { image-rendering: pixelated; }
+figcaption span { color: #555; } .grid img { width: 100%; }
+.mistakes { grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); }
+.gallery { grid-template-columns: repeat(auto-fill, minmax(100px, 1fr)); }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 3px; }
+figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margin-top: 4px; }
+ .grid img[src*="/png;"] { image-rendering: pixelated; }
 td.hit { background: #dbe8f6; } td.miss { background: #f8dcdb; } footer { color: #777; margin: 3rem 0 1rem; }
 """
 _TABLE_UP_TO = 30  # classes; a larger confusion matrix is a plot, or the list of confused pairs
 
 
-def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Sequence[bytes]) -> str:
+def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
     """Put the report's metrics, plots and pictures into one HTML document.
 
     Args:
         report: see `build_report`.
         plots: PNG files by name, see `draw_all`; tables stand for what is missing.
-        pictures: image files, one for each of the report's mistakes.
+        pictures: image files.
     """
     made = report["checkpoint"]
     title = f"{made['model']} on {made['dataset']}"
@@ -40,39 +45,35 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Sequence[byt
     how = f"{options['image_size']} pixels, test-time augmentation {options['tta']}"
     how += ", averaged weights (EMA)" if options["ema"] else ""
     body = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="from">run {_text(made["run"])}, update {made["update"]}, recipe {_text(made["recipe"])}; '
-        f"{_text(how)}</p>",
+        f"<h1>{text(title)}</h1>",
+        f'<p class="from">run {text(made["run"])}, update {made["update"]}, recipe {text(made["recipe"])}; '
+        f"{text(how)}</p>",
         _tiles(report),
         *_confusion(report, plots),
         *_classes(report),
+        *_curves(plots),
+        *_thresholds(report),
         *_calibration(report, plots),
-        *_mistakes(report, pictures),
+        *mistakes(report, pictures),
+        *gallery(report, pictures),
         "<footer>Every sample of the test set is counted once. Per-sample predictions: predictions.csv; "
         "these metrics: report.json.</footer>",
     ]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width"><title>{_text(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
 
 
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _number(value: float | None, form: str = ".4f") -> str:
-    return "not finite" if value is None else format(value, form)
-
-
 def _tiles(report: dict[str, Any]) -> str:
     metrics = [
-        ("top-1", _number(report["top1"], ".2%")),
-        *([("top-5", _number(report["top5"], ".2%"))] if len(report["classes"]) > 5 else []),
-        ("loss", _number(report["loss"])),
-        ("macro F1", _number(report["averages"]["macro"]["f1"])),
-        ("calibration error", _number(report["calibration"]["error"])),
+        ("top-1", number(report["top1"], ".2%")),
+        *([("top-5", number(report["top5"], ".2%"))] if len(report["classes"]) > 5 else []),
+        ("loss", number(report["loss"])),
+        ("macro F1", number(report["averages"]["macro"]["f1"])),
+        *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
+        ("calibration error", number(report["calibration"]["error"])),
         ("test images", str(report["count"])),
     ]
     return '<div class="tiles">' + "".join(_tile(name, value) for name, value in metrics) + "</div>"
@@ -80,21 +81,6 @@ def _tiles(report: dict[str, Any]) -> str:
 
 def _tile(name: str, value: str) -> str:
     return f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
-        return "".join(f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
-
-    lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{cells('th', header)}</tr></thead>"
-    return f'<div class="scroll"><table>{head}\n<tbody>{lines}</tbody></table></div>'
-
-
-def _image(alt: str, data: bytes) -> str:
-    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
-    return f'<img alt="{_text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -105,23 +91,23 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
             "the accuracy, and a calibration error that comes of it, is what it was taught.</p>"
         )
     if "reliability" in plots:
-        return [*parts, _image("reliability diagram", plots["reliability"])]
+        return [*parts, image("reliability diagram", plots["reliability"])]
     rows = [
         (
             f"{row['from']:.2f} to {row['to']:.2f}",
             str(row["count"]),
-            *(_number(row[key]) if row["count"] else "" for key in ("confidence", "accuracy")),
+            *(number(row[key]) if row["count"] else "" for key in ("confidence", "accuracy")),
         )
         for row in report["calibration"]["bins"]
     ]
-    return [*parts, _table(("confidence", "samples", "mean confidence", "accuracy"), rows)]
+    return [*parts, table(("confidence", "samples", "mean confidence", "accuracy"), rows)]
 
 
 def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
-    names = [_text(row["name"]) for row in report["classes"]]
+    names = [text(row["name"]) for row in report["classes"]]
     if "confusion" in plots:
-        parts.append(f'<div class="wide">{_image("confusion matrix", plots["confusion"])}</div>')
+        parts.append(f'<div class="wide">{image("confusion matrix", plots["confusion"])}</div>')
     elif len(names) <= _TABLE_UP_TO:
         rows = "\n".join(
             f"<tr><th>{name}</th>" + "".join(_count(count, row == column) for column, count in enumerate(counts))
@@ -131,8 +117,8 @@ def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         parts.append(f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>{rows}</table></div>')
     if report["confused"]:
         parts.append("<h2>Most often confused</h2>")
-        pairs = [(_text(row["label"]), _text(row["prediction"]), str(row["count"])) for row in report["confused"]]
-        parts.append(_table(("true", "predicted", "samples"), pairs, text_columns=2))
+        pairs = [(text(row["label"]), text(row["prediction"]), str(row["count"])) for row in report["confused"]]
+        parts.append(table(("true", "predicted", "samples"), pairs, text_columns=2))
     return parts
 
 
@@ -149,30 +135,57 @@ def _classes(report: dict[str, Any]) -> list[str]:
         "times_seen": "seen in an epoch, times",
     }
     treated = told if "loss_weight" in report["classes"][0] else {}
+    area = report["mean_average_precision"]
+
+    def last(value: float | None) -> tuple[str, ...]:
+        return () if area is None else ("" if value is None else number(value),)
+
     rows = [  # the averages first: below a thousand classes nobody would find them
-        (f"<b>{name} average</b>", *(_number(values[key]) for key in keys), str(report["count"]), *[""] * len(treated))
+        (
+            f"<b>{name} average</b>",
+            *(number(values[key]) for key in keys),
+            str(report["count"]),
+            *[""] * len(treated),
+            *last(area if name == "macro" else None),
+        )
         for name, values in report["averages"].items()
     ]
     rows += [
         (
-            *(_text(row["name"]), *(_number(row[key]) for key in keys), str(row["support"])),
-            *(_number(row[key], ".4g") for key in treated),
+            text(row["name"]),
+            *(number(row[key]) for key in keys),
+            str(row["support"]),
+            *(number(row[key], ".4g") for key in treated),
+            *last(row["average_precision"]),
         )
         for row in report["classes"]
     ]
-    return ["<h2>Classes</h2>", _table(("class", "precision", "recall", "F1", "support", *treated.values()), rows)]
+    header = ("class", "precision", "recall", "F1", "support", *treated.values())
+    header += () if area is None else ("average precision",)
+    return ["<h2>Classes</h2>", table(header, rows)]
 
 
-def _mistakes(report: dict[str, Any], pictures: Sequence[bytes]) -> list[str]:
-    if not report["mistakes"]:
-        return ["<h2>Mistakes</h2>", "<p>None.</p>"]
-    cells = [
-        f"<figure>{_image(row['name'], picture)}<figcaption><b>{_text(row['label'])} → {_text(row['prediction'])}</b> "
-        f"{_number(row['confidence'], '.2%')}<br><span>{_text(row['name'])}</span></figcaption></figure>"
-        for row, picture in zip(report["mistakes"], pictures, strict=True)
-    ]
+def _curves(plots: dict[str, bytes]) -> list[str]:
+    if "curves" not in plots:
+        return []
+    words = "<p>Each class on its own, over the probability from which on an image is taken for it.</p>"
+    return ["<h2>Precision and recall</h2>", words, image("precision-recall curves", plots["curves"])]
+
+
+def _thresholds(report: dict[str, Any]) -> list[str]:
+    if not report["thresholds"]:
+        return []
+    name, other = (text(report["classes"][place]["name"]) for place in (1, 0))
+    best = max(report["thresholds"], key=lambda row: row["f1"])
+    keys = ("precision", "recall", "f1", "false_alarms", "accuracy")
+    rows = []
+    for row in report["thresholds"]:
+        cells = [f"{row['threshold']:.2f}", str(row["predicted"]), *(number(row[key]) for key in keys)]
+        rows.append([f"<b>{cell}</b>" for cell in cells] if row is best else cells)
     return [
-        f"<h2>The {len(cells)} most confident mistakes</h2>",
-        "<p>True class → prediction, its confidence, and the image's name.</p>",
-        '<div class="grid">' + "\n".join(cells) + "</div>",
+        f"<h2>When to say {name}</h2>",
+        f"<p>What follows if an image is taken for {name} from a probability on, and for {other} below it; in bold the "
+        f"largest F1. False alarms: the share of {other} that is taken for {name}. Choose on other images than those "
+        "that are to show how good the choice is.</p>",
+        table(("from", f"taken for {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _NUMBERS_UP_TO = 20  # classes; above it the numbers in a confusion matrix could not be read
 _NAMES_UP_TO = 60
+_COLOURS = 10  # curves with a colour and a name
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
 
 
@@ -24,11 +25,14 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
     """Draw every plot of the report.
 
     Returns:
-        "confusion" and "reliability", each a PNG. Empty without matplotlib: the page then has tables in their place.
+        "confusion", "reliability", and where there are curves "curves", each a PNG. Empty without matplotlib:
+        the page then has tables in their place.
     """
     if not available():
         return {}
     drawn = {"confusion": plot_confusion(report), "reliability": plot_reliability(report["calibration"])}
+    if any(curve["recall"] for curve in report["curves"]):
+        drawn["curves"] = plot_curves(report)
     return {name: _png(figure) for name, figure in drawn.items()}
 
 
@@ -76,6 +80,27 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     figure.legend(loc="outside lower center", ncols=2)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
     lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
+    return figure
+
+
+def plot_curves(report: dict[str, Any]) -> "Figure":
+    """Precision against recall of each class: in colours with names where they can be told apart, else in grey."""
+    from matplotlib.figure import Figure
+
+    pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]
+    figure = Figure(figsize=(5.6, 5.6 if len(pairs) > _COLOURS else 6.4), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (row, curve) in enumerate(pairs):
+        few = len(pairs) <= _COLOURS
+        label = f"{row['name']} {row['average_precision']:.3f}" if few else None
+        style = {"color": f"C{place}"} if few else {"color": _GREY, "alpha": 0.5}
+        recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
+        axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, label=label, **style)
+    area = report["mean_average_precision"]
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1), title=f"mean average precision {area:.4f}")
+    axes.grid(alpha=0.3)
+    if len(pairs) <= _COLOURS:
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -18,7 +18,10 @@ from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.scoring import summarise
 from resnet_fn.report import plots
+from resnet_fn.report.by_class import gallery, precision_recall_curves
+from resnet_fn.report.heatmaps import class_maps, heat_picture
 from resnet_fn.report.page import page
+from resnet_fn.report.picture_grid import Pictures
 from resnet_fn.report.samples import printable, sample_name, sample_pictures
 
 MISTAKES = 36
@@ -39,11 +42,10 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
     """
     report = build_report(evaluation)
     if evaluation.workers.is_main:
-        pictures = sample_pictures(evaluation.dataset, [mistake["index"] for mistake in report["mistakes"]])
         files = {
             "report.json": json.dumps(report, indent=1, allow_nan=False) + "\n",
             "predictions.csv": predictions_csv(evaluation),
-            "report.html": page(report, plots.draw_all(report), pictures),
+            "report.html": page(report, plots.draw_all(report), _pictures(evaluation, report)),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -54,6 +56,20 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
     return report
 
 
+def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
+    dataset = evaluation.dataset
+    mistakes = [mistake["index"] for mistake in report["mistakes"]]
+    shown = [sample["index"] for row in report["gallery"] for sample in row["samples"]]
+    of_mistakes = sample_pictures(dataset, mistakes)
+    heatmaps: list[bytes] = []
+    if mistakes:
+        images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
+        predictions = [int(evaluation.scores.prediction[index]) for index in mistakes]
+        maps = class_maps(evaluation.trained.net, images, predictions)
+        heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
+    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown))
+
+
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """All metrics as JSON types; one that is not finite is None."""
     scores, trained = evaluation.scores, evaluation.trained
@@ -62,7 +78,12 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
     by_class = metrics.class_scores(confusion)
     weights, training = trained.checkpoint.state.get("class_weights", []), evaluation.dataset.train.labels
-    treated = treatment(trained.recipe.sampling, weights, len(classes), training) or [{}] * len(classes)
+    treated = treatment(trained.recipe.sampling, weights, len(classes), training) if len(training) else []
+    treated = treated or [{}] * len(classes)
+    curves = [] if scores.probabilities is None else precision_recall_curves(labels, scores.probabilities)
+    precisions = [curve.pop("average_precision") for curve in curves] or [None] * len(classes)
+    known = [value for value in precisions if value is not None]
+    of_second = scores.probabilities[:, 1] if scores.probabilities is not None and len(classes) == 2 else None
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
@@ -76,8 +97,20 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         "options": evaluation.options,
         "averages": metrics.averages(by_class),
         "classes": [
-            {"name": name, **{key: values[index].item() for key, values in by_class.items()}, **treated[index]}
-            for index, name in enumerate(classes)
+            {
+                "name": name,
+                **{key: values[index].item() for key, values in by_class.items()},
+                **treated[index],
+                "average_precision": area,
+            }
+            for index, (name, area) in enumerate(zip(classes, precisions, strict=True))
+        ],
+        "mean_average_precision": sum(known) / len(known) if known else None,
+        "curves": curves,
+        "thresholds": [] if of_second is None else metrics.threshold_table(labels == 1, of_second),
+        "gallery": [
+            {"class": classes[label], "samples": [_sample(evaluation, index) for index in samples]}
+            for label, samples in gallery(labels, scores.loss, by_class["f1"].tolist()).items()
         ],
         "calibration": metrics.calibration(confidence, right),
         "confusion": confusion.tolist(),
@@ -95,6 +128,17 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             }
             for index in metrics.confident_mistakes(confidence, right, MISTAKES)
         ],
+    }
+
+
+def _sample(evaluation: Evaluation, index: int) -> dict[str, Any]:
+    scores = evaluation.scores
+    return {
+        "index": index,
+        "name": sample_name(evaluation.dataset, index),
+        "prediction": printable(evaluation.trained.input.classes[scores.prediction[index]]),
+        "right": bool(scores.rank[index] < 1),
+        "probability": finite_or_null(float(np.exp(-np.float64(scores.loss[index])))),  # of its own class
     }
 
 

@@ -86,6 +86,7 @@ def build_components(
         caches=[run, *([before] if before else [])],
         split_of=before,
         progress=options.progress,
+        lists=(options.train_list, options.val_list),
     )
     feed = make_feed(dataset, recipe, workers)
     net = build_net(recipe, dataset.input)

@@ -116,6 +116,37 @@ def test_the_command_names_bad_files_and_ends_with_an_error(run, digits_png, cap
     assert [line.split(": ")[:2] for line in err.splitlines()] == [["predict", path] for path in bad]
 
 
+def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main):
+    """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file is missing."""
+    Path("images/a,b \xff.png".encode("latin-1").decode("utf-8", "surrogateescape")).write_bytes(b"no picture")
+    results = predict(load_net(run), find_images([digits_png]), top=3)
+    with pytest.raises(ValueError, match="1 of 71 images cannot be read"):
+        main("predict", run, digits_png, "--csv", "by name.csv", "--top", 3)
+    with pytest.raises(ValueError, match="1 of 71 images cannot be read"):
+        main("predict", run, digits_png, "--csv", "out.csv", "--top", 3, "--sort", "doubt")
+    assert capsys.readouterr().out.splitlines() == [
+        "71 predictions in by name.csv",
+        "71 predictions in out.csv, the least certain first",
+    ]
+    with open("by name.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, result in zip(rows, results, strict=True):
+        if "error" not in result:
+            assert row["file"] == result["file"]
+            found = [(row[f"class{k}"], row[f"probability{k}"]) for k in ("", "2", "3")]
+            assert found == [(x["class"], f"{x['probability']:.6g}") for x in result["top"]]
+    (bad,) = [row for row in rows if row["error"]]
+    assert bad["file"] == "images/a,b \\xff.png"
+    assert "cannot be read (not an image)" in bad["error"]
+    assert bad["class"] == bad["probability"] == ""
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        doubted = list(csv.DictReader(file))
+    assert doubted[-1] == bad
+    probabilities = [float(row["probability"]) for row in doubted[:-1]]
+    assert probabilities == sorted(probabilities)
+    assert sorted(row["file"] for row in doubted) == sorted(row["file"] for row in rows)
+
+
 @pytest.mark.slow
 def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, rows_of):
     """An image alone, and a folder, with class names: what evaluation says of the same files."""

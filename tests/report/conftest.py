@@ -22,6 +22,6 @@ def evaluation(device):
     net = build_net(recipe, dataset.input)
     checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})
     trained = LoadedNet(net, recipe, dataset.input, checkpoint)
-    scores = score(make_eval_step(net, with_logits=True), dataset, 128)
+    scores = score(make_eval_step(net, with_logits=True), dataset, 128, all_classes=True)
     options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}
     return Evaluation(trained, dataset, scores, options, Workers())

@@ -6,8 +6,10 @@ import re
 import pytest
 
 from resnet_fn.report.page import page
+from resnet_fn.report.picture_grid import Pictures
 
-PNG, JPEG = b"\x89PNG one", b"\xff\xd8 two"
+PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
+PICTURES = Pictures([PNG, JPEG], [RED, RED])
 
 
 def make_report(classes=3, **changes):
@@ -24,7 +26,13 @@ def make_report(classes=3, **changes):
         },
         "options": {"which": "last", "tta": "none", "ema": False, "image_size": 8},
         "averages": {"macro": scores, "weighted": scores},
-        "classes": [{"name": name, **scores, "support": 1, "predicted": 1} for name in names],
+        "classes": [
+            {"name": name, **scores, "support": 1, "predicted": 1, "average_precision": 0.375} for name in names
+        ],
+        "mean_average_precision": 0.375,
+        "curves": [],
+        "thresholds": [],
+        "gallery": [],
         "calibration": {
             "error": 0.0625,
             "bins": [
@@ -48,14 +56,15 @@ def sources(text):
 
 
 def test_what_went_wrong_comes_before_calibration():
-    text = page(make_report(), {}, [PNG, JPEG])
+    text = page(make_report(), {}, PICTURES)
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        *("Confusion matrix", "Most often confused", "Classes", "Calibration", "The 2 most confident mistakes")
+        *("Confusion matrix", "Most often confused", "Classes", "Calibration", "The 2 most confident mistakes"),
+        "Class by class",
     ]
 
 
 def test_the_page_needs_no_network_and_escapes_names():
-    text = page(make_report(), {}, [PNG, JPEG])
+    text = page(make_report(), {}, PICTURES)
     assert "run a&lt;b, update 3" in text
     assert "x&amp;y.png" in text
     assert not re.search(r'(src|href)="(?!data:)', text)
@@ -63,41 +72,51 @@ def test_the_page_needs_no_network_and_escapes_names():
     assert not re.search(r"<(?![a-z/!])", text)
 
 
-def test_each_mistake_is_its_picture_with_its_words():
-    """Text in the page, not in a picture: it stays legible at any width."""
-    text = page(make_report(), {}, [PNG, JPEG])
-    found = re.findall(r"<figure>(.*?)</figure>", text)
-    words = [re.sub("<[^>]*>", "|", cell).strip("|") for cell in found]
-    assert words == ["c0&lt; → c1&lt;| 99.00%||x&amp;y.png", "c0&lt; → c2&lt;| 50.00%||z.jpg"]
-    assert [sources(cell) for cell in found] == [[PNG], [JPEG]]
-    assert 'src="data:image/png;' in found[0]
-    assert 'src="data:image/jpeg;' in found[1]
-    assert "<h2>Mistakes</h2>\n<p>None.</p>" in page(make_report(mistakes=[]), {}, [])
-
-
 def test_tables_stand_for_plots_that_cannot_be_drawn():
-    text = page(make_report(), {}, [PNG, JPEG])
+    text = page(make_report(), {}, PICTURES)
     assert text.count("<table>") == 4  # confusion, confused pairs, classes, calibration
     assert "<td>0.50 to 1.00</td>" in re.sub(' class="text"| (?=>)', "", text)
-    drawn = page(make_report(), {"confusion": b"\x89PNG c", "reliability": b"\x89PNG r"}, [PNG, JPEG])
-    assert sources(drawn) == [b"\x89PNG c", b"\x89PNG r", PNG, JPEG]
+    drawn = page(make_report(), {"confusion": b"\x89PNG c", "reliability": b"\x89PNG r"}, PICTURES)
+    assert sources(drawn) == [b"\x89PNG c", b"\x89PNG r", PNG, RED, JPEG, RED]
     assert drawn.count("<table>") == 2
 
 
 @pytest.mark.parametrize(("classes", "there"), [(5, False), (6, True)])
 def test_top_5_is_told_where_there_are_more_than_five_classes(classes, there):
-    text = page(make_report(classes), {}, [PNG, JPEG])
+    text = page(make_report(classes), {}, PICTURES)
     assert ("<b>93.75%</b><span>top-5</span>" in text) == there
     assert "<b>87.50%</b><span>top-1</span>" in text
 
 
 def test_label_smoothing_is_told_beside_the_calibration():
     report = make_report()
-    assert "label smoothing" not in page(report, {}, [PNG, JPEG])
+    assert "label smoothing" not in page(report, {}, PICTURES)
     report["checkpoint"]["label_smoothing"] = 0.1
-    text = page(report, {"reliability": PNG}, [PNG, JPEG])
+    text = page(report, {"reliability": PNG}, PICTURES)
     assert "<h2>Calibration</h2>\n<p>Trained with label smoothing 0.1: " in text
 
 
 def test_a_metric_that_is_not_finite_is_told():
-    assert "<b>not finite</b><span>loss</span>" in page(make_report(loss=None), {}, [PNG, JPEG])
+    assert "<b>not finite</b><span>loss</span>" in page(make_report(loss=None), {}, PICTURES)
+
+
+def test_average_precision_is_told_where_it_is_known():
+    told = page(make_report(), {"curves": b"\x89PNG k"}, PICTURES)
+    assert "<b>0.3750</b><span>mean average precision</span>" in told
+    assert "average precision</th>" in told
+    assert b"\x89PNG k" in sources(told)
+    assert "<h2>Precision and recall</h2>" in told
+    report = make_report(mean_average_precision=None)
+    for row in report["classes"]:
+        row["average_precision"] = None
+    assert "average precision" not in page(report, {}, PICTURES)
+
+
+def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
+    keys = {"predicted": 3, "precision": 0.5, "recall": 1.0, "false_alarms": 0.25, "accuracy": 0.75}
+    rows = [{"threshold": threshold, "f1": f1, **keys} for threshold, f1 in ((0.25, 0.5), (0.5, 0.625), (0.75, 0.625))]
+    text = page(make_report(thresholds=rows), {}, PICTURES)
+    assert "<h2>When to say c1&lt;</h2>" in text
+    assert "share of c0&lt; that is taken for c1&lt;" in text
+    bold = [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*><b>(0\.\d\d)</b>", text)]
+    assert bold == ["0.50"]

@@ -45,9 +45,29 @@ def test_what_could_not_be_read_is_left_out(classes, names, numbers):
     assert sum(label.get_text() == "name" for label in axes.get_xticklabels()) == (names or 0)
 
 
+CURVES = {
+    "classes": [{"name": "cat", "average_precision": 0.75}, {"name": "dog", "average_precision": None}],
+    "curves": [{"recall": [0.5, 1.0], "precision": [1.0, 0.5]}, {"recall": [], "precision": []}],
+    "mean_average_precision": 0.75,
+}
+
+
+def test_curves_begin_at_recall_0_and_have_names_up_to_ten():
+    figure = plots.plot_curves(CURVES)
+    (line,) = figure.axes[0].get_lines()
+    assert list(zip(*line.get_data(), strict=True)) == [(0, 1), (0.5, 1), (1, 0.5)]
+    assert line.get_drawstyle() == "steps-pre"  # the area under it is the average precision
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cat 0.750"]
+    assert figure.axes[0].get_title() == "mean average precision 0.7500"
+    many = {**CURVES, "classes": CURVES["classes"][:1] * 11, "curves": CURVES["curves"][:1] * 11}
+    assert (plots.plot_curves(many).legends, len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)
+
+
 def test_all_are_drawn_as_the_same_bytes_twice():
-    report = {**CONFUSION, "calibration": CALIBRATION}
+    report = {**CONFUSION, "calibration": CALIBRATION, "curves": []}
+    assert set(plots.draw_all(report)) == {"confusion", "reliability"}
+    report |= CURVES
     drawn = plots.draw_all(report)
-    assert set(drawn) == {"confusion", "reliability"}
+    assert set(drawn) == {"confusion", "reliability", "curves"}
     assert all(data.startswith(b"\x89PNG") for data in drawn.values())
     assert plots.draw_all(report) == drawn

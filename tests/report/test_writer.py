@@ -10,6 +10,7 @@ import mindspore
 import numpy as np
 import pytest
 
+from resnet_fn.data.dataset import Split
 from resnet_fn.evaluation.scoring import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
@@ -31,6 +32,12 @@ def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits)), rel=1e-5)
     assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
     assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
+    for index, row in enumerate(report["classes"]):
+        area = metrics.average_precision_score(labels == index, softmax(logits)[:, index].astype(np.float32))
+        assert row["average_precision"] == pytest.approx(area, abs=1e-12)
+    areas = [row["average_precision"] for row in report["classes"]]
+    assert report["mean_average_precision"] == pytest.approx(np.mean(areas))
+    assert report["thresholds"] == []
     assert report["confusion"] == metrics.confusion_matrix(labels, logits.argmax(1), labels=range(10)).tolist()
 
 
@@ -40,7 +47,9 @@ def test_files_are_the_same_bytes_twice_and_hold_the_metrics(evaluation):
     for name in ("report.html", "report.json", "predictions.csv"):
         assert Path("one", name).read_bytes() == Path("two/deeper", name).read_bytes(), name
     assert json.loads(Path("one/report.json").read_text()) == first
-    assert Path("one/report.html").read_text().count("<img ") == 2 + len(first["mistakes"]) == 38
+    shown = sum(len(row["samples"]) for row in first["gallery"])
+    assert (len(first["mistakes"]), len(first["gallery"])) == (36, 10)
+    assert Path("one/report.html").read_text().count("<img ") == 3 + 2 * 36 + shown
     assert first["checkpoint"]["label_smoothing"] == evaluation.trained.recipe.label_smoothing == 0.1
     rows = list(csv.DictReader(io.StringIO(predictions_csv(evaluation))))
     assert [row["label"] for row in rows] == [str(label) for label in evaluation.dataset.test.labels]
@@ -68,3 +77,39 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
     Path("file").touch()
     with pytest.raises(ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"):
         write_report(evaluation, Path("file/below"))
+
+
+def test_the_gallery_has_the_probability_of_the_samples_own_class(evaluation):
+    labels, scores = evaluation.dataset.test.labels, evaluation.scores
+    for label, row in enumerate(build_report(evaluation)["gallery"]):
+        assert row["class"] == str(label)
+        for sample in row["samples"]:
+            assert labels[sample["index"]] == label
+            assert sample["probability"] == pytest.approx(scores.probabilities[sample["index"], label], abs=1e-6)
+            assert sample["right"] == (sample["prediction"] == str(label))
+        probabilities = [sample["probability"] for sample in row["samples"]]
+        assert probabilities == sorted(probabilities, reverse=True)
+
+
+def test_two_classes_get_a_table_of_thresholds(evaluation):
+    spec = dataclasses.replace(evaluation.trained.input, classes=("even", "odd"))
+    trained = dataclasses.replace(evaluation.trained, input=spec)
+    labels = evaluation.dataset.test.labels % 2
+    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
+    odd = evaluation.scores.probabilities[:, 1::2].sum(1)
+    prediction = (odd > 0.5).astype(np.int32)
+    scores = evaluation.scores._replace(
+        probabilities=np.stack((1 - odd, odd), 1), prediction=prediction, rank=(prediction != labels).astype(np.int32)
+    )
+    report = build_report(dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores))
+    row = report["thresholds"][9]
+    assert row["threshold"] == 0.5
+    assert row["accuracy"] == pytest.approx(report["top1"])
+    assert row["recall"] == report["classes"][1]["recall"]
+    assert row["precision"] == report["classes"][1]["precision"]
+    assert row["false_alarms"] == pytest.approx(1 - report["classes"][0]["recall"])
+
+
+def test_without_all_probabilities_there_are_no_curves(evaluation):
+    report = build_report(dataclasses.replace(evaluation, scores=evaluation.scores._replace(probabilities=None)))
+    assert (report["curves"], report["mean_average_precision"]) == ([], None)

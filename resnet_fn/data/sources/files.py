@@ -12,6 +12,7 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import as_decodable, eval_pixels
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 

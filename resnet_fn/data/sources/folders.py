@@ -8,11 +8,9 @@ import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit, color_spec, is_image
 from resnet_fn.data.sources.ground_truth import list_flat_val
 from resnet_fn.data.sources.validation import split_off
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:

@@ -12,6 +12,7 @@ from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
+from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.data.sources.synthetic import make_synthetic
@@ -40,6 +41,7 @@ def open_dataset(
     progress: bool = False,
     trained_on: InputSpec | None = None,
     source: object = "",
+    lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
     """A recipe's data set, every sample of it checked.
 
@@ -53,12 +55,18 @@ def open_dataset(
         split_of: the run whose validation part this has, where one is split off; None: drawn afresh.
         progress: show a bar on rank 0.
         trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
+        lists: that name the training and the validation images of an imagefolder; "": as in training, else its folders.
 
     Raises:
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
-    known = trained_on.data_dir if trained_on else ""
-    dataset = load_dataset(recipe, data_dir or known, threads, split_of)
+    classes: tuple[str, ...] = ()
+    if trained_on:
+        data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
+        lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
+        if "train" not in splits and not Path(lists[0]).is_file():
+            lists = ("", lists[1])  # what is not looked at need not be there
+    dataset = load_dataset(recipe, data_dir, threads, split_of, lists, classes)
     check_images(dataset)
     dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
     if trained_on and dataset.classes != trained_on.classes:
@@ -96,21 +104,42 @@ def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
     ]
 
 
-def load_dataset(recipe: Recipe, data_dir: str = "", threads: int = 0, split_of: Path | None = None) -> DataSet:
-    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`."""
-    dataset = _load(recipe, data_dir, data_threads(threads), split_of)
+def load_dataset(
+    recipe: Recipe,
+    data_dir: str = "",
+    threads: int = 0,
+    split_of: Path | None = None,
+    lists: tuple[str, str] = ("", ""),
+    classes: Sequence[str] = (),
+) -> DataSet:
+    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`.
+
+    `classes` are those of lists where they are known.
+    """
+    dataset = _load(recipe, data_dir, data_threads(threads), split_of, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
         name=recipe.dataset,
         image_size=recipe.evaluation_size,
         eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",
+        train_list=str(Path(lists[0]).resolve()) if lists[0] else "",
+        val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
     return dataclasses.replace(dataset, input=spec)
 
 
-def _load(recipe: Recipe, data_dir: str, threads: int, split_of: Path | None) -> DataSet:
+def _load(
+    recipe: Recipe,
+    data_dir: str,
+    threads: int,
+    split_of: Path | None,
+    lists: tuple[str, str],
+    classes: Sequence[str],
+) -> DataSet:
     name = recipe.dataset
+    if lists[1] and name != "imagefolder":
+        raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
     if name in _NEED_NO_FOLDER:
         if data_dir:
             looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
@@ -122,6 +151,10 @@ def _load(recipe: Recipe, data_dir: str, threads: int, split_of: Path | None) ->
     if not data_dir:
         raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
     suggest_folder(data_dir)
+    if lists[1]:
+        dataset = load_lists(data_dir, *lists, threads, classes)
+        note = f"{lists[1]} validates: nothing is split off the training images"
+        return dataclasses.replace(dataset, notes=(*dataset.notes, *([note] if recipe.validation_share else [])))
     if name in ("cifar10", "cifar100"):
         return load_cifar(name, data_dir)
     if name == "imagefolder":

@@ -23,9 +23,17 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
-REASONS = ("good", "cannot be read", "empty", "not an image", "cut or damaged", f"larger than {MOST_PIXELS:,} pixels")
+REASONS = (
+    "good",
+    "cannot be read",
+    "empty",
+    "not an image",
+    "cut or damaged",
+    f"larger than {MOST_PIXELS:,} pixels",
+    "missing",
+)
 _VERSION = 2  # of what a scan knows: the first left EXIF orientation alone
-_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE = range(len(REASONS))
+_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING = range(7)  # places in REASONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +58,8 @@ def examine(path: str) -> tuple[int, int, int, int]:
         status = os.stat(path)
         with open(path, "rb") as file:
             data = file.read()
-    except OSError:
-        return 0, 0, _UNREADABLE, 0
+    except OSError as error:
+        return 0, 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE, 0
     code, converted = _examine_bytes(data)
     return len(data), status.st_mtime_ns, code, int(converted)
 
@@ -96,7 +104,7 @@ def scan_files(split: FileSplit, known: Scan | None, workers: Workers, progress:
             try:
                 status = os.stat(split.path(index))
             except OSError:
-                return 0, 0, _UNREADABLE, 0
+                return examine(split.path(index))
             if (status.st_size, status.st_mtime_ns) == (known.sizes[index], known.times[index]):
                 return status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index])
         return examine(split.path(index))

@@ -1,0 +1,99 @@
+"""Several runs in one table: those whose recipes differ in the seed alone share a line, as mean ± deviation."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ALIKE = ("seed", "name")  # settings that make no line of their own
+
+
+class Run(NamedTuple):
+    """A run as it stands: its recipe as JSON types, and its evaluations."""
+
+    recipe: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+
+
+def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
+    """A run from its folder and the events of its log.
+
+    Raises:
+        ValueError: it has no recipe there, or was not evaluated yet.
+    """
+    try:
+        recipe = json.loads((folder / "config.json").read_text())["recipe"]
+    except (OSError, ValueError, KeyError):
+        raise ValueError(f"{folder}: holds no config.json that tells its recipe; give a run folder") from None
+    evaluations = [event for event in events if event["event"] == "eval"]
+    if not evaluations:
+        raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
+    return Run(recipe, evaluations)
+
+
+def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
+    """The table, and what a reader should know of it.
+
+    A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
+    last and best top-1 and the last loss: the mean, with the standard deviation of a sample (n − 1) where there are two
+    runs or more.
+
+    Args:
+        runs: by name, in the order of the lines.
+
+    Returns:
+        Lines of text, and warnings: runs of a group that stand at different updates, equal seeds.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
+        groups.setdefault(key, []).append(name)
+    first = [runs[names[0]].recipe for names in groups.values()]
+    told = [key for key in first[0] if key not in _ALIKE and any(r.get(key) != first[0][key] for r in first)]
+    rows, notes = [("recipe", "runs", "seeds", "update", "last top-1", "best top-1", "last loss")], []
+    for recipe, names in zip(first, groups.values(), strict=True):
+        members = [runs[name] for name in names]
+        last = [run.evaluations[-1] for run in members]
+        updates = [event["update"] for event in last]
+        seeds = [run.recipe["seed"] for run in members]
+        if len(set(updates)) > 1:
+            where = ", ".join(f"{name} at {update}" for name, update in zip(names, updates, strict=True))
+            notes.append(f"warning: runs of one line stand at different updates: {where}")
+        if len(set(seeds)) < len(seeds):
+            notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
+        best = [max(_numbers(run.evaluations, "top1"), default=None) for run in members]
+        rows.append(
+            (
+                ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in told)]),
+                str(len(names)),
+                ",".join(map(str, seeds)),
+                str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
+                _mean([event.get("top1") for event in last], 100, "%"),
+                _mean(best, 100, "%"),
+                _mean([event.get("loss") for event in last]),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "   ".join(cell.ljust(width) if place == 0 else cell.rjust(width) for place, (cell, width) in enumerate(cells))
+        for cells in (list(zip(row, widths, strict=True)) for row in rows)
+    ]
+    return [line.rstrip() for line in lines], notes
+
+
+def _numbers(evaluations: Sequence[dict[str, Any]], field: str) -> list[float]:
+    return [event[field] for event in evaluations if event.get(field) is not None]
+
+
+def _show(value: Any) -> str:
+    return (",".join(map(str, value)) if isinstance(value, list) else str(value)) or "none"
+
+
+def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:
+    numbers = [scale * value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return "not finite"
+    digits = 2 if unit else 4
+    text = f"{statistics.mean(numbers):.{digits}f}{unit}"
+    return text if len(numbers) < 2 else f"{text} ± {statistics.stdev(numbers):.{digits}f}"

@@ -1,0 +1,158 @@
+"""Images as people list them: the folder's own pixels and labels, and each mistake in a line."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.lists import load_lists
+from resnet_fn.data.sources.load import load_dataset, open_dataset
+
+RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True)
+CLASSES = ("bee", "cat with a space", "éléphant")
+
+
+def listed(folder, half, form):
+    """The images of a half of the folder in the folder's own order, as lines of a list."""
+    rows = [(path.relative_to(folder), path.parent.name) for path in sorted((folder / half).rglob("*.JPEG"))]
+    if form == "csv":
+        return "ID,Class,Path\n" + "".join(f'{k},"{label}","{path}"\r\n' for k, (path, label) in enumerate(rows))
+    return "".join(f"{path}\t{label}\n" for path, label in rows)
+
+
+@pytest.mark.parametrize("form", ["csv", "txt"])
+def test_lists_give_what_the_folder_gives_to_the_bit(folder, form):
+    lists = (f"train.{form}", f"val.{form}")
+    for half, name in zip(("train", "val"), lists, strict=True):
+        Path(name).write_text(listed(folder, half, form), encoding="utf-8")
+    ours, theirs = open_dataset(RECIPE, str(folder), lists=lists), open_dataset(RECIPE, str(folder))
+    assert ours.classes == theirs.classes == CLASSES
+    assert ours.test.labels.tolist() == theirs.test.labels.tolist()
+    assert ours.input.train_list == str(Path(lists[0]).resolve())
+    one, two = make_feed(ours, RECIPE), make_feed(theirs, RECIPE)
+    for update in (0, 3, 6):
+        assert one.batch(update)[0].tobytes() == two.batch(update)[0].tobytes()
+        assert one.batch(update)[1].tolist() == two.batch(update)[1].tolist()
+    one.close()
+    two.close()
+    shared = dataclasses.replace(RECIPE, validation_share=0.2)
+    note = open_dataset(shared, str(folder), lists=lists).notes[-1]
+    assert note == f"val.{form} validates: nothing is split off the training images"
+    # A trained net brings its classes and lists with it; another list may be scored, without the training list.
+    Path(lists[0]).unlink()
+    Path("other.txt").write_text(f"{theirs.test.path(4)} cat with a space\n".replace(" cat", "\tcat"))
+    again = open_dataset(RECIPE, trained_on=ours.input, splits=("test",))
+    assert again.test.names == ours.test.names
+    other = open_dataset(RECIPE, trained_on=ours.input, splits=("test",), lists=("", "other.txt"))
+    assert (other.test.labels.tolist(), other.classes, len(other.train)) == ([1], CLASSES, 0)
+
+
+@pytest.fixture
+def pictures(make_photograph, encode):
+    Path("set").mkdir()
+    for name in ("a.jpg", "b c.jpg", "d.jpg", "e.jpg"):
+        Path("set", name).write_bytes(encode(make_photograph(ord(name[0]))))
+    return Path("set")
+
+
+def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt"):
+    Path(f"train.{kind}").write_text(train)
+    Path("val.txt").write_text(val)
+    return load_lists("set", f"train.{kind}", "val.txt", 1, known)
+
+
+def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_numbers(pictures):
+    dataset = load(f"b c.jpg 10\n\n{pictures.resolve()}/d.jpg\t2\ne.jpg 0\ne.jpg 0\n", "a.jpg 2\n")
+    assert dataset.classes == ("0", "2", "10")
+    assert dataset.train.labels.tolist() == [2, 1, 0, 0]  # a line that is given twice counts twice
+    assert dataset.train.path(0) == "set/b c.jpg"
+    assert dataset.train.path(1) == f"{pictures.resolve()}/d.jpg"
+    assert dataset.notes == ("the validation list has no images of 0, 10",)
+
+
+def test_images_that_are_missing_are_named_before_anything_is_computed(pictures):
+    Path("train.txt").write_text("a.jpg x\nno.jpg x\nd.jpg y\n")
+    Path("val.txt").write_text("e.jpg x\n")
+    with pytest.raises(ValueError, match=r"1 of 3 training files are bad: 'set/no.jpg' is missing; fix them, or"):
+        open_dataset(RECIPE, "set", lists=("train.txt", "val.txt"))
+
+
+def test_an_image_in_both_lists_is_said(pictures):
+    (note,) = load("a.jpg x\nd.jpg y\n", "./a.jpg x\ne.jpg y\n").notes
+    assert note == "warning: 1 images are in both lists, ./a.jpg among them: the evaluation flatters the net"
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("", "train_list: train.txt names no images; write PATH CLASS, one image a line"),
+        ("a.jpg x\nd.jpg\n", "train.txt line 2: 'd.jpg' has no class; write PATH CLASS"),
+        ("a.jpg,x\n", "train.txt line 1: 'a.jpg,x' has no class; a list with commas is CSV: give it a name with .csv"),
+        ("x a.jpg\n", "train.txt line 1: 'a.jpg' stands where the class should; write PATH CLASS"),
+        ("a.jpg x\nb c.jpg x\n", "train_list: train.txt has one class only, 'x'; name images of two or more"),
+        ("a.jpg x\nd.jpg y\n./a.jpg y\n", "train.txt line 3: ./a.jpg is 'y', but 'x' on line 1; keep one"),
+        (
+            "z/a.png x\n",
+            "train.txt line 1: set/z/a.png does not exist, nor do others; paths are relative",
+        ),
+        ("d.jpg yy\ne.jpg z\n", "val.txt line 1: 'x' is not a class of train.txt; use one of yy, z"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(pictures, train, message):
+    with pytest.raises(ValueError) as caught:
+        load(train)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: no column for the path among a.jpg, x; call one path or file or f"),
+        ("path,kind\na.jpg,x\n", "train.csv line 1: no column for the class among path, kind; call one label or class"),
+        ("", "train.csv line 1: no column for the path among nothing; "),
+        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells where the header has 2; mend the line"),
+        ("path,label\na.jpg,\n", "train.csv line 2: has no class; fill the cell"),
+        ("path,label\n", "train_list: train.csv names no images; "),
+    ],
+)
+def test_mistakes_in_csv_too(pictures, train, message):
+    with pytest.raises(ValueError) as caught:
+        load(train, kind="csv")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lists", "message"),
+    [
+        (RECIPE, ("nolist.txt", "val.txt"), "train_list: nolist.txt does not exist; give a list of images"),
+        (RECIPE, ("set", "val.txt"), r"train_list: set cannot be read \(Is a directory\); give a list of images"),
+        (Recipe(), ("val.txt", "val.txt"), "val_list: is for --dataset imagefolder, and this is digits; leave it out"),
+    ],
+)
+def test_what_does_not_go_together_is_said(pictures, recipe, lists, message):
+    Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
+    with pytest.raises(ValueError, match=f"^{message}"):
+        load_dataset(recipe, "" if recipe.dataset == "digits" else "set", lists=lists)
+
+
+def test_one_list_alone_is_refused():
+    with pytest.raises(ValueError, match=r"^train_list: 'a.txt' needs --val-list FILE too$"):
+        RunOptions(train_list="a.txt")
+    with pytest.raises(ValueError, match=r"^val_list: 'a.txt' needs --train-list FILE too$"):
+        RunOptions(val_list="a.txt")
+
+
+def test_a_class_that_the_net_does_not_know_is_named(pictures):
+    Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
+    with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not one that the net was trained on; use"):
+        load_lists("set", "", "val.txt", 1, ("x", "z"))
+
+
+def test_earlier_checkpoints_know_no_lists():
+    spec = InputSpec(name="", classes=(), channels=3, image_size=8, full_scale=1.0, mean=(0.0,), std=(1.0,))
+    old = {key: value for key, value in spec.to_dict().items() if not key.endswith("_list")}
+    assert InputSpec.from_dict(old) == spec

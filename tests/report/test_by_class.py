@@ -1,0 +1,42 @@
+"""Curves against scikit-learn, and which images stand for a class."""
+
+import numpy as np
+
+from resnet_fn.report.by_class import gallery, precision_recall_curves
+
+
+def test_curves_are_scikit_learns_ties_included():
+    import sklearn.metrics as sklearn
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 90)
+    probabilities = rng.random((90, 4)).round(1).astype(np.float32)  # a step of 0.1: ties
+    probabilities[np.arange(90), labels] += np.float32(0.2)
+    curves = precision_recall_curves(labels, probabilities)
+    for index in range(3):
+        precision, recall, _ = sklearn.precision_recall_curve(labels == index, probabilities[:, index])
+        np.testing.assert_allclose(curves[index]["precision"][::-1], precision[:-1], atol=1e-6)
+        np.testing.assert_allclose(curves[index]["recall"][::-1], recall[:-1], atol=1e-6)
+        expected = sklearn.average_precision_score(labels == index, probabilities[:, index])
+        assert abs(curves[index]["average_precision"] - expected) < 1e-12
+    assert curves[3] == {"average_precision": None, "recall": [], "precision": []}
+
+
+def test_a_long_curve_keeps_its_ends_and_101_points():
+    labels = np.arange(1000) % 2
+    probabilities = np.random.default_rng(1).random((1000, 2)).astype(np.float32)
+    curve = precision_recall_curves(labels, probabilities)[1]
+    assert len(curve["recall"]) == len(curve["precision"]) == 101
+    assert curve["recall"][-1] == 1.0
+    assert curve["precision"][-1] == 0.5
+    many = precision_recall_curves(labels, np.tile(probabilities, 51))
+    assert (many[1]["recall"], many[1]["average_precision"]) == ([], curve["average_precision"])
+
+
+def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
+    labels = np.array([0] * 8 + [1] * 4 + [3])
+    loss = np.array([5, 1, 7, 2, 8, 3, 6, 4, 0.4, 0.1, np.nan, 0.3, 9], np.float32)
+    shown = gallery(labels, loss, [0.5, 0.9, 0.0, 0.1])
+    assert shown == {0: [1, 3, 5, 6, 2, 4], 1: [9, 11, 8, 10], 3: [12]}
+    many = gallery(np.arange(40), np.zeros(40), [1 - k / 40 for k in range(40)])
+    assert list(many) == list(range(10, 40))  # the 30 weakest
