@@ -7,7 +7,7 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layer import Layer, kind_of
 from resnet_fn.parity.mindspore_side import settings as mindspore_settings
-from resnet_fn.parity.settings import settings_differences, settings_notes
+from resnet_fn.parity.settings import settings_differences, settings_notes, unmatched_notes
 from resnet_fn.parity.torch_side import settings as torch_settings
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
@@ -115,3 +115,13 @@ def test_mints_classes_are_described_as_torchs(name, torch):
     found, expected = mindspore_settings.settings_of(ours, inputs), torch_settings.settings_of(theirs, inputs)
     assert kind_of(ours) == kind_of(theirs)
     assert {key: value for key, value in found.items() if key != "pad_mode"} == expected
+
+
+def test_what_makes_parameters_another_size_is_named(torch):
+    ours, theirs = layer(nn.Conv2d(3, 3, 3, group=1, has_bias=True)), layer(torch.nn.Conv2d(3, 3, 3, 1, 1, groups=3))
+    words = ["x: groups 1 here, 3 in the reference"]
+    assert unmatched_notes([ours], [theirs]) == words
+    theirs.name = "another name"
+    assert unmatched_notes([ours], [theirs]) == words  # the same kinds in the same order
+    relu = layer(torch.nn.ReLU())
+    assert unmatched_notes([ours], [theirs, relu]) == []  # nobody knows which is which
