@@ -129,7 +129,7 @@ def _nearest(
         [way for way in ways if _rests(side, one, rate, way)[1] < _FITS]
         for side, one, rate in zip(sides, moments, rates, strict=True)
     ]
-    pairs = itertools.product(*fitting)
+    pairs = [(one, other) for one in fitting[0] for other in fitting[1]]
     return min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
 
 

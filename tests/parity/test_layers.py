@@ -12,6 +12,8 @@ from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side import parameters
 from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.settings import settings_notes
+
+pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
 from resnet_fn.parity.torch_side import run as torch_run
 from resnet_fn.parity.torch_side.record import record_torch
 

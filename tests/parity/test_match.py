@@ -6,6 +6,8 @@ from mindspore import Parameter, nn
 
 from resnet_fn.parity.match import match
 from resnet_fn.parity.mindspore_side.record import record_cell
+
+pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
 from resnet_fn.parity.torch_side.record import record_torch
 
 pytestmark = pytest.mark.usefixtures("device")

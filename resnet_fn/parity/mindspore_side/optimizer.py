@@ -65,7 +65,7 @@ def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(rates)):
             ops.assign(rates[index], learning_rate * shares[index])
-        arranged = ()
+        arranged: tuple[Tensor, ...] = ()
         for place in order:
             arranged += (gradients[place],)
         optimizer(arranged)
