@@ -154,7 +154,7 @@ def ladder_of(name, fixes=(), forward=False):
     import torch
 
     from resnet_fn import recipes
-    from resnet_fn.parity.corrections import read_map
+    from resnet_fn.parity.matching.corrections import read_map
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.runtime import process
 
@@ -205,7 +205,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity.initialisation import initialisation_stage
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.layers import TOLERANCE, compare_layers
-    from resnet_fn.parity.match import match
+    from resnet_fn.parity.matching.match import match
     from resnet_fn.parity.mindspore_side import dropout, parameters, record
     from resnet_fn.parity.settings import settings_notes
     from resnet_fn.parity.stages import WEIGHTS, Stage

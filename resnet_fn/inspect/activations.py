@@ -6,8 +6,8 @@ from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.mindspore_side.record import record_cell
+from resnet_fn.parity.traces.layer import Layer
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.parity.compare import relative_error
-from resnet_fn.parity.layer import Layer, fingerprint
+from resnet_fn.parity.traces.layer import Layer, fingerprint
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 _SAME_GELU = 1e-5  # the two forms are about 1e-4 apart

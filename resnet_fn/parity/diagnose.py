@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.batches import Arrays, Tree, leaves
 from resnet_fn.parity.compare import DIFFERS, Stage, relative_error
-from resnet_fn.parity.trace import Trace
+from resnet_fn.parity.traces.batches import Arrays, Tree, leaves
+from resnet_fn.parity.traces.trace import Trace
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 

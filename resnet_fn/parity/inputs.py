@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from resnet_fn.parity.batches import Batch, named_leaves
 from resnet_fn.parity.compare import Stage, difference
+from resnet_fn.parity.traces.batches import Batch, named_leaves
 
 INPUTS = "inputs"
 

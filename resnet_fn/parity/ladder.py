@@ -11,18 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.parity import diagnose, stages
-from resnet_fn.parity.batches import Arrays, split
 from resnet_fn.parity.compare import DIFFERS, Difference, Stage
 from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.inputs import inputs_stage
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference, compare_layers
-from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.roles import padding_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_causes import adam_hints
-from resnet_fn.parity.roles import padding_notes, sharing_notes, training_notes
 from resnet_fn.parity.settings import settings_notes
 from resnet_fn.parity.ties import tie_width
-from resnet_fn.parity.trace import Recording, Trace
+from resnet_fn.parity.traces.batches import Arrays, split
+from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.parity.traces.trace import Recording, Trace
 
 # Where a fault in the writing of Adam shows first.
 _OF_ADAM = (stages.state_stage("momentum"), stages.state_stage("variance"), stages.CHANGE, stages.FIRST)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.batches import Tree, named_leaves
 from resnet_fn.parity.causes import layer_causes
 from resnet_fn.parity.compare import DIFFERS, Difference, difference
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.settings import settings_differences
+from resnet_fn.parity.traces.batches import Tree, named_leaves
+from resnet_fn.parity.traces.layer import Layer
 
 _NEAR = 4  # layers among which the activation after a layer is looked for
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes

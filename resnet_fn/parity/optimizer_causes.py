@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.batches import Arrays
 from resnet_fn.parity.compare import relative_error
-from resnet_fn.parity.trace import Trace
+from resnet_fn.parity.traces.batches import Arrays
+from resnet_fn.parity.traces.trace import Trace
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 _LEAST, _MOST = 8, 4096  # numbers of a parameter: fewer fit anything, more say nothing new

@@ -7,22 +7,22 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.batches import Arrays, Batch, split
 from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.corrections import Corrections
-from resnet_fn.parity.folder import load_recording
 from resnet_fn.parity.inputs import inputs_stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.match import match
+from resnet_fn.parity.matching.corrections import Corrections
+from resnet_fn.parity.matching.match import match
+from resnet_fn.parity.matching.name_map import NameMap
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied
 from resnet_fn.parity.mindspore_side.recording import record_net
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
-from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.settings import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.traces.batches import Arrays, Batch, split
+from resnet_fn.parity.traces.folder import load_recording
+from resnet_fn.parity.traces.trace import Recording, Task
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
 

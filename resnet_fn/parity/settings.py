@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer import OWN, Layer
+from resnet_fn.parity.traces.layer import OWN, Layer
 
 Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.batches import Arrays
 from resnet_fn.parity.compare import Stage, difference, relative_error
 from resnet_fn.parity.inputs import INPUTS
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.source import thirds
-from resnet_fn.parity.trace import LATER, Recording, Trace
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.source import thirds
+from resnet_fn.parity.traces.batches import Arrays
+from resnet_fn.parity.traces.trace import LATER, Recording, Trace
 
 INITIALISATION, WEIGHTS = "initialisation", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"

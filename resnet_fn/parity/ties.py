@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.traces.layer import Layer
 
 if TYPE_CHECKING:
     from resnet_fn.parity.stages import Rounding

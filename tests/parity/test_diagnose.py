@@ -9,11 +9,11 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models import create_model
 from resnet_fn.parity import diagnose
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage, difference
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.trace import Trace, compressed_rates
+from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.traces.trace import Trace, compressed_rates
 from resnet_fn.recipes import recipe
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.inputs import inputs_stage
+from resnet_fn.parity.traces.batches import make_batches
 
 BATCHES = make_batches(2, 4, 1, 2, 3)
 

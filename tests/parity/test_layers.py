@@ -8,7 +8,7 @@ from mindspore import nn
 
 from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.match import match
+from resnet_fn.parity.matching.match import match
 from resnet_fn.parity.mindspore_side import parameters
 from resnet_fn.parity.mindspore_side.record import record_cell
 from resnet_fn.parity.settings import settings_notes

@@ -5,7 +5,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.match import match
+from resnet_fn.parity.matching.match import match
 from resnet_fn.parity.mindspore_side import record as ours_record
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.settings import settings_notes

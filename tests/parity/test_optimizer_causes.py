@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.optimizer_causes import adam_hints
-from resnet_fn.parity.trace import Trace
+from resnet_fn.parity.traces.trace import Trace
 
 RNG = np.random.default_rng(0)
 RATE = 1e-2

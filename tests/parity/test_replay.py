@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from resnet_fn.models import create_model
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
+from resnet_fn.parity.traces.batches import make_batches
 from resnet_fn.recipes import recipe
 
 RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02)

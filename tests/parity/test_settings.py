@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from mindspore import mint, nn
 
-from resnet_fn.parity.layer import Layer, kind_of
 from resnet_fn.parity.mindspore_side import settings as mindspore_settings
 from resnet_fn.parity.settings import settings_differences, settings_notes, unmatched_notes
 from resnet_fn.parity.torch_side import settings as torch_settings
+from resnet_fn.parity.traces.layer import Layer, kind_of
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 

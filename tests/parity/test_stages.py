@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity import stages
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.source import plain
-from resnet_fn.parity.trace import Recording, Task, Trace
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.source import plain
+from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.traces.trace import Recording, Task, Trace
 from resnet_fn.recipes import recipe
 
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))

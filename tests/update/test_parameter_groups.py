@@ -128,9 +128,9 @@ def _arrays(module):
 def test_the_ladder_agrees_for_ten_updates(fields):
     """Every gradient, momentum and weight, through the parity ladder."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.parity.batches import make_batches
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.parity.traces.batches import make_batches
 
     class FrozenNorm(torch.nn.BatchNorm2d):
         def train(self, mode=True):

@@ -11,8 +11,8 @@ from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arg
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
 from resnet_fn.parity.commands.output import add_output_flags, finish
 from resnet_fn.parity.commands.sides import add_net_flags, build_net, corrections_in, reference_of, start
-from resnet_fn.parity.corrections import Corrections
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.matching.corrections import Corrections
+from resnet_fn.parity.traces.trace import Task
 from resnet_fn.runtime.extras import import_extra
 
 _EXAMPLES = """examples:

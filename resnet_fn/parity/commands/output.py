@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from resnet_fn.config import cli
-from resnet_fn.parity.batches import leaves
+from resnet_fn.parity.traces.batches import leaves
 
 if TYPE_CHECKING:
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.pixels import PixelDifference
-    from resnet_fn.parity.trace import Task
+    from resnet_fn.parity.traces.trace import Task
 
 
 def add_output_flags(parser: cli.Parser) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
 from resnet_fn.parity.commands.functions import is_place, load_function, returned
-from resnet_fn.parity.folder import load_recording, save_recording
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.traces.folder import load_recording, save_recording
+from resnet_fn.parity.traces.trace import Recording, Task
 from resnet_fn.runtime.extras import import_extra
 
 _EXAMPLES = """examples:

@@ -8,10 +8,10 @@ from resnet_fn.config import cli
 from resnet_fn.parity.commands.functions import load_function
 from resnet_fn.parity.commands.output import add_output_flags, finish
 from resnet_fn.parity.commands.sides import add_map_flag, add_net_flags, build_net, corrections_in, start
-from resnet_fn.parity.folder import load_recording
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.match import match
-from resnet_fn.parity.trace import Recording
+from resnet_fn.parity.matching.match import match
+from resnet_fn.parity.traces.folder import load_recording
+from resnet_fn.parity.traces.trace import Recording
 from resnet_fn.runtime.extras import import_extra
 
 _CODES = "exit code 0: both compute the same; 1: they do not, and the output says where it starts.\n"

@@ -8,8 +8,8 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import net_arguments
 from resnet_fn.parity.commands.functions import returned
-from resnet_fn.parity.corrections import Corrections, read_map
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.matching.corrections import Corrections, read_map
+from resnet_fn.parity.traces.trace import Task
 
 
 def add_net_flags(group: argparse._ArgumentGroup) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.batches import Arrays, Tree, describe, leaves, map_tree
+from resnet_fn.parity.traces.batches import Arrays, Tree, describe, leaves, map_tree
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:

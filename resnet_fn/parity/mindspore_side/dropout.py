@@ -6,8 +6,8 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.parity.layer import kind_of
 from resnet_fn.parity.mindspore_side.settings import dropped
+from resnet_fn.parity.traces.layer import kind_of
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.batches import Arrays
+from resnet_fn.parity.traces.batches import Arrays
 from resnet_fn.update.optimizer import Optimizer
 
 # Where the optimizers of MindSpore itself keep what ours call "momentum" and "variance".

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.batches import Arrays
+from resnet_fn.parity.traces.batches import Arrays
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:

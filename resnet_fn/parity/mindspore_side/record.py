@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.parity.layer import Layer, is_whole, recorded_layers, recording_hook
 from resnet_fn.parity.mindspore_side.adapt import positional
 from resnet_fn.parity.mindspore_side.settings import settings_of
+from resnet_fn.parity.traces.layer import Layer, is_whole, recorded_layers, recording_hook
 
 
 def record_cell(net: nn.Cell, inputs: Any, train: bool, visit: Callable[[Layer], None] | None = None) -> list[Layer]:

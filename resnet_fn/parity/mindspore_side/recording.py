@@ -9,7 +9,6 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.batches import map_tree, named_leaves, split
 from resnet_fn.parity.compare import RANDOM, relative_error
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.dropout import without_dropout
@@ -17,7 +16,8 @@ from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied, trainable
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep, run_mindspore
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.traces.batches import map_tree, named_leaves, split
+from resnet_fn.parity.traces.trace import Recording, Task
 from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import Optimizer

@@ -11,11 +11,11 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.parity.batches import Arrays, Batch, leaves, map_tree
 from resnet_fn.parity.mindspore_side.adapt import Outputs, arguments, record_parameter, with_inputs
 from resnet_fn.parity.mindspore_side.optimizer import optimizer_state, recording_optimizer
 from resnet_fn.parity.mindspore_side.parameters import assign, parameters_by_path, state
-from resnet_fn.parity.trace import LATER, Task, Trace
+from resnet_fn.parity.traces.batches import Arrays, Batch, leaves, map_tree
+from resnet_fn.parity.traces.trace import LATER, Task, Trace
 from resnet_fn.update.ema import make_ema
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss_scale import DynamicLossScaler

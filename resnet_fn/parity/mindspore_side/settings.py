@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer import kind_of
 from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
+from resnet_fn.parity.traces.layer import kind_of
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.batches import Tree, describe, map_tree
+from resnet_fn.parity.traces.batches import Tree, describe, map_tree
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:

@@ -2,8 +2,8 @@
 
 import torch
 
-from resnet_fn.parity.batches import Tree
 from resnet_fn.parity.torch_side.call import call, tensors
+from resnet_fn.parity.traces.batches import Tree
 
 
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:

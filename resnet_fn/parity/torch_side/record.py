@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.layer import Layer, is_whole, recorded_layers, recording_hook
 from resnet_fn.parity.torch_side.call import call, tensors
 from resnet_fn.parity.torch_side.settings import settings_of
+from resnet_fn.parity.traces.layer import Layer, is_whole, recorded_layers, recording_hook
 
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 

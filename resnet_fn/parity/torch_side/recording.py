@@ -9,9 +9,7 @@ import torch
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
-from resnet_fn.parity.batches import Tree, map_tree, split
 from resnet_fn.parity.compare import RANDOM, relative_error
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
 from resnet_fn.parity.torch_side.call import first_call
 from resnet_fn.parity.torch_side.dropout import without_dropout
@@ -19,7 +17,9 @@ from resnet_fn.parity.torch_side.prepare import prepare_reference
 from resnet_fn.parity.torch_side.record import constants, record_torch, tied, trainable
 from resnet_fn.parity.torch_side.relu_ties import flip_ties
 from resnet_fn.parity.torch_side.run import Loss, MakeOptimizer, outputs_of, run_torch, state
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.traces.batches import Tree, map_tree, split
+from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.parity.traces.trace import Recording, Task
 
 
 def record_reference(

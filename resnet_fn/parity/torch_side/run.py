@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.parity.batches import Arrays, named_leaves, split
 from resnet_fn.parity.torch_side.call import call, tensors
 from resnet_fn.parity.torch_side.losses import recipe_loss
 from resnet_fn.parity.torch_side.optimizers import Average, recipe_optimizer
-from resnet_fn.parity.trace import LATER, Task, Trace
+from resnet_fn.parity.traces.batches import Arrays, named_leaves, split
+from resnet_fn.parity.traces.trace import LATER, Task, Trace
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]

@@ -6,7 +6,7 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.parity.commands import flags
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.traces.trace import Task
 
 
 def task(*arguments: str) -> Task:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from resnet_fn.parity.layer import fingerprint
 from resnet_fn.parity.mindspore_side import record
 from resnet_fn.parity.mindspore_side.record import named_layers, record_cell
+from resnet_fn.parity.traces.layer import fingerprint
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.mindspore_side.parameters import assign, state
 from resnet_fn.parity.mindspore_side.run import run_mindspore
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.traces.trace import Task
 from resnet_fn.recipes import recipe
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.step import make_train_step

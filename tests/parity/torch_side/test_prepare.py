@@ -1,7 +1,7 @@
 """What is done to a reference before it is recorded."""
 
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.torch_side.prepare import prepare_reference
+from resnet_fn.parity.traces.batches import make_batches
 
 BATCHES = make_batches(2, 8, 3, 12, 5)
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.parity.batches import make_batches
 from resnet_fn.parity.torch_side.run import run_torch, state
-from resnet_fn.parity.trace import Task
+from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.traces.trace import Task
 from resnet_fn.recipes import recipe
 
 BATCHES = make_batches(2, 8, 3, 12, 5)

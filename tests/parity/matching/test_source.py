@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.source import Part, Source, joined, plain
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.source import Part, Source, joined, plain
 
 FUSED = np.arange(24.0).reshape(6, 4)
 ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from resnet_fn.parity.layer import Layer
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.roles import padding_notes, sharing_notes, training_notes
-from resnet_fn.parity.source import plain
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.roles import padding_notes, sharing_notes, training_notes
+from resnet_fn.parity.matching.source import plain
+from resnet_fn.parity.traces.layer import Layer
 
 NAMES = NameMap(
     "names",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.batches import Arrays
+from resnet_fn.parity.traces.batches import Arrays
 
 _NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, nn
 
-from resnet_fn.parity.match import match
+from resnet_fn.parity.matching.match import match
 from resnet_fn.parity.mindspore_side.record import record_cell
 
 pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")

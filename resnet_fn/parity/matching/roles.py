@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.parity.compare import relative_error
-from resnet_fn.parity.layer import Layer
-from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.traces.layer import Layer
 
 _FITS = 1e-3  # relative error up to which rows are the same
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.corrections import read_map
-from resnet_fn.parity.match import match
+from resnet_fn.parity.matching.corrections import read_map
+from resnet_fn.parity.matching.match import match
 
 OURS = {"a.weight": (4, 4), "a.bias": (4,), "q.weight": (2, 4), "both.weight": (4, 8), "table": (8, 1)}
 THEIRS = {"b.weight": (4, 4), "b.bias": (4,), "fused": (6, 4), "one": (4, 4), "two": (4, 4), "row": (8,)}

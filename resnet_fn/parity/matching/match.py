@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.corrections import Corrections, resolve
-from resnet_fn.parity.layer import Layer
-from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.names import Piece, holders, pieces
-from resnet_fn.parity.source import Part, Source, joined, plain, squeezed
-from resnet_fn.parity.structure import Node, pair_nodes
+from resnet_fn.parity.matching.corrections import Corrections, resolve
+from resnet_fn.parity.matching.name_map import NameMap
+from resnet_fn.parity.matching.names import Piece, holders, pieces
+from resnet_fn.parity.matching.source import Part, Source, joined, plain, squeezed
+from resnet_fn.parity.matching.structure import Node, pair_nodes
+from resnet_fn.parity.traces.layer import Layer
 
 Shapes = Mapping[str, tuple[int, ...]]
 Ties = Iterable[tuple[str, ...]]

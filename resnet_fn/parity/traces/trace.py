@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.batches import Arrays, Batch, check_batches
-from resnet_fn.parity.layer import Layer
+from resnet_fn.parity.traces.batches import Arrays, Batch, check_batches
+from resnet_fn.parity.traces.layer import Layer
 from resnet_fn.update.schedule import make_schedule
 
 # Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from resnet_fn.parity.batches import make_batches
-from resnet_fn.parity.trace import Task, compressed_rates
+from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.traces.trace import Task, compressed_rates
 from resnet_fn.recipes import recipe
 
 

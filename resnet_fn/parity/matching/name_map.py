@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resnet_fn.parity.source import Source
+from resnet_fn.parity.matching.source import Source
 
 
 @dataclasses.dataclass(frozen=True)

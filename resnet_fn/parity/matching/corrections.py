@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.hints import closest, near_path
-from resnet_fn.parity.names import leaf_name
-from resnet_fn.parity.source import Part, Shape, Source, plain
+from resnet_fn.parity.matching.names import leaf_name
+from resnet_fn.parity.matching.source import Part, Shape, Source, plain
 
 Corrections = dict[str, Source]
 

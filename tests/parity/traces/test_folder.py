@@ -7,11 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
-from resnet_fn.parity.batches import Arrays
-from resnet_fn.parity.folder import load_recording, save_recording
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.ties import Flipped
-from resnet_fn.parity.trace import Recording, Task, Trace
+from resnet_fn.parity.traces.batches import Arrays
+from resnet_fn.parity.traces.folder import load_recording, save_recording
+from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.parity.traces.trace import Recording, Task, Trace
 from resnet_fn.recipes import recipe
 
 
@@ -141,7 +141,7 @@ def test_a_missing_file_is_named(written, tmp_path):
 
 def rewritten(written, folder, change):
     """A manifest that somebody wrote by hand, with the hash that belongs to it."""
-    from resnet_fn.parity.folder import _hash_of_manifest
+    from resnet_fn.parity.traces.folder import _hash_of_manifest
 
     shutil.copytree(written, folder)
     manifest = json.loads((folder / "manifest.json").read_text())

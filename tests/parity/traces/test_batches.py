@@ -5,7 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.parity.batches import check_batches, leaves, make_batches, map_tree, named_leaves, recipe_batches, split
+from resnet_fn.parity.traces.batches import (
+    check_batches,
+    leaves,
+    make_batches,
+    map_tree,
+    named_leaves,
+    recipe_batches,
+    split,
+)
 from resnet_fn.recipes import recipe
 
 

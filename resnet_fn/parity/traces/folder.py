@@ -16,12 +16,12 @@ from typing import Any
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.recipe import recipe_from_dict
-from resnet_fn.parity.array_files import ArrayFiles
-from resnet_fn.parity.batches import Arrays, Tree
-from resnet_fn.parity.layer import Layer
 from resnet_fn.parity.stages import Rounding
 from resnet_fn.parity.ties import Flipped
-from resnet_fn.parity.trace import Recording, Task, Trace
+from resnet_fn.parity.traces.array_files import ArrayFiles
+from resnet_fn.parity.traces.batches import Arrays, Tree
+from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.parity.traces.trace import Recording, Task, Trace
 
 FORMAT, VERSION = "resnet_fn parity trace", 1
 _MANIFEST = "manifest.json"

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.layer import OWN, Layer, fingerprint
-from resnet_fn.parity.names import Piece, leaf_name, role
-from resnet_fn.parity.source import squeezed
+from resnet_fn.parity.matching.names import Piece, leaf_name, role
+from resnet_fn.parity.matching.source import squeezed
+from resnet_fn.parity.traces.layer import OWN, Layer, fingerprint
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
 _SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  # torch's, where widths differ

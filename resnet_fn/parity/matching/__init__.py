@@ -1,0 +1,1 @@
+"""Which parameter and layer of a net is which of the reference's."""

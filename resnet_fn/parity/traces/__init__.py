@@ -1,0 +1,1 @@
+"""What one side recorded: batches, layers, a trace, its folder."""
