@@ -455,11 +455,8 @@ def agrees(name: str, seed: int) -> None:
     assert {"weights", "eval forward", "loss", "gradients", "weights after update 1"} <= set(compared)
 
 
-# False alarms that are known and not yet looked into.
-ALARMS = {
-    "vision transformer": "attention's arrays are not matched inside residual branches that are rows of layers",
-    "MindSpore's Adam": "nn.Adam is called another than torch.optim.Adam",
-}
+# One weight is 1.3e-4 from torch.optim.Adam's after an update; perhaps eps is added before the bias correction.
+ALARMS = {"MindSpore's Adam": "nn.Adam differs from torch.optim.Adam where a gradient is small; the cause is not shown"}
 MARKED = [
     pytest.param(name, marks=pytest.mark.xfail(reason=ALARMS[name], strict=True)) if name in ALARMS else name
     for name in PAIRS
