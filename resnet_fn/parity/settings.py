@@ -135,7 +135,8 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     """
     a, b = plain(ours.settings), plain(theirs.settings)
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
-        if {ours.kind, theirs.kind} == {"attention", "dense"}:
+        own = any(kind.startswith(OWN) for kind in (ours.kind, theirs.kind))  # a class of the user's, of any name
+        if own or {ours.kind, theirs.kind} == {"attention", "dense"}:
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if _same_windows(ours, theirs, a, b):

@@ -111,6 +111,26 @@ def test_mindspores_own_attention_with_the_mask_the_other_way_round_is_named():
     )
 
 
+class Inside(nn.Cell):
+    """The port's attention as a cell of its own, which the reference's stands for whole."""
+
+    def __init__(self, **fault):
+        super().__init__()
+        self.attn = Attention(**fault)
+
+    def construct(self, x, mask):
+        return self.attn(x, mask)
+
+
+def test_an_attention_that_is_a_cell_of_the_users_is_named():
+    torch.manual_seed(0)
+    assert first_hints(Inside(scale=0.25), Reference(), INPUTS) == (
+        "attention: scores times 1/4 here, 1/√4 in the reference",
+    )
+    assert first_hints(Inside(scale=0.3), Reference(), INPUTS) == ()  # no known fault: nothing is said of its class
+    assert first_hints(Inside(), Reference(), INPUTS) is None
+
+
 def test_a_right_attention_needs_no_cause_and_an_unknown_fault_gets_none():
     torch.manual_seed(0)
     for fused in (False, True):

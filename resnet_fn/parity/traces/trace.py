@@ -9,6 +9,9 @@ from resnet_fn.parity.traces.batches import Arrays, Batch, check_batches
 from resnet_fn.parity.traces.layer import Layer
 from resnet_fn.update.schedule import make_schedule
 
+# What a recipe may say of its updates and the reference's side does not do: refused, not left out.
+_NOT_COMPARED = ("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm")
+
 # Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the
 # way has made them two different trainings.
 LATER = 5
@@ -26,7 +29,8 @@ class Task:
         own_loss, own_optimizer: whether a function of the user's takes the place of the recipe's.
 
     Raises:
-        ValueError: from the constructor: batches that do not fit, a moving average that would not move in them.
+        ValueError: from the constructor: a setting that the reference cannot follow, batches that do not fit, a moving
+            average that would not move in them.
     """
 
     recipe: Recipe
@@ -37,6 +41,10 @@ class Task:
     own_optimizer: bool = False
 
     def __post_init__(self) -> None:
+        given = [name for name in _NOT_COMPARED if getattr(self.recipe, name) != getattr(Recipe, name)]
+        if given:
+            values = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
+            raise ValueError(f"recipe: the ladder does not compare {values}; leave them out, or give another recipe")
         check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:

@@ -18,3 +18,14 @@ def test_compressed_schedule_has_warm_up_peak_and_end():
 def test_batches_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match=r"^accumulate: 3 does not divide the batch of 4; give a divisor of 4$"):
         Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), accumulate=3)
+
+
+@pytest.mark.parametrize("name", ["class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only"])
+def test_what_the_reference_cannot_follow_is_refused_by_name(name):
+    value = {"class_weights": "balanced", "freeze": "stem", "train_only": "fc"}.get(name, 0.5)
+    use = dataclasses.replace(recipe("digits"), **{name: value})
+    with pytest.raises(ValueError) as error:
+        Task(use, make_batches(1, 4, 1, 2, 3))
+    assert str(error.value) == (
+        f"recipe: the ladder does not compare {name} {value!r}; leave them out, or give another recipe"
+    )
