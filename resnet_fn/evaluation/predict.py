@@ -146,7 +146,7 @@ def results_csv(results: Sequence[dict[str, Any]], top: int) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    most = max((len(result.get("top", ())) for result in results), default=top)
+    most = max(len(result.get("top", ())) for result in results) or top  # a net may have fewer classes
     numbers = ["", *(str(place) for place in range(2, most + 1))][:most]
     writer.writerow(["file", *(f"{what}{number}" for number in numbers for what in ("class", "probability")), "error"])
     for result in results:

@@ -15,7 +15,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
 from resnet_fn.evaluation.loaded_net import load_net
-from resnet_fn.evaluation.predict import find_images, predict
+from resnet_fn.evaluation.predict import find_images, predict, results_csv
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
 
@@ -118,7 +118,7 @@ def test_the_command_names_bad_files_and_ends_with_an_error(run, digits_png, cap
 
 def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main):
     """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file is missing."""
-    Path("images/a,b \xff.png".encode("latin-1").decode("utf-8", "surrogateescape")).write_bytes(b"no picture")
+    Path("images/a,b ü.png").write_bytes(b"no picture")
     results = predict(load_net(run), find_images([digits_png]), top=3)
     with pytest.raises(ValueError, match="1 of 71 images cannot be read"):
         main("predict", run, digits_png, "--csv", "by name.csv", "--top", 3)
@@ -136,7 +136,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
             found = [(row[f"class{k}"], row[f"probability{k}"]) for k in ("", "2", "3")]
             assert found == [(x["class"], f"{x['probability']:.6g}") for x in result["top"]]
     (bad,) = [row for row in rows if row["error"]]
-    assert bad["file"] == "images/a,b \\xff.png"
+    assert bad["file"] == "images/a,b ü.png"
     assert "cannot be read (not an image)" in bad["error"]
     assert bad["class"] == bad["probability"] == ""
     with open("out.csv", encoding="utf-8", newline="") as file:
@@ -145,6 +145,8 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     probabilities = [float(row["probability"]) for row in doubted[:-1]]
     assert probabilities == sorted(probabilities)
     assert sorted(row["file"] for row in doubted) == sorted(row["file"] for row in rows)
+    no_text = b"\xff.png".decode("utf-8", "surrogateescape")
+    assert results_csv([{"file": no_text, "error": "bad"}], 1) == "file,class,probability,error\n\\xff.png,,,bad\n"
 
 
 @pytest.mark.slow
