@@ -1,5 +1,6 @@
 """What a run's log holds, and that the other ranks' twin leaves no trace."""
 
+import contextlib
 import inspect
 import json
 import resource
@@ -68,33 +69,37 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys,
     assert capsys.readouterr() == (line if progress else "", "")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def no_room():
-    """Calling it fills the disk: no file may grow until the test ends."""
+    """A full disk: no file of this process may grow (so pytest itself may not write into one meanwhile)."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_is_told_with_the_files_name(tmp_path, no_room):
+def test_a_full_disk_is_told_with_the_files_name(tmp_path):
     text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room, then give the same command with"
     telemetry = open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))
-    no_room()
-    with pytest.raises(OSError) as caught:
-        telemetry.flush()
-    telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
+    with no_room():
+        with pytest.raises(OSError) as caught:
+            telemetry.flush()
+        telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
     assert str(caught.value) == f"{text} --out-dir {tmp_path} to go on from the checkpoint before"
 
 
-def test_a_full_disk_ends_a_run_that_tensorboards_writer_would_wait_in(tmp_path, no_room):
+def test_a_full_disk_ends_a_run_that_tensorboards_writer_would_wait_in(tmp_path):
     board = Board(tmp_path, Recipe(), OPTIONS, 0)
-    no_room()
 
     def go_on() -> None:
         for update in range(100_000):
             board.scalars({**EVENT, "update": update})
 
-    with pytest.raises(OSError, match=r"/events\.out\.tfevents: cannot be saved \(File too large\); make room, then"):
-        go_on()
-    board.close(whole=False)
+    wanted = r"/events\.out\.tfevents: cannot be saved \(File too large\); make room, then"
+    with no_room():
+        with pytest.raises(OSError, match=wanted):
+            go_on()
+        board.close(whole=False)
