@@ -192,6 +192,8 @@ def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
     shutil.copytree(fifo.parents[1], fifo.parents[2] / "val")
     os.mkfifo(fifo)
     (fifo.parents[2] / "val" / "class" / "0.jpg").touch()
+    (fifo.parents[1] / "other").mkdir()  # one class alone is refused
+    (fifo.parents[1] / "other" / "0.jpg").touch()
     flags = ["--dataset", "imagefolder", "--data-dir", str(fifo.parents[2]), "--image-size", "8"]
     flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
     process = subprocess.Popen(
