@@ -207,6 +207,10 @@ class Comparison:
         roundings = {name: self.of_name(stage, name) for name in common}
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
         usual = float(np.median([error for error in roundings.values() if error <= 1] or [0.0]))
+        if stage == CHANGE:  # a difference of two float32 weights is off by half a unit in their last place
+            sizes = {name: float(np.linalg.norm(theirs[name])) or 1.0 for name in common}
+            units = {name: 2**-24 * float(np.linalg.norm(self.ours.trace.start[name])) for name in common}
+            roundings = {name: max(error, units[name] / sizes[name]) for name, error in roundings.items()}
         if stage == GRADIENTS:
             # A gradient that is 0 but for rounding (of a bias before a norm) says nothing by itself: it must be small.
             whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))

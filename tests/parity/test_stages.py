@@ -89,6 +89,19 @@ def test_a_gradient_that_is_zero_but_for_rounding_must_be_small():
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "mean")
 
 
+def test_a_change_below_the_last_place_of_its_weight_is_rounding():
+    """As of a bias before a BatchNorm, whose gradient is 0 but for rounding: 1 here, 0 there, in units of 2^-24."""
+    ours, theirs, exact = traces()
+    for trace, units in ((ours, 2), (theirs, 1), (exact, 1)):
+        (name,) = trace.gradients
+        trace.start = {**trace.start, name: np.full(4, 0.5)}
+        trace.after = [{**trace.after[0], name: np.full(4, 0.5 + units * 2**-25)}]
+    stage = compared(ours, theirs, exact)["change by update 1"]
+    assert (stage.verdict, stage.differences[0].relative) == ("rounding", 1.0)
+    ours.after[0]["w"] = np.full(4, 0.5 + 6 * 2**-25)
+    assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"
+
+
 def test_without_float64_only_the_tolerance_counts():
     ours, theirs, _ = traces(eval_outputs=1e-3 + 5e-6)
     sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
