@@ -145,9 +145,11 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     """ema ← d · ema + (1 − d) · value every so many updates; a copy until the start; statistics like weights."""
     recipe = Recipe(ema=0.9, ema_every=every, ema_start=start / 2)
     module, values = torch.nn.BatchNorm1d(3).double(), np.random.default_rng(0).normal(size=(8, 3))
-    ours = Parameter(Tensor(np.zeros(3, np.float32)), name=f"statistic.{every}.{start}")
+    net = nn.BatchNorm1d(3)
+    ours = net.moving_mean
     module.running_mean[:] = 0
-    average, ema = Average(module, recipe, 2.0), make_ema(recipe, [ours], 2)
+    average, ema = Average(module, recipe, 2.0), make_ema(recipe, net, 2)
+    (followed,) = (one for one in ema.averages if one.name.endswith("moving_mean"))
     expected = np.zeros(3)
     for t, value in enumerate(values, 1):
         module.running_mean[:] = torch.tensor(value)
@@ -159,7 +161,7 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
         elif t % every == 0:
             expected = 0.9 * expected + 0.1 * value
         np.testing.assert_allclose(average.module.running_mean.numpy(), expected, rtol=1e-12)
-        np.testing.assert_allclose(ema.averages[0].asnumpy(), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(followed.asnumpy(), expected, rtol=1e-5, atol=1e-6)
     assert average.module is not module
 
 
