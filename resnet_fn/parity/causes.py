@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.parity.compare import relative_error
-from resnet_fn.parity.traces.layer import OWN, Layer, fingerprint
+from resnet_fn.parity.traces.layer import Layer, fingerprint
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 _SAME_GELU = 1e-5  # the two forms are about 1e-4 apart
@@ -124,7 +124,7 @@ def _attention(
     reference has.
     """
     inside = [layer for layer in before if layer.kind == "dense" and layer.name.startswith(f"{ours.name}.")]
-    if ours.kind.startswith(OWN) and inside:  # a class of the user's whose last part is a dense layer
+    if ours.is_own and inside:  # a class of the user's whose last part is a dense layer
         before, ours = inside[:-1], dataclasses.replace(inside[-1], output=ours.output)
     found = _projections(before, ours, weights)
     weight, shift = _weights(f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name, weights)

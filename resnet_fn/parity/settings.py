@@ -7,15 +7,11 @@ the plain ones of `_PLAIN`.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from resnet_fn.parity.traces.layer import OWN, Layer
-
-Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
+from resnet_fn.parity.describe import Pads
+from resnet_fn.parity.traces.layer import Layer
 
 # Settings whose values are compared as they are, in the order in which differences are told.
 _PLAIN = (
@@ -53,46 +49,6 @@ _PLAIN = (
 _NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max", "p")
 
 
-def spread(value: Any, count: int) -> tuple[int, ...]:
-    """One number for all directions, or a number for each: MindSpore's kernels of one direction have a 1 before it."""
-    values = tuple(int(one) for one in value) if isinstance(value, tuple | list) else (int(value),) * count
-    return values[len(values) - count :] if len(values) > count else values
-
-
-def directions(layer: Any, image: np.ndarray | None) -> int:
-    """How many directions a convolution or pool slides in: as its class's name says, else as its input has."""
-    found = re.search("([123])d", " ".join(class_.__name__ for class_ in type(layer).__mro__))
-    if found:
-        return int(found[1])
-    return max(1, image.ndim - 2) if image is not None else 2
-
-
-def adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> dict[str, Any]:
-    """An adaptive pool's settings: those of the plain pool that it is on this input; its output's size if it is none.
-
-    Args:
-        output: wanted size in each direction, None for the input's.
-        size: of the input.
-    """
-    wanted = [b if a is None else int(a) for a, b in zip(output, size, strict=True)]
-    if any(b % a for a, b in zip(wanted, size, strict=True)):
-        return {"output_size": tuple(wanted)}
-    kernel = tuple(b // a for a, b in zip(wanted, size, strict=True))
-    found = {"kernel_size": kernel, "pads": (0,) * 2 * len(kernel), "ceil_mode": False}
-    return found if kernel == tuple(size) else {**found, "stride": kernel}
-
-
-def slides(kernel: Sequence[int], size: Sequence[int], pads: Pads | None) -> bool:
-    """Whether a pool has more than one place on this input, so that its stride matters."""
-    return tuple(kernel) != tuple(size) or any(pads or ())
-
-
-def ceil_matters(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> bool:
-    """Whether a pool with `ceil_mode` gives another size on this input than without."""
-    totals = [a + b for a, b in zip(pads[::2], pads[1::2], strict=True)]
-    return any((n + total - k) % s for n, total, k, s in zip(size, totals, kernel, stride, strict=True))
-
-
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
     """Every setting that differs between paired layers, one line each: "bn1: eps 0.0001 here, 1e-05 in …".
 
@@ -106,9 +62,7 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
-        # What a class of the user's does, its name does not say: its output shows it.
-        if not any(one.kind.startswith(f"{OWN} ") for one in (layer, other)):
-            notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
+        notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
     return notes
 
 
@@ -135,8 +89,8 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     """
     a, b = plain(ours.settings), plain(theirs.settings)
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
-        own = any(kind.startswith(OWN) for kind in (ours.kind, theirs.kind))  # a class of the user's, of any name
-        if own or {ours.kind, theirs.kind} == {"attention", "dense"}:
+        # What a class of the user's does, its name does not say: its output shows it.
+        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if _same_windows(ours, theirs, a, b):

@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.parity.matching.names import Piece, leaf_name, role
 from resnet_fn.parity.matching.source import squeezed
-from resnet_fn.parity.traces.layer import OWN, Layer, fingerprint
+from resnet_fn.parity.traces.layer import Layer, fingerprint
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
 _SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  # torch's, where widths differ
@@ -112,7 +112,7 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
     if expand and layer.kind == "attention":
         return _attention(layer, leaves, shapes, expand)
     # What a class of the user's is called says nothing: GRN here may be GlobalResponseNorm there.
-    kind = layer.kind if layer.leaf and not layer.kind.startswith(f"{OWN} ") else ""
+    kind = layer.kind if layer.leaf and not layer.is_own else ""
     output = layer.output.shape if layer.output is not None and not expand else None
     if kind == "conv" and len(squeezed(shapes.get("weight", (0, 0, 2)))) <= 2 and layer.settings.get("groups") == 1:
         kind = "dense" if expand else kind  # a convolution with a kernel of one pixel

@@ -6,6 +6,7 @@ from typing import Any
 
 from mindspore import nn
 
+from resnet_fn.parity.describe import DROPS, drops
 from resnet_fn.parity.mindspore_side.settings import dropped
 from resnet_fn.parity.traces.layer import kind_of
 
@@ -35,11 +36,9 @@ def without_dropout(net: nn.Cell) -> Iterator[list[str]]:
                         if hasattr(layer, attribute):
                             change(layer, attribute, nothing)
                 continue
-            for attribute in _ATTRIBUTES:
-                value = getattr(layer, attribute, None)
-                if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                    found.append(f"{name}: {attribute}={value:g}")
-                    change(layer, attribute, type(value)(0))
+            for attribute, value in drops(layer, DROPS):
+                found.append(f"{name}: {attribute}={value:g}")
+                change(layer, attribute, type(value)(0))
             if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
                 found.append(f"{name}: keep_prob={kept:g}")
                 change(layer, "keep_prob", 1.0)
@@ -47,10 +46,3 @@ def without_dropout(net: nn.Cell) -> Iterator[list[str]]:
     finally:
         for layer, attribute, value in reversed(changed):
             setattr(layer, attribute, value)
-
-
-# nn.MultiheadAttention and nn.LSTM keep `dropout`, drop-path cells `drop_prob`.
-_ATTRIBUTES = (
-    *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
-    *("attention_dropout", "drop_rate"),
-)

@@ -9,24 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
+from resnet_fn.parity.describe import (
+    Pads,
+    adaptive_pool,
+    attention,
+    ceil_matters,
+    describe_layer,
+    directions,
+    resized,
+    slides,
+    spread,
+)
 from resnet_fn.parity.traces.layer import kind_of
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
-    """How a cell is set; empty for a kind that has no settings, or a class of the user's that keeps them otherwise.
+    """How a cell is set, see `describe_layer`.
 
     Args:
         layer: the cell.
         image: its first input; `same` pads as it falls on this size.
     """
-    describe = _DESCRIBE.get(kind_of(layer))
-    try:
-        return describe(layer, image) if describe else {}
-    except AttributeError:
-        if type(layer).__module__.partition(".")[0] == "mindspore":
-            raise
-        return {}
+    return describe_layer(_DESCRIBE, "mindspore", layer, image)
 
 
 def _conv(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
@@ -172,17 +176,6 @@ def _embedding(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     return {**found, "scale_grad_by_freq": bool(getattr(layer, "scale_grad_by_freq", False))}
 
 
-def _attention(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
-    return {
-        "num_heads": layer.num_heads,
-        "bias": layer.in_proj_bias is not None,
-        "add_bias_kv": layer.bias_k is not None,
-        "add_zero_attn": bool(layer.add_zero_attn),
-        "batch_first": bool(layer.batch_first),
-        "p": float(layer.dropout),
-    }
-
-
 def _recurrent(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     found = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "batch_first")}
     relu = "Relu" in type(layer.rnn).__name__
@@ -201,13 +194,7 @@ def _upsample(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     fixed = {"UpsamplingNearest2d": ("nearest", False), "UpsamplingBilinear2d": ("bilinear", True)}
     mode, corners = fixed.get(type(layer).__name__) or (layer.mode, bool(layer.align_corners))
     found: dict[str, Any] = {"mode": mode, "align_corners": corners}
-    if image is None:
-        return found
-    count = image.ndim - 2
-    if layer.size is not None:
-        return found | {"size": spread(layer.size, count)}
-    scale = layer.scale_factor if isinstance(layer.scale_factor, Sequence) else (layer.scale_factor,) * count
-    return found | {"size": tuple(math.floor(n * s) for n, s in zip(image.shape[2:], scale, strict=True))}
+    return found if image is None else found | {"size": resized(layer, image)}
 
 
 def dropped(layer: Any) -> float:
@@ -226,7 +213,7 @@ _DESCRIBE: dict[str, Any] = {
     "norm": _norm,
     "dense": _dense,
     "embedding": _embedding,
-    "attention": _attention,
+    "attention": attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
     "gelu": lambda layer, _: {"approximate": getattr(layer, "approximate", "sigmoid")},  # FastGelu: x σ(1.702 x)
     "leakyrelu": lambda layer, _: {"slope": float(layer.alpha)},

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from resnet_fn.parity.describe import DROPS, drops
+
 
 @contextlib.contextmanager
 def without_dropout(module: torch.nn.Module) -> Iterator[list[str]]:
@@ -17,11 +19,9 @@ def without_dropout(module: torch.nn.Module) -> Iterator[list[str]]:
     changed: list[tuple[Any, str, Any]] = []
     found = []
     for name, layer in module.named_modules():
-        for attribute in _attributes(layer):
-            value = getattr(layer, attribute, None)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                changed.append((layer, attribute, value))
-                found.append(f"{name}: {attribute}={value:g}")
+        for attribute, value in drops(layer, _attributes(layer)):
+            changed.append((layer, attribute, value))
+            found.append(f"{name}: {attribute}={value:g}")
     for layer, attribute, value in changed:
         setattr(layer, attribute, type(value)(0))
     try:
@@ -37,9 +37,4 @@ def _attributes(layer: torch.nn.Module) -> tuple[str, ...]:
         return ("p",)
     if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
         return ("dropout",)
-    # timm's DropPath keeps drop_prob; others hand a number to a function: torchvision's DenseNet drop_rate, its Swin
-    # attention_dropout.
-    return (
-        *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
-        *("attention_dropout", "drop_rate"),
-    )
+    return DROPS

@@ -1,29 +1,32 @@
 """How a torch module is set, in the words that both frameworks share (`resnet_fn.parity.settings`)."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.settings import Pads, adaptive_pool, ceil_matters, directions, slides, spread
+from resnet_fn.parity.describe import (
+    Pads,
+    adaptive_pool,
+    attention,
+    ceil_matters,
+    describe_layer,
+    directions,
+    resized,
+    slides,
+    spread,
+)
 from resnet_fn.parity.traces.layer import kind_of
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
-    """How a module is set; empty for a kind that has no settings, or a class of the user's that keeps them otherwise.
+    """How a module is set, see `describe_layer`.
 
     Args:
         layer: the module.
         image: its first input.
     """
-    describe = _DESCRIBE.get(kind_of(layer))
-    try:
-        return describe(layer, image) if describe else {}
-    except AttributeError:
-        if type(layer).__module__.partition(".")[0] == "torch":
-            raise
-        return {}
+    return describe_layer(_DESCRIBE, "torch", layer, image)
 
 
 def _conv(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
@@ -95,17 +98,6 @@ def _embedding(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     return {name: getattr(layer, name) for name in ("padding_idx", "max_norm", "scale_grad_by_freq")}
 
 
-def _attention(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
-    return {
-        "num_heads": layer.num_heads,
-        "bias": layer.in_proj_bias is not None,
-        "add_bias_kv": layer.bias_k is not None,
-        "add_zero_attn": bool(layer.add_zero_attn),
-        "batch_first": bool(layer.batch_first),
-        "p": float(layer.dropout),
-    }
-
-
 def _recurrent(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     found = {name: getattr(layer, name) for name in ("hidden_size", "num_layers", "bidirectional", "bias")}
     kind = {"nonlinearity": layer.nonlinearity} if kind_of(layer) == "rnn" else {}
@@ -121,13 +113,7 @@ def _softmax(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
 
 def _upsample(layer: Any, image: np.ndarray | None) -> dict[str, Any]:
     found: dict[str, Any] = {"mode": layer.mode, "align_corners": bool(layer.align_corners)}
-    if image is None:
-        return found
-    count = image.ndim - 2
-    if layer.size is not None:
-        return found | {"size": spread(layer.size, count)}
-    scale = layer.scale_factor if isinstance(layer.scale_factor, Sequence) else (layer.scale_factor,) * count
-    return found | {"size": tuple(math.floor(n * s) for n, s in zip(image.shape[2:], scale, strict=True))}
+    return found if image is None else found | {"size": resized(layer, image)}
 
 
 _DESCRIBE: dict[str, Any] = {
@@ -138,7 +124,7 @@ _DESCRIBE: dict[str, Any] = {
     "norm": _norm,
     "dense": lambda layer, _: {"bias": layer.bias is not None, "activation": ""},
     "embedding": _embedding,
-    "attention": _attention,
+    "attention": attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), _recurrent),
     "gelu": lambda layer, _: {"approximate": layer.approximate},
     "leakyrelu": lambda layer, _: {"slope": float(layer.negative_slope)},

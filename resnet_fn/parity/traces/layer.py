@@ -42,6 +42,11 @@ class Layer:
     further: tuple[str, ...] = ()
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is of a class that neither framework knows."""
+        return self.kind.startswith(f"{OWN} ")
+
+    @property
     def title(self) -> str:
         """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""
         return self.name if not self.call else f"{self.name} ({self.call + 1})"
