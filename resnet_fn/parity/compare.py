@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.parity.traces.batches import Arrays
+
 OK, ROUNDING, DIFFERS, SKIPPED = "ok", "rounding", "DIFFERS", "skipped"
 _SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
 # Two calls of one net that are further apart than this have something random; kernels may not repeat bit for bit.
-RANDOM = 1e-3
+_RANDOM = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,11 @@ def relative_error(a: Any, b: Any) -> float:
         return math.inf
     norm = float(np.linalg.norm(b))
     return float(np.linalg.norm(a - b)) / (norm or 1.0)
+
+
+def is_random(first: Arrays, second: Arrays) -> bool:
+    """Whether two calls of one net gave outputs further apart than kernels that do not repeat bit for bit do."""
+    return any(relative_error(first[name], second[name]) > _RANDOM for name in first)
 
 
 def difference(

@@ -38,6 +38,8 @@ def two_updates(recipe, data_dir):
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "digits"])
 def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     recipe = dataclasses.replace(RECIPES[name], batch_size=8, epochs=100, ema_every=1)
+    if not recipe.model:  # its weights tell it
+        recipe = dataclasses.replace(recipe, model="resnet18")
     if not own_net:
         recipe = dataclasses.replace(recipe, model="resnet8", stem="")
     if recipe.dataset == "imagefolder":

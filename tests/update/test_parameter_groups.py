@@ -126,7 +126,7 @@ def _arrays(module):
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"freeze": "stem,layer1"}, {"layer_decay": 0.75, "head_learning_rate": 0.02}])
 def test_the_ladder_agrees_for_ten_updates(fields):
-    """Every gradient, momentum and weight, through the parity ladder."""
+    """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
     torch = pytest.importorskip("torch")
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.parity.torch_side.reference import reference_net
@@ -166,7 +166,7 @@ def test_the_ladder_agrees_for_ten_updates(fields):
         net,
         reference,
         make_batches(10, 16, 1, 8, CLASSES, 0),
-        recipe,
+        RECIPE,  # groups, frozen parts and class weights are in the functions
         loss=make_loss(0.1, weights=weights),
         optimizer=make_optimizer(recipe, net),
         reference_loss=loss,

@@ -118,7 +118,7 @@ def _of_csv(file: Path, lines: Sequence[str]) -> Iterable[Row]:
         if not cells:
             continue
         if len(cells) != len(header):
-            raise ValueError(f"{place}: has {len(cells)} cells where the header has {len(header)}; mend the line")
+            raise ValueError(f"{place}: has {len(cells)} cells where the header has {len(header)}; fix the line")
         path, label = (cells[column].strip() for column in columns)
         if not path or not label:
             raise ValueError(f"{place}: has no {'class' if path else 'path'}; fill the cell")

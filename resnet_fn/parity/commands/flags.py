@@ -7,6 +7,7 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.field_flags import add_fields, settings_in
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.commands.functions import is_place, load_function
 from resnet_fn.parity.traces.batches import Batch, make_batches, recipe_batches
@@ -125,14 +126,14 @@ def task_of(parsed: argparse.Namespace) -> Task:
         *(
             (
                 getattr(parsed, name) is not None and getattr(parsed, name) < 1,
-                f"{_flag(name)}: {getattr(parsed, name)} is too small; give 1 or more",
+                f"--{flag_name(name)}: {getattr(parsed, name)} is too small; give 1 or more",
             )
             for name in chosen
         )
     )
     for name in ("steps", "batch_size", "image_size", "in_channels", "num_classes"):
         if parsed.inputs and getattr(parsed, name) is not None:
-            raise cli.UsageError(f"{_flag(name)}: the batches are what --inputs returns; leave it out")
+            raise cli.UsageError(f"--{flag_name(name)}: the batches are what --inputs returns; leave it out")
     changes = settings_in(parsed, Recipe)
     changes = {name: value for name, value in changes.items() if name in _STEP}
     for name in ("optimizer", "loss"):
@@ -189,7 +190,3 @@ def _own_batches(place: str) -> list[Batch]:
     if not isinstance(batches, list | tuple):
         raise ValueError(f"--inputs: {place} returned {type(batches).__name__}; return a list of (inputs, labels)")
     return list(batches)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

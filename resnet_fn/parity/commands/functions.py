@@ -1,12 +1,17 @@
 """Functions of the user's own, named as FILE:FUNCTION, and what they return."""
 
+import argparse
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.cli import UsageError
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.hints import first_line, near_path
+
+_ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's names too
 
 
 def is_place(text: str) -> bool:
@@ -39,6 +44,19 @@ def load_function(place: str, flag: str) -> Any:
     if not callable(getattr(module, name, None)):
         raise UsageError(f"{flag}: {path} has no function {name!r}")
     return getattr(module, name)
+
+
+def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The functions that the flags of these names give; a loss or an optimizer that is a name is none of them.
+
+    Raises:
+        UsageError, ValueError: see `load_function`.
+    """
+    return {
+        name: load_function(place, f"--{flag_name(name)}")
+        for name in names
+        if (place := getattr(parsed, name)) and (is_place(place) or name not in _ALSO_CHOICES)
+    }
 
 
 def returned(flag: str, place: str, value: Any, wanted: type, words: str) -> Any:

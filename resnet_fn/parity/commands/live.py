@@ -8,7 +8,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
-from resnet_fn.parity.commands.functions import is_place, load_function, returned
+from resnet_fn.parity.commands.functions import is_place, load_functions, returned
 from resnet_fn.parity.commands.output import add_output_flags, finish
 from resnet_fn.parity.commands.sides import add_net_flags, build_net, corrections_in, reference_of, start
 from resnet_fn.parity.matching.corrections import Corrections
@@ -69,11 +69,7 @@ def live(arguments: Sequence[str]) -> int:
         ),
     )
     task = task_of(parsed)
-    functions = {
-        name: load_function(place, f"--{name.replace('_', '-')}")
-        for name in ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer")
-        if (place := getattr(parsed, name)) and is_place(place)
-    }
+    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
     if parsed.figure:
         import_extra("matplotlib", "--figure", "plots")
     files = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
-from resnet_fn.parity.commands.functions import is_place, load_function, returned
+from resnet_fn.parity.commands.functions import load_functions, returned
 from resnet_fn.parity.traces.folder import load_recording, save_recording
 from resnet_fn.parity.traces.trace import Recording, Task
 from resnet_fn.runtime.extras import import_extra
@@ -37,11 +37,7 @@ def record(arguments: Sequence[str]) -> int:
         ),
     )
     began = time.perf_counter()
-    functions = {
-        name: load_function(place, f"--{name}")
-        for name in ("net", "reference", "loss", "optimizer")
-        if (place := getattr(parsed, name)) and is_place(place)
-    }
+    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer"))
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else task_of(parsed)
     recording = _of_net(parsed, task, functions, like) if ours else _of_reference(parsed, task, functions)

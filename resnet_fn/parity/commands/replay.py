@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.parity.commands.functions import load_function
+from resnet_fn.parity.commands.functions import load_functions
 from resnet_fn.parity.commands.output import add_output_flags, finish
 from resnet_fn.parity.commands.sides import add_map_flag, add_net_flags, build_net, corrections_in, start
 from resnet_fn.parity.ladder import compare_recordings
@@ -30,11 +30,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     add_output_flags(parser)
     parsed = parser.parse(arguments)
     cli.refuse((bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"))
-    functions = {
-        name: load_function(place, f"--{name.replace('_', '-')}")
-        for name in ("net", "our_loss", "our_optimizer")
-        if (place := getattr(parsed, name))
-    }
+    functions = load_functions(parsed, ("net", "our_loss", "our_optimizer"))
     if parsed.figure:
         import_extra("matplotlib", "--figure", "plots")
     corrections = corrections_in(parsed)

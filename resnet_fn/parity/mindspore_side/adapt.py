@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.traces.batches import Arrays, Tree, describe, leaves, map_tree
+from resnet_fn.parity.traces.batches import Arrays, Tree, describe, leaves, map_tree, named_leaves
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
@@ -19,21 +19,9 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
     Returns:
         The net itself where it takes one array; else a function with the methods that a step calls.
-
-    Raises:
-        ValueError: `construct` has no argument of such a name.
     """
     if not isinstance(inputs, dict | tuple):
         return net
-    if isinstance(inputs, dict):
-        known = list(inspect.signature(net.construct).parameters)
-        if wrong := [key for key in inputs if key not in known]:
-            raise ValueError(
-                f"net: construct takes {', '.join(known)}, and there is an input {wrong[0]!r}; give both the same names"
-            )
-        keys = tuple(key for key in known if key in inputs)
-        if tuple(known[: len(keys)]) != keys:
-            raise ValueError(f"net: construct needs {known[0]!r} too; give all inputs before the last that is given")
 
     def forward(tensors: tuple[Tensor, ...]) -> Any:
         return net(*tensors)
@@ -44,10 +32,21 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(net: nn.Cell, inputs: Tree) -> Any:
-    """Inputs as tensors in the order of the net's arguments."""
+    """Inputs as tensors in the order of the net's arguments.
+
+    Raises:
+        ValueError: `construct` has no argument of such a name, or one more before the last that is given.
+    """
     if isinstance(inputs, dict):
         known = list(inspect.signature(net.construct).parameters)
-        inputs = tuple(inputs[key] for key in known if key in inputs)
+        if wrong := [key for key in inputs if key not in known]:
+            raise ValueError(
+                f"net: construct takes {', '.join(known)}, and there is an input {wrong[0]!r}; give both the same names"
+            )
+        keys = [key for key in known if key in inputs]
+        if missing := [key for key in known[: len(keys)] if key not in inputs]:
+            raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs before the last that is given")
+        inputs = tuple(inputs[key] for key in keys)
     return map_tree(Tensor, inputs)
 
 
@@ -64,22 +63,17 @@ def first_call(net: nn.Cell, inputs: Tree) -> Any:
         ValueError: it fails; says on which inputs, and why.
     """
     was_training = net.training
+    given = positional(net, inputs)
     net.set_train(False)
     try:
-        return net(*positional(net, inputs))
-    except ValueError as error:
-        if str(error).startswith("net: "):
-            raise
-        raise _failed(inputs, error) from error
+        return net(*given)
     except Exception as error:
-        raise _failed(inputs, error) from error
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(
+            f"net: it fails on {describe(inputs)} ({why}); give it the inputs that the reference takes"
+        ) from error
     finally:
         net.set_train(was_training)
-
-
-def _failed(inputs: Tree, error: Exception) -> ValueError:
-    why = f"{type(error).__name__}: {first_line(error)}"
-    return ValueError(f"net: it fails on {describe(inputs)} ({why}); give it the inputs that the reference takes")
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:
@@ -97,7 +91,7 @@ class Outputs:
 
     def __init__(self, like: Any, name: str, rows: int) -> None:
         found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
-        self.names = [" ".join(["logits", *map(str, path)]) for path, _ in found]
+        self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
         self.paths = tuple(path for path, _ in found)
         self.parameters = tuple(
             record_parameter((rows, *leaf.shape[1:]) if leaf.ndim else (), f"{name}.{index}")

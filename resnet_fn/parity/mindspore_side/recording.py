@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.config.hints import few
-from resnet_fn.parity.compare import RANDOM, relative_error
+from resnet_fn.parity.compare import is_random
 from resnet_fn.parity.mindspore_side.adapt import first_call
 from resnet_fn.parity.mindspore_side.dropout import without_dropout
 from resnet_fn.parity.mindspore_side.optimizer import of_mindspore
@@ -89,7 +89,7 @@ def _gives_another_output(net: nn.Cell, task: Task) -> bool:
         {name: value.asnumpy() for name, value in named_leaves(outputs, "logits").items() if isinstance(value, Tensor)}
         for outputs in (first_call(net, task.batches[0][0]) for _ in range(2))
     )
-    return any(relative_error(first[name], second[name]) > RANDOM for name in first)
+    return is_random(first, second)
 
 
 def _seen(array: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
 
     Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
     are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
-    size however deep the net is. Other norms' gamma and beta are drawn likewise.
+    size however deep the net is. Other norms have no statistics; theirs stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     norms = []

@@ -114,7 +114,7 @@ def test_mistakes_are_told_with_their_line(pictures, train, message):
         ("a.jpg,x\nd.jpg,y\n", "train.csv line 1: no column for the path among a.jpg, x; call one path or file or f"),
         ("path,kind\na.jpg,x\n", "train.csv line 1: no column for the class among path, kind; call one label or class"),
         ("", "train.csv line 1: no column for the path among nothing; "),
-        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells where the header has 2; mend the line"),
+        ("path,label\na.jpg,x\nd.jpg\n", "train.csv line 3: has 1 cells where the header has 2; fix the line"),
         ("path,label\na.jpg,\n", "train.csv line 2: has no class; fill the cell"),
         ("path,label\n", "train_list: train.csv names no images; "),
     ],

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from resnet_fn.config import cli
-from resnet_fn.parity.commands import functions
+from resnet_fn.parity.commands import functions, live, record
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,20 @@ def test_a_place_is_told_from_a_choice():
     assert functions.is_place("mine.py:build")
     assert functions.is_place("mine.py")
     assert not functions.is_place("adamw")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "flag"),
+    [
+        (live.live, ["--net", "mine", "--reference", "x"], "--net"),
+        (live.live, ["--reference", "mine"], "--reference"),
+        (live.live, ["--model", "resnet8", "--our-loss", "mine"], "--our-loss"),
+        (record.record, ["--net", "mine", "--out", "trace"], "--net"),
+        (record.record, ["--reference", "mine", "--out", "trace"], "--reference"),
+    ],
+)
+def test_a_bare_name_where_a_function_belongs_is_refused(command, arguments, flag):
+    """It was left out without a word, and the package's own net compared instead."""
+    with pytest.raises(cli.UsageError) as error:
+        command(arguments)
+    assert str(error.value) == f"{flag}: 'mine' is not FILE:FUNCTION; give for example nets/mine.py:build"
