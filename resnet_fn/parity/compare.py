@@ -7,11 +7,10 @@ is rounding, not a fault.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-from resnet_fn.parity.traces.batches import Arrays
 
 OK, ROUNDING, DIFFERS, SKIPPED = "ok", "rounding", "DIFFERS", "skipped"
 _SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
@@ -84,7 +83,7 @@ def relative_error(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a - b)) / (norm or 1.0)
 
 
-def is_random(first: Arrays, second: Arrays) -> bool:
+def is_random(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> bool:
     """Whether two calls of one net gave outputs further apart than kernels that do not repeat bit for bit do."""
     return any(relative_error(first[name], second[name]) > _RANDOM for name in first)
 

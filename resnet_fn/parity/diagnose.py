@@ -156,6 +156,34 @@ def update_hints(stage: Stage, ours: Trace, theirs: Mapping[str, np.ndarray]) ->
         stage.hints.append(words)
 
 
+def nesterov_hints(stage: Stage, ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> None:
+    """Does one side look ahead? A first update is rate · momentum, with Nesterov's rate · (1 + μ) · momentum.
+
+    Args:
+        stage: where hints go.
+        ours: MindSpore's side.
+        theirs: the reference's "start", "after" and "momentum", by the MindSpore net's names.
+        rate: the reference's learning rate of the first update.
+    """
+    here = _of_momentum(ours.start, ours.after[0], ours.state["momentum"], ours.rates[0])
+    there = _of_momentum(theirs["start"], theirs["after"], theirs["momentum"], rate)
+    if here is None or there is None:
+        return
+    if not math.isclose(min(here, there), 1, rel_tol=_FITS) or max(here, there) < 1 + _FITS:
+        return
+    ahead, plain = ("here", "in the reference") if here > there else ("in the reference", "here")
+    stage.hints.append(f"Nesterov momentum {ahead} (μ {max(here, there) - 1:.3g}), plain momentum {plain}")
+
+
+def _of_momentum(start: Arrays, after: Arrays, momentum: Arrays, rate: float) -> float | None:
+    """How many times rate · momentum an update is; None where it is not a multiple."""
+    names = [name for name in momentum if name in start]
+    step = np.concatenate([np.ravel(start[name] - after[name]) for name in names]).astype(np.float64)
+    buffer = np.concatenate([np.ravel(momentum[name]) for name in names]).astype(np.float64)
+    factor, left = _fit(step, rate * buffer)
+    return factor if left < 0.01 else None
+
+
 def statistics_hints(
     stage: Stage,
     ours: Trace,

@@ -178,6 +178,10 @@ def explain(ladder: Ladder, ours: Recording, theirs: Recording) -> None:
     elif stage.name == stages.CHANGE:
         first, start = names.rename(theirs.trace.after[0]), names.rename(theirs.trace.start)
         diagnose.update_hints(stage, ours.trace, {name: first[name] - start[name] for name in gradients})
+        buffers = names.rename(theirs.trace.state.get("momentum", {}))
+        if buffers and "momentum" in ours.trace.state:
+            update = {"start": start, "after": first, "momentum": buffers}
+            diagnose.nesterov_hints(stage, ours.trace, update, theirs.trace.rates[0])
     elif stage.name == stages.STATISTICS and task.accumulate == 1:
         momenta = {layer.name: layer.settings.get("momentum") for layer in theirs.layers["eval"]}
         sources = {name: names.sources(name)[0] for name in names.parameters}

@@ -16,6 +16,7 @@ from resnet_fn.parity.traces.batches import Arrays
 from resnet_fn.parity.traces.trace import Trace
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
+_AS_WELL = 10.0  # and how many times the best one's error: a small eps shows in a few small gradients only
 _LEAST, _MOST = 8, 4096  # numbers of a parameter: fewer fit anything, more say nothing new
 
 _CORRECTED = "m and v are divided by 1 − β^t"
@@ -123,12 +124,13 @@ def _moments(side: Mapping[str, First]) -> Moments | None:
 def _nearest(
     sides: Sequence[Mapping[str, First]], moments: Sequence[Moments], rates: Sequence[float]
 ) -> tuple[Way, Way] | None:
-    """The ways of both sides that have the most in common, of all that fit."""
+    """The ways of both sides that have the most in common, of all that fit about as well as the best."""
     ways = [Way(*one) for one in itertools.product(_CORRECTIONS, (_OUTSIDE, _INSIDE, _BEFORE), _EPSILONS)]
-    fitting = [
-        [way for way in ways if _rests(side, one, rate, way)[1] < _FITS]
-        for side, one, rate in zip(sides, moments, rates, strict=True)
-    ]
+    fitting = []
+    for side, one, rate in zip(sides, moments, rates, strict=True):
+        errors = {way: _rests(side, one, rate, way)[1] for way in ways}
+        allowed = min(_FITS, _AS_WELL * min(errors.values()))
+        fitting.append([way for way, error in errors.items() if error <= allowed])
     pairs = [(one, other) for one in fitting[0] for other in fitting[1]]
     return min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
 

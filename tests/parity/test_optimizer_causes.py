@@ -15,6 +15,7 @@ WEIGHTS = {
     "fc.bias": 0.1 * RNG.normal(size=8).astype(np.float32),
 }
 GRADIENTS = {name: (0.01 * RNG.normal(size=w.shape)).astype(np.float32) for name, w in WEIGHTS.items()}
+GRADIENTS["fc.weight"][0, 0] = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Adam:
     spared: tuple[str, ...] = ("bias",)
     corrected: tuple[bool, bool] = (True, True)
     inside: bool = False
+    before: bool = False
 
     def run(self) -> Trace:
         after, momentum, variance = {}, {}, {}
@@ -39,7 +41,8 @@ class Adam:
             m, v = (1 - self.beta1) * g, (1 - self.beta2) * g * g
             m_hat = m / (1 - self.beta1) if self.corrected[0] else m
             v_hat = v / (1 - self.beta2) if self.corrected[1] else v
-            root = np.sqrt(v_hat + self.eps) if self.inside else np.sqrt(v_hat) + self.eps
+            eps = self.eps / np.sqrt(1 - self.beta2) if self.before else self.eps
+            root = np.sqrt(v_hat + eps) if self.inside else np.sqrt(v_hat) + eps
             decay = (0 if spared else self.decoupled) * w
             arrays = (w - RATE * (m_hat / root + decay), m, v)
             after[name], momentum[name], variance[name] = (array.astype(np.float32) for array in arrays)
@@ -82,6 +85,10 @@ FAULTS = {
     "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference": (
         Adam(eps=1e-3, inside=True),
         Adam(eps=1e-3),
+    ),
+    "eps is added to √v before its bias correction here, added to the root √v̂ in the reference": (
+        Adam(before=True),  # as nn.Adam has it; it shows in the one small gradient only
+        Adam(),
     ),
     "eps 1e-05 here, 1e-03 in the reference": (Adam(eps=1e-5), Adam(eps=1e-3)),
     "betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 in the reference": (Adam(0.999, 0.9), Adam()),
