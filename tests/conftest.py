@@ -17,6 +17,14 @@ from PIL import Image
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """One core for each of several test processes: MindSpore's threads spin, and would take each other's cores."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if number:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(number) % len(cores)]})
+
+
 @pytest.fixture(autouse=True)
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Run in an empty folder, and fail a test that leaves MindSpore's artefacts in it."""

@@ -49,7 +49,7 @@ def documented():
     return names
 
 
-@pytest.mark.parametrize("size", [pytest.param(8, marks=pytest.mark.slow), 16])
+@pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digits_png, size):
     """From a PNG through onnxruntime; of the net's own size, and of others, which are resized."""
     trained = load_net(run, image_size=size)

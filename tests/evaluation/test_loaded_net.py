@@ -75,6 +75,7 @@ def test_inspect_reports_it(poisoned, capsys):
     assert inspect_main(["run", "--activations"]) == 0
 
 
+@pytest.mark.slow
 def test_ema_weights_are_the_checkpoints_own(run):
     plain, averaged = load_net(run, ema=False), load_net(run, ema=True)
     for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
