@@ -263,9 +263,9 @@ def row_of(name, ladder, forward):
     if stage:
         causes += stage.hints[:2]
     return {
-        "same": "no" if stage else "yes, forward" if forward else "yes, one update",
+        "same": "no" if stage or layer else "yes, forward" if forward else "yes, one update",
         "weights": ("with --map" if NETS[name].corrections else how) if matched else "no",
-        "where": "" if not stage else stage.name if not layer else f"{stage.name}, `{layer.name}`",
+        "where": ", ".join([*([stage.name] if stage else []), *([f"`{layer.name}`"] if layer else [])]),
         "causes": causes,
         "settings": _short(ladder.notes),
         "initialisation": "" if drawn is None else "differs" if drawn.verdict == "DIFFERS" else "same",

@@ -2,7 +2,7 @@
 
 The ReLU's gradient jumps there, and with it every gradient below. Two faultless float32 nets may take different
 sides, while PyTorch's own float32 happens to take those of its float64. How far apart the gradients may then be is
-computed, not guessed: the reference runs in float64 once more, with every tie flipped to its other side.
+computed, not guessed: the reference runs once more, with every tie flipped to its other side.
 """
 
 from __future__ import annotations

@@ -149,6 +149,11 @@ class Dropping(nn.Cell):
         return ops.dropout(x, 0.5, True)
 
 
+def zero_head(net: Theirs) -> Theirs:
+    t.init.zeros_(net.head.weight)
+    return net
+
+
 def frozen(layer: Any) -> Any:
     for parameter in layer.parameters() if isinstance(layer, t.Module) else layer.get_parameters():
         parameter.requires_grad = False
@@ -218,6 +223,15 @@ FAULTS = [
         "GELU by tanh instead of exact",
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.GELU())),
+        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
+        EVAL,
+        "part.1",
+        "approximate tanh here, none in the reference",
+    ),
+    Fault(
+        "GELU before a last layer of zeros",
+        VECTORS,
+        lambda: zero_head(Theirs(t.Sequential(t.Linear(8, 8), t.GELU()))),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
         EVAL,
         "part.1",

@@ -1,4 +1,4 @@
-"""What is done to a reference before it is recorded: random statistics where they are fresh."""
+"""What is done to a reference before it is recorded: random numbers where fresh ones would hide faults."""
 
 import torch
 
@@ -7,11 +7,12 @@ from resnet_fn.parity.traces.batches import Tree
 
 
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
-    """Give every fresh BatchNorm random statistics, gamma and beta, in place; trained ones stay.
+    """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
 
     Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
     are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
-    size however deep the net is. Other norms have no statistics; theirs stay as they are.
+    size however deep the net is. A last layer or a branch whose weight begins at 0 would hide all that is before it:
+    what it gets is small (1/√fan-in; 0.2 for a gate). What is trained already stays as it is, and so do biases.
     """
     generator = torch.Generator().manual_seed(seed)
     norms = []
@@ -26,6 +27,11 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
             if not layer.running_mean.any() and (layer.running_var == 1).all():
                 norms.append((layer, layer.momentum))
                 layer.momentum = 1.0
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if weight.requires_grad and not weight.any() and not name.endswith("bias"):
+                width = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                weight.normal_(0, width, generator=generator)
     if not norms:
         return
     was_training = module.training
