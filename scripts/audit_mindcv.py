@@ -107,6 +107,20 @@ def fixed(names):
             class_.__init__ = original
 
 
+def swin_map():
+    """MindCV has q, k and v in three layers, torchvision in one."""
+    found = {}
+    for stage, (blocks, width) in enumerate(((2, 96), (2, 192), (6, 384), (2, 768))):
+        for block in range(blocks):
+            ours, theirs = f"layers.{stage}.blocks.{block}.attn", f"features.{2 * stage + 1}.{block}.attn"
+            for leaf in ("weight", "bias"):
+                for part, name in enumerate("qkv"):
+                    rows = [part * width, (part + 1) * width]
+                    found[f"{ours}.{name}.{leaf}"] = {"from": f"{theirs}.qkv.{leaf}", "rows": rows}
+            found[f"{ours}.proj"] = f"{theirs}.proj"
+    return found
+
+
 NETS = {
     "resnet18": Net("ResNet", "torchvision resnet18", fixes=("max pool",)),
     "resnet50": Net("ResNet", "torchvision resnet50", fixes=("max pool",)),
@@ -132,7 +146,7 @@ NETS = {
         corrections={"pos_embed": "encoder.pos_embedding"},
         fixes=("gelu", "norm 1e-6"),
     ),
-    "swin_tiny": Net("Swin", "torchvision swin_t", 224, fixes=("gelu",)),
+    "swin_tiny": Net("Swin", "torchvision swin_t", 224, corrections=swin_map(), fixes=("gelu",)),
     "mlp_mixer_s_p32": Net("MLP-Mixer", "timm mixer_s32_224", 224, fixes=("gelu", "norm 1e-6")),
     "poolformer_s12": Net("PoolFormer", "timm poolformer_s12"),
     "repvgg_a0": Net("RepVGG", "timm repvgg_a0"),
