@@ -23,6 +23,7 @@ from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.noise import Noise, make_noise
+from resnet_fn.update.normalise import make_normalise
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.step import TrainStep, make_train_step
 from resnet_fn.weights.load import name_model, read_weights, start_from
@@ -83,12 +84,13 @@ def build_components(
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
-        caches=[run, *([before] if before else [])],
+        scan_cache=options.scan_cache,
+        runs=[run, *([before] if before else [])],
         split_of=before,
         progress=options.progress,
         lists=(options.train_list, options.val_list),
     )
-    feed = make_feed(dataset, recipe, workers)
+    feed = make_feed(dataset, recipe, workers, options.feed)
     net = build_net(recipe, dataset.input)
     notes = [start_from(net, source, recipe, dataset.classes)] if source else []
     all_reduce = make_all_reduce(workers.size)
@@ -116,6 +118,7 @@ def build_components(
         all_reduce=all_reduce,
         ema=ema,
         mode=options.mode,
+        prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
     )
     total = recipe.epochs * feed.updates_per_epoch
     return Components(
