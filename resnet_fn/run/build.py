@@ -78,15 +78,15 @@ def build_components(
     check_sync_batchnorm(recipe, options)
     source = read_weights(recipe.weights) if recipe.weights and not checkpoint else None
     recipe = name_model(recipe, source)
-    before = checkpoint.path.parent.parent if checkpoint else None
+    runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(
         recipe,
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
         scan_cache=options.scan_cache,
-        runs=[run, *([before] if before else [])],
-        split_of=before,
+        runs=[run, *runs],
+        split_of=runs[0] if runs else None,
         progress=options.progress,
         lists=(options.train_list, options.val_list),
     )
@@ -120,7 +120,6 @@ def build_components(
         mode=options.mode,
         prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
     )
-    total = recipe.epochs * feed.updates_per_epoch
     return Components(
         recipe=recipe,
         dataset=dataset,
@@ -131,7 +130,7 @@ def build_components(
         noise=make_noise(recipe, net, workers),
         eval_step=make_eval_step(net, mode=options.mode),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
-        total=total,
+        total=recipe.epochs * feed.updates_per_epoch,
         ema=ema,
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
