@@ -98,11 +98,9 @@ def build_components(
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, net, feed.updates_per_epoch)
-    scaler = (
-        DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
-        if recipe.precision == "fp16"
-        else DynamicLossScaler.off()
-    )
+    scaler = DynamicLossScaler.off()
+    if recipe.precision == "fp16":
+        scaler = DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
