@@ -201,16 +201,17 @@ def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_pa
 
 @pytest.mark.slow
 def test_no_cut_behind_the_header_kills_the_decoder(make_photograph, encode, tmp_path):
-    """What an unchecked file may be at worst: PIL opens it, and MindSpore's decoder lives."""
+    """What an unchecked file may be at worst: PIL opens it, and MindSpore's decoder raises or decodes, but lives."""
     whole = encode(make_photograph(1, 500, 375), quality=90)
     begin = whole.index(b"\xff\xda")
     script = tmp_path / "decode.py"
     script.write_text(
-        "import sys, numpy as np\nfrom mindspore.dataset import vision\n"
+        "import contextlib, sys, numpy as np\nfrom mindspore.dataset import vision\n"
         "data, begin = np.fromfile(sys.argv[1], np.uint8), int(sys.argv[2])\n"
         "operations = vision.RandomCropDecodeResize(32), vision.Decode()\n"
         "for end in (*range(begin + 14, begin + 64), *range(begin + 64, len(data), 997)):\n"
-        "    for operation in operations: operation(data[:end])\n"
+        "    for operation in operations:\n"
+        "        with contextlib.suppress(RuntimeError): operation(data[:end])\n"
         "print('alive')\n"
     )
     file = tmp_path / "whole.jpg"
