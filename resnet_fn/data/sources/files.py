@@ -86,9 +86,15 @@ class FileSplit:
         from PIL import Image
 
         try:
-            return data if reads_alike(Image.open(io.BytesIO(data))) else as_decodable(data)
+            image = Image.open(io.BytesIO(data))
+            decodable = data if reads_alike(image) else as_decodable(data)
         except Exception:
             raise self._bad(index) from None
+        if (
+            image.format == "JPEG" and decodable is data and not image.tile
+        ):  # PIL opens a JPEG that ends between two parts of its header
+            raise self._bad(index)
+        return decodable
 
     def _bad(self, index: int) -> ValueError:
         return ValueError(f"{self.path(index)}: cannot be decoded; fix it and resume")

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -11,6 +12,7 @@ from PIL import Image
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.preprocess import open_upright
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_bad_files
 from resnet_fn.data.sources.scan_cache import Scan, ScanCache
@@ -200,21 +202,27 @@ def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_pa
 
 
 @pytest.mark.slow
-def test_no_cut_behind_the_header_kills_the_decoder(make_photograph, encode, tmp_path):
-    """What an unchecked file may be at worst: PIL opens it, and MindSpore's decoder raises or decodes, but lives."""
+def test_no_cut_of_an_unchecked_file_kills_the_decoder(make_photograph, encode, tmp_path):
+    """What is let through is cut behind the header: there MindSpore's decoder raises or decodes, but lives."""
     whole = encode(make_photograph(1, 500, 375), quality=90)
-    begin = whole.index(b"\xff\xda")
+    begin = whole.index(b"\xff\xda") + 14  # of the pixels
+    file = tmp_path / "cut.jpg"
+    split, through = FileSplit(str(tmp_path), ("cut.jpg",), np.zeros(1, np.int32)), []
+    for end in (*range(begin + 50), *range(begin + 50, len(whole), 997)):
+        file.write_bytes(whole[:end])
+        with contextlib.suppress(ValueError):
+            through.append(len(split.read_decodable(0)))
+    assert min(through) == begin
+    file.write_bytes(whole)
     script = tmp_path / "decode.py"
     script.write_text(
         "import contextlib, sys, numpy as np\nfrom mindspore.dataset import vision\n"
-        "data, begin = np.fromfile(sys.argv[1], np.uint8), int(sys.argv[2])\n"
-        "operations = vision.RandomCropDecodeResize(32), vision.Decode()\n"
-        "for end in (*range(begin + 14, begin + 64), *range(begin + 64, len(data), 997)):\n"
+        "data, operations = np.fromfile(sys.argv[1], np.uint8), (vision.RandomCropDecodeResize(32), vision.Decode())\n"
+        "for end in map(int, sys.argv[2:]):\n"
         "    for operation in operations:\n"
         "        with contextlib.suppress(RuntimeError): operation(data[:end])\n"
         "print('alive')\n"
     )
-    file = tmp_path / "whole.jpg"
-    file.write_bytes(whole)
-    done = subprocess.run([sys.executable, script, file, str(begin)], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, script, file, *map(str, through)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout == "alive\n", done.stderr
