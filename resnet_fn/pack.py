@@ -47,14 +47,16 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.data.sources.folders import load_folder
     from resnet_fn.data.sources.load import data_threads, suggest_folder
     from resnet_fn.data.sources.packing import Packer
-    from resnet_fn.data.sources.scan import check_files, write_scan
+    from resnet_fn.data.sources.scan import check_files, write_bad_files
+    from resnet_fn.data.sources.scan_cache import ScanCache
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     suggest_folder(parsed.source)
     dataset = load_folder(parsed.source, threads)
-    dataset = check_files(dataset, parsed.on_bad_sample, [out], progress=not parsed.no_progress)
+    cache = ScanCache.of("", parsed.source, [out])
+    dataset = check_files(dataset, parsed.on_bad_sample, cache, progress=not parsed.no_progress)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
-    write_scan(out, dataset.scans)
+    write_bad_files(out, dataset)
     for note in dataset.notes:
         print(note)
     with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:

@@ -40,9 +40,21 @@ class RunOptions(Settings):
         "path",
         needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too", always=True),
     )
+    scan_cache: str = _run(
+        "",
+        "folder that keeps the check of image files, for all runs; empty: beside the data; off: unchecked, a file cut "
+        "behind its header trains as grey",
+        "path",
+    )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _compute(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
+    )
+    feed: str = _compute(
+        "float32",
+        "how images go to the device: normalised before, or as bytes, a quarter as many, normalised there (image "
+        "files without mixup, cutmix and erasing)",
+        choices=("float32", "uint8"),
     )
     accumulate: int = _compute(
         1,

@@ -98,7 +98,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
 
 
 def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
-    """The order of an epoch in which every class is seen equally often: int64 [N], from (seed, epoch) alone.
+    """The order of an epoch in which every class is seen equally often: int32 [N], from (seed, epoch) alone.
 
     Of K classes each has N / K places, rounded up or down; of a class no sample comes again before all have come.
 
@@ -106,10 +106,13 @@ def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
         labels: int [N].
     """
     rng = np.random.default_rng([seed, epoch, _STREAM])
-    present = rng.permutation(np.unique(labels))
+    known, counts = np.unique(labels, return_counts=True)
+    by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
+    present = rng.permutation(known)
+    samples_of = dict(zip(known.tolist(), by_class, strict=True))
     chosen = []
     for number, label in enumerate(present):
-        own = np.flatnonzero(labels == label)
+        own = samples_of[int(label)]
         places = (len(labels) + number) // len(present)
         rounds = [rng.permutation(own) for _ in range(-(-places // len(own)))]
         chosen.append(np.concatenate(rounds)[:places])

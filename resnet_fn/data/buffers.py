@@ -16,12 +16,12 @@ class Buffers:
     time, and touching it first costs a seventh of all the work on an image.
 
     Args:
-        shape: of each array, float32.
+        shape, dtype: of each array.
         limit: arrays that are kept; whoever holds on to more of them gets new ones.
     """
 
-    def __init__(self, shape: tuple[int, ...], limit: int = 4) -> None:
-        self._shape, self._limit = shape, limit
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32, limit: int = 4) -> None:
+        self._shape, self._dtype, self._limit = shape, dtype, limit
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -29,7 +29,7 @@ class Buffers:
         for array in self._arrays:
             if sys.getrefcount(array) == _HELD_HERE:
                 return array
-        array = np.empty(self._shape, np.float32)
+        array = np.empty(self._shape, self._dtype)
         if len(self._arrays) < self._limit:
             self._arrays.append(array)
         return array

@@ -1,8 +1,8 @@
 """What a data set is: two halves of samples, and what a net needs to know about them."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class DataSet:
         train, test: the splits.
         input: classes and images.
         notes: what a user should know about the set, a line each.
-        scans: what was found of image files by split ("train", "test"), see `check_files`.
+        bad_files: image files that were left out, with what is wrong with them; see `check_files`.
         held_out: the names of the test files where they were split off the training folder; see `split_off`.
     """
 
@@ -55,7 +55,7 @@ class DataSet:
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()
-    scans: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bad_files: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
 
     @property
@@ -105,11 +105,11 @@ def check_images(dataset: DataSet) -> None:
             )
 
 
-def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int) -> None:
+def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int, dtype: str = "float32") -> None:
     """Refuse what a pipeline must never hand to the step, before it computes with it.
 
     Args:
-        images: must be float32 [n, C, H, W].
+        images: must be `dtype` [n, C, H, W].
         labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft).
         classes: how many there are.
         update: the update's number, for the message.
@@ -117,9 +117,9 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
     Raises:
         ValueError: names the update and what it has instead.
     """
-    if images.dtype != np.float32 or images.ndim != 4:
+    if images.dtype != dtype or images.ndim != 4:
         raise ValueError(
-            f"update {update}: its images are {images.dtype} {list(images.shape)}; give float32 [n, C, H, W]"
+            f"update {update}: its images are {images.dtype} {list(images.shape)}; give {dtype} [n, C, H, W]"
         )
     soft = labels.ndim == 2
     wanted = (np.float32, (len(images), classes)) if soft else (np.int32, (len(images),))

@@ -34,7 +34,7 @@ class Feed(Protocol):
         """The samples of this worker's share of an update, in order: int64 [batch_size / workers]."""
 
     def batch(self, update: int) -> Batch:
-        """This worker's share of an update: images float32 [n, C, H, W] and their labels.
+        """This worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
         Labels are int32 [n], or with mixup or CutMix float32 [n, classes], throughout the run.
         """
@@ -46,10 +46,15 @@ class Feed(Protocol):
         """End what feeds this: no thread is left. Further calls do nothing."""
 
 
-def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> Feed:
-    """The training feed that fits a data set.
+def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Feed:
+    """The training feed that fits a data set; its images are normalised, or with "uint8" as they were decoded.
 
     Raises:
-        ValueError: see `Plan`.
+        ValueError: see `Plan`; or "uint8" where images must be normalised before they reach the device.
     """
-    return (MemoryFeed if isinstance(dataset.train, Split) else FileFeed)(dataset, recipe, workers)
+    if dtype == "float32":
+        return (MemoryFeed if isinstance(dataset.train, Split) else FileFeed)(dataset, recipe, workers)
+    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
+    if not recipe.of_files or recipe.mixes or recipe.erasing:
+        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
+    return FileFeed(dataset, recipe, workers, as_bytes=True)

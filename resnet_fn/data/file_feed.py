@@ -10,18 +10,20 @@ Normalisation, erasing, mixup and CutMix happen on the host, as functions of the
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import draw_epoch
+from resnet_fn.data.augment import draw_samples
 from resnet_fn.data.buffers import Buffers, limit_arenas
 from resnet_fn.data.colour import colour_operations, policy_levels
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.normalise import normalise
 from resnet_fn.data.order import Batch, Plan
+from resnet_fn.data.read_ahead import read_ahead
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.disk import sha256
@@ -31,6 +33,9 @@ from resnet_fn.runtime.workers import Workers
 class FileFeed:
     """A `Feed` from files or records. Updates in sequence come at full speed; any other opens its stretch anew.
 
+    Args:
+        as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
+
     Raises:
         ValueError: see `Plan`; while running, a file that cannot be read any more.
     """
@@ -39,7 +44,7 @@ class FileFeed:
     # files; from records 50 ms where there are 400,000, whose places in the shards are read each time.
     _LEAST, _PART = 1024, 64
 
-    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
+    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         assert isinstance(dataset.train, FileSplit | RecordSplit)
         self._recipe, self._dataset, self._split, self._workers = recipe, dataset, dataset.train, workers
         self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
@@ -50,9 +55,12 @@ class FileFeed:
         self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
         names = self._split.names if isinstance(self._split, FileSplit) else ()
         listing = "\0".join(names).encode("utf-8", "surrogateescape") + self._split.labels.tobytes()
-        self._hashes = {"files": sha256(listing), "contents": sha256(self._split.contents)}
+        known = self._split.contents
+        self._hashes = {"files": sha256(listing), **({"contents": sha256(known)} if known else {})}
         limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
-        self._buffers = Buffers((share, 3, recipe.image_size, recipe.image_size))
+        self._as_bytes = as_bytes
+        shape = (share, 3, recipe.image_size, recipe.image_size)
+        self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         self._epoch = -1
         self._next = -1  # the update that the open pipeline gives next
         self._rows: Any = None
@@ -60,7 +68,7 @@ class FileFeed:
     def indices(self, update: int) -> np.ndarray:
         """See `Feed`."""
         self._draw_epoch(update // self.updates_per_epoch)
-        return self._order[update % self.updates_per_epoch]
+        return self._order[update % self.updates_per_epoch].astype(np.int64)
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -75,7 +83,10 @@ class FileFeed:
         start = 0
         for chunk in self._chunks():
             end = start + self._chunk
-            normalise(chunk["image"], self._dataset.input, images[start:end])
+            if self._as_bytes:
+                images[start:end] = chunk["image"]
+            else:
+                normalise(chunk["image"], self._dataset.input, images[start:end])
             found[start:end] = chunk["index"].flat
             start = end
         if not np.array_equal(found, indices):
@@ -85,9 +96,7 @@ class FileFeed:
             self.close()
         elif place % self._stretch == 0:
             self._open(self._next)  # now, so that it decodes while the device computes
-        numbers = self._numbers[update % self.updates_per_epoch]
-        erasing = self._draws["erasing"][self._repeats, numbers] if self._recipe.erasing else None
-        return self._plan.finish(images, self._dataset.train.labels[indices], update, erasing)
+        return self._plan.finish(images, self._dataset.train.labels[indices], update, self._draw_erasing(update))
 
     def reproducibility_key(self) -> dict[str, Any]:
         """The set's size, hashes of what is known of its files, and what the C++ random generators depend on."""
@@ -119,8 +128,14 @@ class FileFeed:
         if epoch != self._epoch:
             order = self._plan.order(epoch)
             self._order, self._numbers = self._plan.own(order), self._plan.own(self._plan.draw_numbers(order))
-            self._draws = draw_epoch(self._recipe, epoch, len(self._split), ["erasing"])
             self._epoch = epoch
+
+    def _draw_erasing(self, update: int) -> np.ndarray | None:
+        if not self._recipe.erasing:
+            return None
+        epoch, place = divmod(update, self.updates_per_epoch)
+        places = zip(self._repeats, self._numbers[place], strict=True)
+        return draw_samples(self._recipe, epoch, len(self._split), "erasing", places)
 
     def _open(self, update: int) -> None:
         """Open the pipeline of an update's stretch, at its beginning."""
@@ -149,20 +164,20 @@ class FileFeed:
 
 
 class _Source:
-    """Files' bytes in a given order, for MindSpore's pipeline; remembers why it failed."""
+    """Files' bytes in a given order, read ahead for MindSpore's pipeline; remembers why it failed."""
 
     def __init__(self, split: FileSplit, order: np.ndarray) -> None:
         self._split, self._order = split, order
         self.failure: str | None = None
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for index in self._order:
+        with closing(read_ahead(self._split.read_decodable, self._order)) as samples:
             try:
-                data = self._split.read_decodable(index)
+                for index, data in samples:
+                    yield np.frombuffer(data, np.uint8), np.array(index, np.int32)
             except Exception as error:
                 self.failure = str(error)
                 raise
-            yield np.frombuffer(data, np.uint8), np.array(index, np.int32)
 
     def __len__(self) -> int:
         return len(self._order)

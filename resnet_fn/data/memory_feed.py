@@ -36,7 +36,7 @@ class MemoryFeed:
     def indices(self, update: int) -> np.ndarray:
         """See `Feed`."""
         self._draw_epoch(update // self.updates_per_epoch)
-        return self._order[update % self.updates_per_epoch]
+        return self._order[update % self.updates_per_epoch].astype(np.int64)
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""

@@ -43,6 +43,11 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
     return result
 
 
+def as_fed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
+    """A feed's images as the net sees them: float32 as they are, bytes normalised; [N, C, H, W]."""
+    return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
+
+
 def _resize_matrix(old: int, new: int) -> np.ndarray:
     # Row i holds the weights of the source pixels that target pixel i is made of; centres at (i + 1/2) · old / new.
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)

@@ -16,8 +16,12 @@ _ORDER, _MIX, _ENGINE = 1, 5, 7
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
-    """The order in which an epoch visits the samples: a permutation of 0..samples−1, from (seed, epoch) alone."""
-    return np.random.default_rng([seed, epoch, _ORDER]).permutation(samples)
+    """The order in which an epoch visits the samples: a permutation of 0..samples−1, from (seed, epoch) alone; int32.
+
+    It is the one thing of an epoch that is drawn whole: 5 MB for ImageNet's 1.28 million samples.
+    """
+    # int32 takes half the memory of what permutation(samples) gives, and is shuffled to the same order.
+    return np.random.default_rng([seed, epoch, _ORDER]).permutation(np.arange(samples, dtype=np.int32))
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
@@ -64,7 +68,7 @@ class Plan:
             )
 
     def order(self, epoch: int) -> np.ndarray:
-        """The samples of an epoch's updates, one after the other: int64 [updates_per_epoch · batch_size]."""
+        """The samples of an epoch's updates, one after the other: int32 [updates_per_epoch · batch_size]."""
         if self.recipe.sampling == BALANCED:
             return self._repeated(balanced_order(self.recipe.seed, epoch, self.labels))
         return self._repeated(epoch_order(self.recipe.seed, epoch, len(self.labels)))
@@ -74,17 +78,19 @@ class Plan:
 
         The sample's own; with balanced sampling, where one sample comes several times, that of its place.
         """
-        return self._repeated(np.arange(len(self.labels))) if self.recipe.sampling == BALANCED else order
+        return (
+            self._repeated(np.arange(len(self.labels), dtype=np.int32)) if self.recipe.sampling == BALANCED else order
+        )
 
     def _repeated(self, order: np.ndarray) -> np.ndarray:
         size, repeats = self.recipe.batch_size, self.recipe.repeats
         unique = order[: self.updates_per_epoch * (size // repeats)].reshape(self.updates_per_epoch, -1)
-        return np.tile(unique, repeats).reshape(-1)
+        return np.tile(unique, repeats).reshape(-1) if repeats > 1 else unique.reshape(-1)
 
     def own(self, order: np.ndarray) -> np.ndarray:
-        """This worker's part of an epoch's order: int64 [updates_per_epoch, batch_size / workers]."""
+        """This worker's part of an epoch's order, a copy: [updates_per_epoch, batch_size / workers]."""
         start = self.workers.rank * self.share
-        return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share]
+        return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share].copy()
 
     def repeat_numbers(self) -> np.ndarray:
         """For each place in this worker's share, the which repeat of its sample it is: int64 [share]."""

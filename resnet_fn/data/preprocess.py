@@ -45,6 +45,12 @@ def orientation_of(image: Any) -> int:
     return value if value in _TURNS else 1
 
 
+def reads_alike(image: Any) -> bool:
+    """Whether MindSpore's decoder gives an opened PIL image's pixels as PIL does, standing as EXIF says."""
+    native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
+    return native and orientation_of(image) == 1
+
+
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     """Decode, resize the shorter side to `resize`, cut the centre.
 

@@ -31,7 +31,7 @@ def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed
         differences.append(f"samples {then['samples']} → {now['samples']}")
     if not differences and then.get("files") != now.get("files"):
         differences.append("names or classes of its files")
-    elif not differences and then.get("contents") != now.get("contents"):
+    elif not differences and "contents" in now and then["contents"] != now["contents"]:  # unchecked files: not known
         differences.append("contents of its files, of which the names are the same")
     text = f"another training set than the checkpoint's ({', '.join(differences)})"
     if differences and not allow_other:

@@ -115,7 +115,7 @@ def open_trained_dataset(
         data_dir,
         workers=workers,
         splits=splits,
-        caches=[trained.checkpoint.path.parent.parent],
+        runs=[trained.checkpoint.path.parent.parent],
         split_of=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
         source=trained.checkpoint.path,

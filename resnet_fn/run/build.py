@@ -23,6 +23,7 @@ from resnet_fn.update.gradients import make_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.noise import Noise, make_noise
+from resnet_fn.update.normalise import make_normalise
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.step import TrainStep, make_train_step
 from resnet_fn.weights.load import name_model, read_weights, start_from
@@ -77,18 +78,19 @@ def build_components(
     check_sync_batchnorm(recipe, options)
     source = read_weights(recipe.weights) if recipe.weights and not checkpoint else None
     recipe = name_model(recipe, source)
-    before = checkpoint.path.parent.parent if checkpoint else None
+    runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(
         recipe,
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
-        caches=[run, *([before] if before else [])],
-        split_of=before,
+        scan_cache=options.scan_cache,
+        runs=[run, *runs],
+        split_of=runs[0] if runs else None,
         progress=options.progress,
         lists=(options.train_list, options.val_list),
     )
-    feed = make_feed(dataset, recipe, workers)
+    feed = make_feed(dataset, recipe, workers, options.feed)
     net = build_net(recipe, dataset.input)
     notes = [start_from(net, source, recipe, dataset.classes)] if source else []
     all_reduce = make_all_reduce(workers.size)
@@ -96,11 +98,9 @@ def build_components(
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, net, feed.updates_per_epoch)
-    scaler = (
-        DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
-        if recipe.precision == "fp16"
-        else DynamicLossScaler.off()
-    )
+    scaler = DynamicLossScaler.off()
+    if recipe.precision == "fp16":
+        scaler = DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
@@ -116,8 +116,8 @@ def build_components(
         all_reduce=all_reduce,
         ema=ema,
         mode=options.mode,
+        prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
     )
-    total = recipe.epochs * feed.updates_per_epoch
     return Components(
         recipe=recipe,
         dataset=dataset,
@@ -128,7 +128,7 @@ def build_components(
         noise=make_noise(recipe, net, workers),
         eval_step=make_eval_step(net, mode=options.mode),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
-        total=total,
+        total=recipe.epochs * feed.updates_per_epoch,
         ema=ema,
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),

@@ -16,8 +16,9 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.dataset import check_batch
+from resnet_fn.data.normalise import as_fed
 from resnet_fn.data.resume import notes_on_resume
-from resnet_fn.data.sources.scan import write_scan
+from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.metrics import averages, class_scores, confusion_matrix
 from resnet_fn.evaluation.scoring import score, summarise
@@ -93,7 +94,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
         if workers.is_main:
             run.create(lock)
             run.write_config(recipe, options, workers, recipe_text(recipe, options, progress.branched_from))
-            write_scan(run.path, components.dataset.scans)
+            write_bad_files(run.path, components.dataset)
             write_validation(run.path, components.dataset.held_out)
         folder = run.path if workers.is_main else None
         with (
@@ -164,15 +165,15 @@ def train_epoch(session: Session) -> int:
     for update in range(progress.update, end):
         measure = norms.before(update + 1)
         learning_rate = components.schedule(update)
-        batch, data_seconds = session.prefetcher.get(update)
-        check_batch(*batch, len(components.dataset.classes), update + 1)
-        images, labels = map(Tensor, batch)
+        batch, (images, labels), data_seconds = session.prefetcher.get(update)
+        check_batch(*batch, len(components.dataset.classes), update + 1, options.feed)
         stop_flags = Tensor(session.stop_request.stop_flags())
         result = components.train_step(images, labels, learning_rate, stop_flags, *components.noise(update))
         dispatched = time.perf_counter()
         session.stop_request.install_handlers()  # it is compiled, and under way
         if update == 0:
-            session.telemetry.first_batch(*batch, components.dataset.classes)
+            shown = as_fed(batch[0], components.dataset.input)
+            session.telemetry.first_batch(shown, batch[1], components.dataset.classes)
         session.prefetcher.prepare(update + 1)
         (loss, accuracy), norm, (scale, skipped, in_row), rank_sums = session.waiter.fetch(result[:4], dispatched)
         now = time.perf_counter()

@@ -99,6 +99,7 @@ def make_train_step(
     accuracy: Loss = accuracy,
     card: bool | None = None,
     mode: str = "graph",
+    prepare: Callable[[Tensor], Tensor] | None = None,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -117,6 +118,7 @@ def make_train_step(
             computes on one. A CPU can run it, too.
         mode: "graph": one compiled function, sums over the ranks included; "split": they are made between two compiled
             functions; "pynative": nothing is compiled. The last two are for several workers, and for debugging.
+        prepare: what is compiled in before the net, for images that come as bytes (`make_normalise`).
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None, *noise): images [n, C, H, W] float32 and labels of
@@ -144,6 +146,8 @@ def make_train_step(
     differentiate = _differentiate(net, loss, accuracy, weights)
 
     def micro_batch(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
+        if prepare is not None:
+            images = prepare(images)
         (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
         return means, gradients
 

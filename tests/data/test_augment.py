@@ -3,7 +3,7 @@
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import crop_and_flip, draw_epoch, random_affine, vary_images, vary_pixels
+from resnet_fn.data.augment import crop_and_flip, draw_epoch, draw_samples, random_affine, vary_images, vary_pixels
 from resnet_fn.data.normalise import prepare
 from resnet_fn.data.sources.files import color_spec
 
@@ -60,7 +60,15 @@ def test_an_epochs_numbers_are_those_of_its_streams():
     alone = draw_epoch(Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10)
     assert list(alone) == ["erasing"]
     assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()
-    assert list(draw_epoch(recipe, 3, 10, ["erasing"])) == ["erasing"]
+
+
+def test_the_numbers_of_some_samples_are_drawn_without_the_others():
+    recipe = Recipe(dataset="synthetic", flip=True, erasing=0.5, max_shift=2, repeats=3, batch_size=6)
+    whole = draw_epoch(recipe, 5, 101)
+    places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
+    for name in ("affine", "crop", "erasing"):
+        found = draw_samples(recipe, 5, 101, name, places)
+        assert found.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()
 
 
 def test_pixels_are_cropped_before_they_are_normalised_and_black_is_black_after():

@@ -13,6 +13,8 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
+from resnet_fn.data.mix import erase
+from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers
@@ -118,6 +120,46 @@ def test_a_file_that_vanishes_or_changes_ends_the_run_in_one_line(photographs):
     path.unlink()
     with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: cannot be read \(No such file or directory\)"):
         bytes_of(make_feed(photographs, RECIPE), range(5))
+
+
+class SlowSplit(FileSplit):
+    """A disk that answers after 2 ms, however little it is asked for."""
+
+    def read(self, index: int) -> bytes:
+        time.sleep(0.002)
+        return super().read(index)
+
+
+def test_a_disk_with_2_ms_of_latency_does_not_cap_a_worker(photographs):
+    """One after the other would be 500 images a second at most, here and in evaluation."""
+    split = photographs.train
+    fields = {field.name: getattr(split, field.name) for field in dataclasses.fields(split)}
+    places = np.tile(np.arange(21), 50)
+    fields |= {"names": tuple(split.names[k] for k in places)}
+    fields |= {name: fields[name][places] for name in ("labels", "sizes", "converted")}
+    slow = SlowSplit(**fields)
+    feed = make_feed(dataclasses.replace(photographs, train=slow), dataclasses.replace(RECIPE, batch_size=100))
+    feed.batch(0)
+    began = time.perf_counter()
+    for update in range(1, 10):
+        feed.batch(update)
+    assert 900 / (time.perf_counter() - began) > 1000
+    feed.close()
+    began = time.perf_counter()
+    spec = dataclasses.replace(photographs.input, image_size=24, eval_resize=28)
+    assert sum(len(images) for images in slow.eval_images(np.arange(900).reshape(9, 100), spec)) == 900
+    assert 900 / (time.perf_counter() - began) > 700
+
+
+def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
+    """The numbers of a sample are found without those before: the bits of a generator that walked through them."""
+    recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
+    feed, plain = make_feed(photographs, recipe), make_feed(photographs, dataclasses.replace(recipe, erasing=0.0))
+    draws = np.random.default_rng([recipe.seed, 1, 4]).random((3, 21, 5))
+    for update in (3, 5):
+        chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
+        expected = erase(plain.batch(update)[0], chosen, 1.0)
+        assert feed.batch(update)[0].tobytes() == expected.tobytes()
 
 
 def tasks() -> int:

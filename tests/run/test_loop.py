@@ -175,6 +175,21 @@ def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun):
     assert len(Path("run/bad_files.txt").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("device")
+def test_bytes_train_as_normalised_images_do_to_rounding(folder):
+    """In graph and split into micro-batches; what the first batch's picture shows is normalised."""
+    recipe = Recipe(dataset="imagefolder", model="resnet8", image_size=16, batch_size=8, epochs=3, flip=True)
+    losses = {}
+    for feed in ("float32", "uint8"):
+        options = RunOptions(data_dir=str(folder), out_dir=feed, feed=feed, accumulate=2, progress=False)
+        train(recipe, options)
+        losses[feed] = [event["loss"] for event in events(feed, "train")]
+    assert len(losses["uint8"]) == 6
+    assert losses["uint8"] == pytest.approx(losses["float32"], rel=1e-4)
+    assert losses["uint8"][0] == pytest.approx(losses["float32"][0], rel=1e-6)
+
+
 def logged_updates(*flags: str) -> dict[int, list[dict[str, float]]]:
     """Train in a process of its own (another test's memory would blur it); the logged updates of each epoch."""
     command = [sys.executable, "-m", "resnet_fn.train", "--no-progress", "--out-dir", "run"]

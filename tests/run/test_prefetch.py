@@ -23,9 +23,10 @@ def test_batches_are_the_feeds_bit_for_bit_over_epochs_and_from_anywhere(photogr
     for start in (0, 4, 7):
         prefetcher = Prefetcher(make_feed(photographs, RECIPE), 15)
         for update in range(start, 15):
-            batch, seconds = prefetcher.get(update)
+            batch, tensors, seconds = prefetcher.get(update)
             prefetcher.prepare(update + 1)
             assert tuple(part.tobytes() for part in batch) == expected[update]
+            assert tuple(tensor.asnumpy().tobytes() for tensor in tensors) == expected[update]
             assert seconds > 0
 
 
@@ -33,7 +34,7 @@ def test_taking_what_was_not_prepared_prepares_it(photographs):
     prefetcher = Prefetcher(make_feed(photographs, RECIPE), 15)
     prefetcher.prepare(3)
     fresh = make_feed(photographs, RECIPE)
-    assert prefetcher.get(7)[0][0].tobytes() == fresh.batch(7)[0].tobytes()
+    assert prefetcher.get(7).batch[0].tobytes() == fresh.batch(7)[0].tobytes()
 
 
 def test_an_error_waits_for_the_update_that_it_belongs_to(photographs):

@@ -1,18 +1,23 @@
 """Image files as samples, and their decoding for evaluation."""
 
 import dataclasses
+import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
+from contextlib import closing
+from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
 
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
-from resnet_fn.data.preprocess import as_decodable, eval_pixels
+from resnet_fn.data.preprocess import as_decodable, eval_pixels, reads_alike
+from resnet_fn.data.read_ahead import read_ahead
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+Encoded = TypeVar("Encoded")
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
@@ -70,9 +75,29 @@ class FileSplit:
         return data
 
     def read_decodable(self, index: int) -> bytes:
-        """A sample's bytes as MindSpore's C++ decoder reads them right."""
+        """A sample's bytes as MindSpore's C++ decoder reads them right; of an unchecked file the header is looked at.
+
+        Raises:
+            ValueError: see `read`; or an unchecked file's header is none, or cut, of which the decoder would die.
+        """
         data = self.read(index)
-        return as_decodable(data) if self.converted[index] else data
+        if len(self.converted):
+            return as_decodable(data) if self.converted[index] else data
+        from PIL import Image
+
+        try:
+            image = Image.open(io.BytesIO(data))
+            decodable = data if reads_alike(image) else as_decodable(data)
+        except Exception:
+            raise self._bad(index) from None
+        if (
+            image.format == "JPEG" and decodable is data and not image.tile
+        ):  # PIL opens a JPEG that ends between two parts of its header
+            raise self._bad(index)
+        return decodable
+
+    def _bad(self, index: int) -> ValueError:
+        return ValueError(f"{self.path(index)}: cannot be decoded; fix it and resume")
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
         """Only the samples where `wanted` (bool [N]) is true."""
@@ -86,21 +111,38 @@ class FileSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        files = ([self.read(index) for index in rows] for rows in batches)
-        return decode_batches(files, spec, self.threads)
+
+        def pixels(sample: tuple[int, bytes], resize: int, crop: int) -> np.ndarray:
+            try:
+                return eval_pixels(sample[1], resize, crop)
+            except Exception:
+                raise self._bad(sample[0]) from None
+
+        return decode_batches(self._read_batches(batches), spec, self.threads, pixels)
+
+    def _read_batches(self, batches: Iterable[np.ndarray]) -> Iterator[list[tuple[int, bytes]]]:
+        rows = list(batches)
+        with closing(read_ahead(self.read, chain.from_iterable(rows))) as samples:
+            for row in rows:
+                yield list(islice(samples, len(row)))
 
 
-def decode_batches(batches: Iterator[list[bytes]], spec: InputSpec, threads: int) -> Iterator[np.ndarray]:
-    """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration."""
+def decode_batches(
+    batches: Iterator[list[Encoded]], spec: InputSpec, threads: int, pixels: Callable[[Encoded, int, int], np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration.
+
+    `pixels` decodes one: see `eval_pixels`.
+    """
     pool = ThreadPoolExecutor(threads)
     waiting: list[list[Future[np.ndarray]]] = []
     try:
         for batch in chain(batches, (None,)):
             if batch is not None:
-                waiting.append([pool.submit(eval_pixels, data, spec.eval_resize, spec.image_size) for data in batch])
+                waiting.append([pool.submit(pixels, data, spec.eval_resize, spec.image_size) for data in batch])
             if waiting and (batch is None or len(waiting) > 1):
-                pixels = np.stack([future.result() for future in waiting.pop(0)])
-                yield prepare(pixels, spec.image_size, spec)
+                images = np.stack([future.result() for future in waiting.pop(0)])
+                yield prepare(images, spec.image_size, spec)
         assert not waiting
     finally:
         pool.shutdown(cancel_futures=True)

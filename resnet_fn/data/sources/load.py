@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
@@ -15,6 +17,7 @@ from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
 from resnet_fn.data.sources.scan import check_files
+from resnet_fn.data.sources.scan_cache import OFF, ScanCache
 from resnet_fn.data.sources.synthetic import make_synthetic
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
@@ -36,14 +39,15 @@ def open_dataset(
     threads: int = 0,
     workers: Workers = Workers(),
     splits: Sequence[str] = ("train", "test"),
-    caches: Sequence[Path] = (),
+    scan_cache: str = "",
+    runs: Sequence[Path] = (),
     split_of: Path | None = None,
     progress: bool = False,
     trained_on: InputSpec | None = None,
     source: object = "",
     lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
-    """A recipe's data set, every sample of it checked.
+    """A recipe's data set, every sample of it checked, unless `scan_cache` is "off".
 
     Args:
         recipe: names the set, evaluation's preprocessing, and what to do about bad files.
@@ -51,7 +55,8 @@ def open_dataset(
         threads: see `data_threads`.
         workers: they share the check of image files.
         splits: which to check; the others stay unchecked.
-        caches: folders that may hold what an earlier check found (`write_scan`).
+        scan_cache: see `RunOptions`; "": as in training.
+        runs: folders that may keep what the check of files finds where no other can.
         split_of: the run whose validation part this has, where one is split off; None: drawn afresh.
         progress: show a bar on rank 0.
         trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
@@ -63,12 +68,13 @@ def open_dataset(
     classes: tuple[str, ...] = ()
     if trained_on:
         data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
+        scan_cache = scan_cache or trained_on.scan_cache
         lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
         if "train" not in splits and not Path(lists[0]).is_file():
             lists = ("", lists[1])  # what is not looked at need not be there
     dataset = load_dataset(recipe, data_dir, threads, split_of, lists, classes)
     check_images(dataset)
-    dataset = check_files(dataset, recipe.on_bad_sample, caches, workers, progress, splits)
+    dataset = _check_files(dataset, recipe, scan_cache, runs, workers, progress, splits)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(
             f"{source}: was trained on other classes than the data set {recipe.dataset} has now; "
@@ -77,7 +83,7 @@ def open_dataset(
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), what)
-            there = set(split.labels.tolist())
+            there = set(np.unique(split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if missing:
                 note = f"the {what} has no images of {len(missing)} of the {len(dataset.classes)} classes: "
@@ -85,6 +91,32 @@ def open_dataset(
     if "train" in splits and recipe.name == "digits":
         dataset = dataclasses.replace(dataset, notes=(*dataset.notes, *_note_on_size(recipe, dataset.train)))
     return dataset
+
+
+def _check_files(
+    dataset: DataSet,
+    recipe: Recipe,
+    scan_cache: str,
+    runs: Sequence[Path],
+    workers: Workers,
+    progress: bool,
+    splits: Sequence[str],
+) -> DataSet:
+    data_dir = dataset.input.data_dir
+    kept = scan_cache if scan_cache in ("", OFF) else str(Path(scan_cache).resolve())
+    dataset = dataclasses.replace(dataset, input=dataclasses.replace(dataset.input, scan_cache=kept))
+    if scan_cache != OFF:
+        cache = ScanCache.of(kept, data_dir, runs)
+        return check_files(dataset, recipe.on_bad_sample, cache, workers, progress, splits)
+    if recipe.on_bad_sample == "skip":
+        raise ValueError(
+            "scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
+            "error, or another --scan-cache"
+        )
+    if not isinstance(dataset.train, FileSplit):
+        return dataset
+    note = "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"
+    return dataclasses.replace(dataset, notes=(*dataset.notes, note))
 
 
 def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.data.sources.files import color_spec, decode_batches
 
 INDEX, FORMAT = "index.json", 1
@@ -55,7 +56,7 @@ class RecordSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        return decode_batches(self._read(list(batches)), spec, self.threads)
+        return decode_batches(self._read(list(batches)), spec, self.threads, eval_pixels)
 
     def _read(self, batches: list[np.ndarray]) -> Iterator[list[bytes]]:
         # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.

@@ -8,8 +8,7 @@ every byte and computes little.
 import dataclasses
 import io
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.preprocess import orientation_of
+from resnet_fn.data.preprocess import reads_alike
+from resnet_fn.data.read_ahead import READERS, read_ahead
 from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.scan_cache import Scan, ScanCache
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
@@ -32,24 +33,8 @@ REASONS = (
     f"larger than {MOST_PIXELS:,} pixels",
     "missing",
 )
-_VERSION = 2  # of what a scan knows: the first left EXIF orientation alone
 _GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING = range(7)  # places in REASONS
-
-
-@dataclasses.dataclass(frozen=True)
-class Scan:
-    """What is known of a split's files; int64 arrays [N].
-
-    Attributes:
-        sizes, times: bytes, and nanoseconds of the last change, when they were checked.
-        codes: places in REASONS.
-        converted: 1 where MindSpore's decoder does not read the file as PIL does, or does not turn it as EXIF says.
-    """
-
-    sizes: np.ndarray
-    times: np.ndarray
-    codes: np.ndarray
-    converted: np.ndarray
+_AT_A_TIME = 32  # files that a thread looks at: to hand over one costs more than to see that it is known
 
 
 def examine(path: str) -> tuple[int, int, int, int]:
@@ -78,56 +63,77 @@ def _examine_bytes(data: bytes) -> tuple[int, bool]:
         return (_DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE), False
     if image.width * image.height > MOST_PIXELS:
         return _TOO_LARGE, False
-    native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
+    alike = reads_alike(image)
     try:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
     except Exception:
         return _DAMAGED, False
-    return _GOOD, not native or orientation_of(image) != 1
+    return _GOOD, not alike
 
 
-def scan_files(split: FileSplit, known: Scan | None, workers: Workers, progress: bool) -> Scan:
+def scan_files(split: FileSplit, known: Scan, workers: Workers, progress: bool) -> tuple[Scan, bool]:
     """Examine a split's files, each on one rank; all ranks know all afterwards.
 
+    Beside the result, a few thousand files are known of at a time, however many there are; so many are read ahead that
+    a slow disk is not waited for.
+
     Args:
-        split: the files; each rank reads with its threads.
-        known: of an earlier scan of the same names: files of the same size and time are not read again.
+        split: the files.
+        known: of earlier scans: good files of the same size and time are not read again.
         workers: the ranks that share the work.
         progress: show a bar on rank 0.
+
+    Returns:
+        The scan, and whether any file had to be read for it.
     """
     own = range(workers.rank, len(split), workers.size)
-    table = np.zeros((4, len(split)), np.int64)
+    scan, read = Scan.of_nothing(len(split)), np.zeros(1, np.float32)
+    for column in (scan.codes, scan.converted):
+        column[:] = 0  # those of other ranks must add nothing
 
-    def look(index: int) -> tuple[int, int, int, int]:
-        if known is not None and known.codes[index] == _GOOD:
+    def look(index: int) -> tuple[bool, tuple[int, int, int, int]]:
+        path = split.path(index)
+        if known.codes[index] == _GOOD:
             try:
-                status = os.stat(split.path(index))
+                status = os.stat(path)
             except OSError:
-                return examine(split.path(index))
+                return True, examine(path)
             if (status.st_size, status.st_mtime_ns) == (known.sizes[index], known.times[index]):
-                return status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index])
-        return examine(split.path(index))
+                return False, (status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index]))
+        return True, examine(path)
+
+    def look_at(part: range) -> list[tuple[bool, tuple[int, int, int, int]]]:
+        return [look(index) for index in part]
 
     hidden = None if progress and workers.is_main else True  # None: where stderr is no terminal
-    with ThreadPoolExecutor(split.threads) as pool:
-        results = tqdm(pool.map(look, own), total=len(own), desc="checking images", unit="file", disable=hidden)
-        for index, result in zip(own, results, strict=True):
-            table[:, index] = result
-    return Scan(*_exchange(table, workers))
+    parts = (own[start : start + _AT_A_TIME] for start in range(0, len(own), _AT_A_TIME))
+    with tqdm(total=len(own), desc="checking images", unit="file", disable=hidden) as bar:
+        for part, results in read_ahead(look_at, parts, max(READERS, 2 * split.threads)):
+            for index, (was_read, row) in zip(part, results, strict=True):
+                scan.sizes[index], scan.times[index], scan.codes[index], scan.converted[index] = row
+                read += was_read
+            bar.update(len(part))
+    columns = (_exchange(column, workers) for column in vars(scan).values())
+    return Scan(*columns), bool(sum_over_ranks(read, workers)[0])
 
 
-def _exchange(table: np.ndarray, workers: Workers) -> np.ndarray:
+def _exchange(column: np.ndarray, workers: Workers) -> np.ndarray:
     # Each entry is zero on all ranks but one. The sum is one of float32, exact for whole numbers below 2^24.
-    parts = [(table >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
-    sums = [sum_over_ranks(part.astype(np.float32), workers).astype(np.int64) for part in parts]
-    return sums[0] | sums[1] << 16 | sums[2] << 32 | sums[3] << 48
+    if workers.size == 1:
+        return column
+    shifts = (0, 16, 32, 48) if column.dtype == np.int64 else (0,)
+    sums = (sum_over_ranks(((column >> shift) & 0xFFFF).astype(np.float32), workers) for shift in shifts)
+    total = np.zeros(len(column), np.int64)
+    for shift, part in zip(shifts, sums, strict=True):
+        total |= part.astype(np.int64) << shift
+    return total.astype(column.dtype)
 
 
 def check_files(
     dataset: DataSet,
     on_bad: str,
-    caches: Sequence[Path] = (),
+    cache: ScanCache | None = None,
     workers: Workers = Workers(),
     progress: bool = False,
     splits: Sequence[str] = ("train", "test"),
@@ -137,26 +143,24 @@ def check_files(
     Args:
         dataset: as it was listed.
         on_bad: "error", or "skip" to leave bad files out (on all ranks alike).
-        caches: folders that may hold an earlier `write_scan`; the first that does counts.
+        cache: what is known already, to which rank 0 adds what is found before anything is refused; None: nothing is.
         workers, progress: see `scan_files`.
         splits: which to check; the others stay unchecked.
 
     Returns:
-        The data set of good files, with its `scans`.
+        The data set of good files, with the others' names.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones and their faults.
     """
-    scans: dict[str, tuple[FileSplit, Scan]] = {}
     for half in splits:
         split = getattr(dataset, half)
         if not isinstance(split, FileSplit):
             continue
-        scan = scan_files(split, _read_scan(caches, half, split), workers, progress)
-        scans[half] = split, scan
+        scan, notes = _scan(split, cache, workers, progress)
         good = scan.codes == _GOOD
-        checked = dataclasses.replace(split, sizes=scan.sizes, converted=scan.converted.astype(bool))
         bad = np.flatnonzero(~good)
+        lines = [f"{split.path(i)}: {REASONS[scan.codes[i]]}" for i in bad]
         if len(bad):
             named = "; ".join(f"{split.path(i)!r} is {REASONS[scan.codes[i]]}" for i in bad[:3])
             named = named.replace("is cannot", "cannot") + (f"; and {len(bad) - 3} more" if len(bad) > 3 else "")
@@ -168,32 +172,28 @@ def check_files(
                 )
             if not good.any():
                 raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; fix them")
-            note = f"skipping {len(bad)} of {len(split)} {what} files: {named}"
-            dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
-        changed: dict[str, Any] = {half: checked.keep(good)}
+            notes.append(f"skipping {len(bad)} of {len(split)} {what} files: {named}")
+        checked = dataclasses.replace(split, sizes=scan.sizes, converted=scan.converted)
+        changed: dict[str, Any] = {half: checked.keep(good) if len(bad) else checked}
+        changed |= {"notes": (*dataset.notes, *notes), "bad_files": (*dataset.bad_files, *lines)}
         dataset = dataclasses.replace(dataset, **changed)
-    return dataclasses.replace(dataset, scans=scans)
+    return dataset
 
 
-def write_scan(folder: Path, scans: Mapping[str, tuple[FileSplit, Scan]]) -> None:
-    """Keep what was found in `folder` (scan-train.npz, …), and the bad files' names in bad_files.txt."""
-    bad = []
-    for half, (split, scan) in scans.items():
-        names = np.frombuffer("\0".join(split.names).encode("utf-8", "surrogateescape"), np.uint8)
-        with replace_file(folder / f"scan-{half}.npz") as file:
-            np.savez(file, version=_VERSION, names=names, **vars(scan))
-        bad += [f"{split.path(i)}: {REASONS[scan.codes[i]]}\n" for i in np.flatnonzero(scan.codes != _GOOD)]
-    if bad:
-        (folder / "bad_files.txt").write_text("".join(bad), encoding="utf-8", errors="surrogateescape")
+def _scan(split: FileSplit, cache: ScanCache | None, workers: Workers, progress: bool) -> tuple[Scan, list[str]]:
+    """Scan with what is kept, and keep what is new; and what a user should know of that."""
+    if cache is None:
+        return scan_files(split, Scan.of_nothing(len(split)), workers, progress)[0], []
+    keys = cache.keys(split)
+    scan, is_new = scan_files(split, cache.find(keys), workers, progress)
+    failure = cache.add(keys, scan) if is_new and workers.is_main else ""
+    hint = "other runs will read all files again; give --scan-cache FOLDER"
+    return scan, [f"warning: {failure} to keep what the check of {len(split)} files found: {hint}"] if failure else []
 
 
-def _read_scan(caches: Sequence[Path], half: str, split: FileSplit) -> Scan | None:
-    for folder in caches:
-        try:
-            with open(folder / f"scan-{half}.npz", "rb") as file, np.load(file) as arrays:
-                names = arrays["names"].tobytes().decode("utf-8", "surrogateescape")
-                if names == "\0".join(split.names) and arrays["version"] == _VERSION:
-                    return Scan(arrays["sizes"], arrays["times"], arrays["codes"], arrays["converted"])
-        except Exception:  # a damaged zip file raises almost anything
-            continue  # no cache, or a damaged one: look at every file again
-    return None
+def write_bad_files(folder: Path, dataset: DataSet) -> None:
+    """List the bad files and their faults in bad_files.txt, a line each; nothing where there are none."""
+    if dataset.bad_files:
+        with replace_file(folder / "bad_files.txt") as file:
+            text = "".join(f"{line}\n" for line in dataset.bad_files)
+            file.write_text(text, encoding="utf-8", errors="surrogateescape")

@@ -1,6 +1,9 @@
+import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,8 +12,10 @@ from PIL import Image
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.preprocess import open_upright
-from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_scan
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.load import load_dataset, open_dataset
+from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_bad_files
+from resnet_fn.data.sources.scan_cache import Scan, ScanCache
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
@@ -92,7 +97,7 @@ def test_skip_trains_on_the_rest_and_says_how_many(zoo):
     images, _ = feed.batch(0)
     feed.close()
     assert np.isfinite(images).all()
-    write_scan(folder, dataset.scans)
+    write_bad_files(folder, dataset)
     assert len((folder / "bad_files.txt").read_text().splitlines()) == 5
 
 
@@ -108,33 +113,75 @@ def test_mindspore_decodes_all_good_kinds_to_pils_pixels(zoo):
             assert ours.tobytes() == np.asarray(open_upright(good[name])).tobytes(), name
 
 
-def test_a_known_good_file_is_not_read_again_and_a_changed_one_is(folder, tmp_path):
-    split = load_dataset(RECIPE, str(folder)).train
-    first = scan_files(split, None, Workers(), progress=False)
-    scans = check_files(load_dataset(RECIPE, str(folder)), "error").scans
-    write_scan(tmp_path, scans)
-    path = split.path(5)
+def test_a_known_good_file_is_not_read_again_and_a_changed_one_is(folder):
+    dataset, cache = load_dataset(RECIPE, str(folder)), ScanCache.of("", str(folder))
+    check_files(dataset, "error", cache)
+    path = dataset.train.path(5)
     status = os.stat(path)
     with open(path, "r+b") as file:
         file.write(b"garbage!" * 20)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    # Same size and time: the cache is believed, which shows that nothing was read.
-    assert (scan_files(split, first, Workers(), progress=False).codes == 0).all()
-    check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path])
+    # Same size and time: what is kept is believed, which shows that nothing was read.
+    scan, read = scan_files(dataset.train, cache.find(cache.keys(dataset.train)), Workers(), progress=False)
+    assert (scan.codes == 0).all()
+    assert not read
+    assert len(check_files(dataset, "error", cache).train) == 21
     os.utime(path)
     with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*05 ü.JPEG' is not an image; fix"):
-        check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path])
+        check_files(dataset, "error", cache)
 
 
-def test_a_scan_of_an_earlier_version_is_made_again(folder, tmp_path):
-    """It knew nothing of EXIF orientation."""
-    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
-    write_scan(tmp_path, dataset.scans)
-    with np.load(tmp_path / "scan-train.npz") as arrays:
-        old = {name: array for name, array in arrays.items() if name != "version"}
-    old["codes"] = old["codes"] + 4  # what it found does not count
-    np.savez(tmp_path / "scan-train.npz", **old)
-    assert len(check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path]).train) == 21
+def test_what_a_check_found_is_kept_although_it_ends_in_an_error(zoo):
+    folder = zoo[0]
+    dataset, cache = load_dataset(RECIPE, str(folder)), ScanCache.of("", str(folder))
+    with pytest.raises(ValueError, match="on_bad_sample: 5 of 36 training files are bad"):
+        check_files(dataset, "error", cache)
+    codes = cache.find(cache.keys(dataset.train)).codes
+    assert sorted(codes.tolist()) == [0] * 31 + [2, 3, 4, 4, 5]
+
+
+def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
+    """What is held beside the result does not grow with the files: the queue of all of them would."""
+    split = load_dataset(RECIPE, str(folder)).train
+    peaks = []
+    for times in (100, 1000):  # 2,100 files and 21,000, which are known
+        many = dataclasses.replace(split, names=split.names * times, labels=np.tile(split.labels, times))
+        status = [os.stat(split.path(index)) for index in range(21)]
+        known = Scan.of_nothing(len(many))
+        known.codes[:] = 0
+        known.sizes[:] = np.tile([one.st_size for one in status], times)
+        known.times[:] = np.tile([one.st_mtime_ns for one in status], times)
+        tracemalloc.start()
+        scan, read = scan_files(many, known, Workers(), progress=False)
+        peaks.append(tracemalloc.get_traced_memory()[1] - len(many) * 18)  # the result's own bytes
+        tracemalloc.stop()
+        assert not read
+        assert np.array_equal(scan.sizes, known.sizes)
+    assert peaks[1] < peaks[0] + 1_000_000
+
+
+def test_a_check_that_is_off_says_so_and_finds_nothing_before_the_files_are_read(zoo):
+    folder = zoo[0]
+    dataset = open_dataset(RECIPE, str(folder), scan_cache="off")
+    assert dataset.notes[0] == (
+        "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"
+    )
+    assert (len(dataset.train), dataset.input.scan_cache) == (36, "off")
+    assert not (folder / ".resnet_fn").exists()
+    with pytest.raises(ValueError, match=r"^scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them"):
+        open_dataset(dataclasses.replace(RECIPE, on_bad_sample="skip"), str(folder), scan_cache="off")
+    checked = check_files(load_dataset(RECIPE, str(folder)), "skip")
+    by_name = {name: index for index, name in enumerate(checked.train.names)}
+    for index, path in enumerate(dataset.train.names):
+        name = os.path.basename(path)
+        if path in by_name:
+            assert dataset.train.read_decodable(index) == checked.train.read_decodable(by_name[path]), name
+        elif name != "cut late.jpg":
+            with pytest.raises(ValueError, match=f"{name}: cannot be decoded; fix it and resume$"):
+                dataset.train.read_decodable(index)
+    (late,) = (index for index, path in enumerate(dataset.train.names) if path.endswith("cut late.jpg"))
+    with pytest.raises(ValueError, match=r"cut late.jpg: cannot be decoded; fix it and resume$"):
+        list(dataset.train.eval_images([np.array([late])], dataset.input))
 
 
 @pytest.mark.slow
@@ -155,20 +202,27 @@ def test_the_decoder_really_dies_of_a_cut_header(make_photograph, encode, tmp_pa
 
 
 @pytest.mark.slow
-def test_whatever_is_wrong_with_the_cache_its_files_are_looked_at_again(folder, tmp_path):
-    """Cut anywhere, or with any bit flipped: what is read back is nothing, or what was written."""
-    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
-    write_scan(tmp_path, dataset.scans)
-    cache = tmp_path / "scan-train.npz"
-    whole = cache.read_bytes()
-    rng = np.random.default_rng(0)
-    flips = rng.integers(len(whole) * 8, size=600)
-    damaged = [whole[:end] for end in range(0, len(whole), 3)]
-    for bit in flips:
-        damaged.append(bytes(byte ^ (1 << bit % 8) * (place == bit // 8) for place, byte in enumerate(whole)))
-    for data in damaged:
-        cache.write_bytes(data)
-        again = check_files(load_dataset(RECIPE, str(folder)), "error", [tmp_path]).scans["train"][1]
-        assert all(
-            np.array_equal(getattr(again, name), values) for name, values in vars(dataset.scans["train"][1]).items()
-        )
+def test_no_cut_of_an_unchecked_file_kills_the_decoder(make_photograph, encode, tmp_path):
+    """What is let through is cut behind the header: there MindSpore's decoder raises or decodes, but lives."""
+    whole = encode(make_photograph(1, 500, 375), quality=90)
+    begin = whole.index(b"\xff\xda") + 14  # of the pixels
+    file = tmp_path / "cut.jpg"
+    split, through = FileSplit(str(tmp_path), ("cut.jpg",), np.zeros(1, np.int32)), []
+    for end in (*range(begin + 50), *range(begin + 50, len(whole), 997)):
+        file.write_bytes(whole[:end])
+        with contextlib.suppress(ValueError):
+            through.append(len(split.read_decodable(0)))
+    assert min(through) == begin
+    file.write_bytes(whole)
+    script = tmp_path / "decode.py"
+    script.write_text(
+        "import contextlib, sys, numpy as np\nfrom mindspore.dataset import vision\n"
+        "data, operations = np.fromfile(sys.argv[1], np.uint8), (vision.RandomCropDecodeResize(32), vision.Decode())\n"
+        "for end in map(int, sys.argv[2:]):\n"
+        "    for operation in operations:\n"
+        "        with contextlib.suppress(RuntimeError): operation(data[:end])\n"
+        "print('alive')\n"
+    )
+    command = [sys.executable, script, file, *map(str, through)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "alive\n", done.stderr
