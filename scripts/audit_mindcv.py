@@ -146,7 +146,7 @@ NETS = {
         corrections={"pos_embed": "encoder.pos_embedding"},
         fixes=("gelu", "norm 1e-6"),
     ),
-    "swin_tiny": Net("Swin", "torchvision swin_t", 224, corrections=swin_map(), fixes=("gelu",)),
+    "swin_tiny": Net("Swin", "torchvision swin_t", 224, corrections=swin_map(), fixes=("gelu", "norm 1e-5")),
     "mlp_mixer_s_p32": Net("MLP-Mixer", "timm mixer_s32_224", 224, fixes=("gelu", "norm 1e-6")),
     "poolformer_s12": Net("PoolFormer", "timm poolformer_s12"),
     "repvgg_a0": Net("RepVGG", "timm repvgg_a0"),

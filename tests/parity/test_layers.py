@@ -2,9 +2,10 @@
 
 import copy
 
+import mindspore
 import numpy as np
 import pytest
-from mindspore import nn
+from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.parity.compare import relative_error
 from resnet_fn.parity.layers import compare_layers
@@ -91,3 +92,44 @@ def test_a_layer_that_stands_for_two_is_not_accused(torch):
 
     assert verdicts(torch.nn.ReLU()) == ["ok", "ok"]
     assert verdicts(torch.nn.SiLU()) == ["ok", "DIFFERS"]
+
+
+def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(torch):
+    """MindCV's Swin has the position table in a cell of its own, torchvision in the attention."""
+    table = Parameter(Tensor(np.zeros(3), mindspore.float32), name="table")
+
+    class Bias(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def construct(self, x):
+            return self.table * 1.0
+
+    class Ours(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.bias, self.body = Bias(), nn.Conv2d(3, 3, 1, has_bias=True)
+
+        def construct(self, x):
+            return self.body(x) + self.bias(x).reshape((1, 3, 1, 1))
+
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.body = torch.nn.Parameter(torch.ones(3)), torch.nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.body(x) + self.table.reshape(1, 3, 1, 1)
+
+    class Theirs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = Shifted()
+
+        def forward(self, x):
+            return self.bias(x)
+
+    layers, _ = compared(Ours(), Theirs())
+    assert [item.name for item in layers if item.mode == "eval"] == ["body"]
+    assert {item.output.verdict for item in layers} <= {"ok", "rounding"}
