@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.doctor.__main__ import Check, Finding, find, on_all_ranks
+from resnet_fn.doctor.findings import Check, Finding, find, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
