@@ -57,4 +57,4 @@ def on_all_ranks(findings: list[Finding], workers: "Workers") -> list[Finding]:
 
 def line(finding: Finding) -> str:
     """It for a reader, in two lines."""
-    return f"{finding.verdict:7} {finding.name:12} {finding.found}\n{'':20} {finding.means}"
+    return f"{f'{finding.verdict:7} {finding.name}':20} {finding.found}\n{'':20} {finding.means}"
