@@ -74,7 +74,7 @@ def parser() -> cli.Parser:
     group.add_argument("--workers", type=int, metavar="N", help="with --acceptance: of several; default 2; 1: none")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
-    group.add_argument("--json", metavar="FILE", help="versions, variables and findings")
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
     group.add_argument("--keep", action="store_true", help="with --acceptance: leave what the trainings wrote in OUT")
     return flags
 

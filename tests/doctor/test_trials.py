@@ -13,7 +13,7 @@ def begin(tmp_path, name, workers=2):
     return commands
 
 
-@pytest.mark.parametrize("run", [trials.evaluation, trials.batchnorm, trials.export])
+@pytest.mark.parametrize("run", [trials.evaluation, trials.export])
 def test_what_needs_the_digits_run_is_not_tried_without_it(run, tmp_path):
     with pytest.raises(NotTriedError, match=r"^there is no run of the digits to do it with$"):
         run(begin(tmp_path, "check"))
@@ -23,8 +23,6 @@ def test_what_needs_several_workers_is_not_tried_on_one(tmp_path):
     for name, run in (("a", trials.workers), ("b", trials.batchnorm)):
         with pytest.raises(NotTriedError, match=r"^--workers 1$"):
             run(begin(tmp_path, name, workers=1))
-    with pytest.raises(NotTriedError, match=r"^--workers 3 does not divide 64 samples$"):
-        trials.batchnorm(begin(tmp_path, "c", workers=3))
 
 
 def test_each_check_says_what_is_judged_and_what_it_means():
