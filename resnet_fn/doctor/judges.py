@@ -14,7 +14,7 @@ import numpy as np
 
 from resnet_fn.doctor.golden import golden_losses
 
-FIRST, LATER, HALF = 1e-5, 1e-2, 2e-2  # relative: the first update, further ones; the first in float16
+FIRST, LATER, HALF = 1e-5, 1e-2, 2e-2  # relative: the first update, losses of further ones; the first in float16
 _WARM = 3  # updates that compile and fill the queue of batches
 
 
@@ -49,11 +49,13 @@ def scores(expected: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
 
 
 def workers(ours: Sequence[Mapping[str, Any]], one: Sequence[Mapping[str, Any]]) -> Answer:
-    """Losses and gradient norms of two runs, update by update, which rounding alone may tell apart."""
-    worst = [max(apart(a[name], b[name]) for name in ("loss", "grad_norm")) for a, b in zip(ours, one, strict=False)]
-    ok = len(ours) == len(one) and worst[0] <= FIRST and max(worst) <= LATER
-    found = f"update 1 is {worst[0]:.1g} off, all {len(one)} up to {max(worst):.1g}"
-    return Answer(ok, found if len(ours) == len(one) else f"{len(ours)} updates instead of {len(one)}")
+    """Two runs must begin alike, in loss and gradient norm, and their losses must stay so, but for rounding."""
+    if len(ours) != len(one):
+        return Answer(False, f"{len(ours)} updates instead of {len(one)}")
+    first = max(apart(ours[0][name], one[0][name]) for name in ("loss", "grad_norm"))
+    worst = max(apart(a["loss"], b["loss"]) for a, b in zip(ours, one, strict=True))
+    ok = first <= FIRST and worst <= LATER
+    return Answer(ok, f"update 1 is {first:.1g} off, the losses of all {len(one)} up to {worst:.1g}")
 
 
 def overflow(log: Sequence[Mapping[str, Any]], moved: Sequence[bool]) -> Answer:

@@ -160,7 +160,7 @@ def speed(commands: Commands) -> Answer:
     return judges.speed(events(commands.folder / "resnet50"), updates, batch, precision)
 
 
-_AS_ONE = f"loss and gradient norm of update 1 within {FIRST:g} of one worker's, of the next four {LATER:g}; relative"
+_AS_ONE = f"loss and gradient norm of update 1 within {FIRST:g} of one worker's, the next four losses {LATER:g}"
 TRIALS = (
     Trial("doctor", doctor, "each of its checks has its own", "MindSpore, device and disk do what training needs"),
     Trial(

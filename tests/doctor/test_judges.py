@@ -46,13 +46,13 @@ def log(losses, norm=1.0):
 @pytest.mark.parametrize(
     ("ours", "ok", "found"),
     [
-        (log([2.0, 1.0]), True, "update 1 is 0 off, all 2 up to 0"),
-        (log([2.0, 1.009]), True, "all 2 up to 0.009"),
-        (log([2.0, 1.011]), False, "all 2 up to 0.01"),
+        (log([2.0, 1.0]), True, "update 1 is 0 off, the losses of all 2 up to 0"),
+        (log([2.0, 1.009]), True, "losses of all 2 up to 0.009"),
+        (log([2.0, 1.011]), False, "losses of all 2 up to 0.01"),
         (log([2.00003, 1.0]), False, "update 1 is 2e-05 off"),
         (log([2.0, 1.0], norm=1.1), False, "update 1 is 0.1 off"),
         (log([2.0]), False, "1 updates instead of 2"),
-        (log([2.0, None]), False, "all 2 up to inf"),
+        (log([2.0, None]), False, "losses of all 2 up to inf"),
     ],
 )
 def test_workers(ours, ok, found):
