@@ -68,7 +68,7 @@ def test_all_stays_where_that_is_asked_for(tmp_path):
 @pytest.mark.slow
 def test_real_checks(tmp_path):
     """Those that need no long training."""
-    some = [trial for trial in TRIALS if trial.name in ("doctor", "ladder", "batchnorm", "resume", "export")]
+    some = [trial for trial in TRIALS if trial.name in ("doctor", "ladder", "resume", "export")]
     result = accept(tmp_path / "out", "CPU", 1, 2, trials=some)
     assert result["broken"] == [], result["checks"]
     assert result["not_tried"] == ["export"]
@@ -77,4 +77,3 @@ def test_real_checks(tmp_path):
     assert found["doctor"] == "all 11 checks ok (doctor.json)"
     assert found["ladder"].endswith(" stages ok (ladder.json)")
     assert found["resume"].endswith(" arrays equal")
-    assert found["batchnorm"].startswith("update 1 is ")
