@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The quick tests on each version of MindSpore that the package is for, in a venv of its own; digits first.
-#   scripts/test_versions.sh [VERSION...] [-- arguments of pytest]
+#   [PYTHON=python3.12] scripts/test_versions.sh [VERSION...] [-- arguments of pytest]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -12,12 +12,12 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ $# -gt 0 ] && shift
-[ ${#versions[@]} -gt 0 ] || read -ra versions < <(python3 -c \
+[ ${#versions[@]} -gt 0 ] || read -ra versions < <("${PYTHON:-python3}" -c \
   'from resnet_fn.runtime.versions import RUN_ON; print(*RUN_ON)')
 
 failed=0
 for version in "${versions[@]}"; do
-  python3 -m venv "$work/$version"
+  "${PYTHON:-python3}" -m venv "$work/$version"
   log=$work/$version.log
   if (
     PATH="$work/$version/bin:$PATH"

@@ -71,3 +71,15 @@ def test_a_users_environment_is_never_overridden():
         "import resnet_fn; print(os.environ['ONEDNN_MAX_CPU_ISA'], os.environ['GLOG_v'])"
     )
     assert done.stdout == "SSE41 2\n"
+
+
+def test_all_files_that_are_no_modules_are_installed():
+    root = Path(__file__).resolve().parents[1]
+    setup = configparser.ConfigParser()
+    setup.read(root / "setup.cfg")
+    found = set()
+    for package, patterns in setup["options.package_data"].items():
+        for pattern in patterns.split(","):
+            found |= set(root.joinpath(*package.split(".")).glob(pattern.strip()))
+    files = {path for path in (root / "resnet_fn").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert files - found == {path for path in files if path.suffix == ".py"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from resnet_fn.doctor.golden import judge_losses
 from resnet_fn.train import parse
 
 SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2"]  # 5 updates an epoch
@@ -178,17 +179,6 @@ def check_overhead(run):
 
 
 def check_golden(run):
-    """An optimisation must keep the default recipe's losses: the list was made with MindSpore's own convolutions.
-
-    1e-4 can be asked of the first update only: the net is chaotic at this learning rate. At the second, over seeds 0 to
-    2, PyTorch's float32 is up to 2.5e-4 from its float64, MindSpore's convolutions 3.8e-4, Winograd's 3.9e-4; at the
-    fourth 3e-2, 2e-2 and 5e-2. After that the epochs' means count: between kernels they differ by up to 0.03 (the first
-    two epochs), and by 0.002 on average over the last ten.
-    """
-    golden = json.loads((Path(__file__).parent / "golden" / "digits_losses.json").read_text())
-    losses = [event["loss"] for event in events(run, "train")]
-    assert losses[0] == pytest.approx(golden["first_updates"][0], abs=1e-4)
-    assert losses[1] == pytest.approx(golden["first_updates"][1], abs=1e-3)
-    means = [statistics.mean(losses[start : start + 22]) for start in range(0, 440, 22)]
-    assert means == pytest.approx(golden["epoch_means"], abs=0.1)
-    assert statistics.mean(means[10:]) == pytest.approx(statistics.mean(golden["epoch_means"][10:]), abs=0.01)
+    """An optimisation must keep the default recipe's losses: the list was made with MindSpore's own convolutions."""
+    ok, found = judge_losses([event["loss"] for event in events(run, "train")])
+    assert ok, found

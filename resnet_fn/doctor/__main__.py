@@ -1,16 +1,15 @@
 """python -m resnet_fn.doctor: whether this installation and this machine compute what they should."""
 
+import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import first_line
+from resnet_fn.doctor.findings import Check, find, line, on_all_ranks
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -19,24 +18,8 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
+  python -m resnet_fn.doctor --acceptance accepted        everything, in about 5 minutes: a folder to send
 """
-
-
-class Check(NamedTuple):
-    """One thing that is tried: its name, what does it, and what its answer means for a user."""
-
-    name: str
-    run: Callable[[], tuple[bool, str]]
-    means: str
-
-
-class Finding(NamedTuple):
-    """What a check found."""
-
-    name: str
-    ok: bool
-    found: str
-    means: str
 
 
 def checks(folder: Path, workers: "Workers") -> list[Check]:
@@ -72,28 +55,6 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
     ]
 
 
-def find(check: Check) -> Finding:
-    """Do a check; one that raises has found something broken."""
-    try:
-        ok, found = check.run()
-    except Exception as error:
-        ok, found = False, f"{type(error).__name__}: {first_line(error)}"
-    return Finding(check.name, ok, found, check.means)
-
-
-def on_all_ranks(findings: list[Finding], workers: "Workers") -> list[Finding]:
-    """What holds on every rank: a check that failed on any is broken, and its worker's log says how."""
-    from resnet_fn.runtime.workers import sum_over_ranks
-
-    counts = sum_over_ranks(np.array([not finding.ok for finding in findings], np.float32), workers)
-    return [
-        finding._replace(ok=False, found=f"broken on {count:.0f} of {workers.size} workers (see each one's log)")
-        if count and finding.ok
-        else finding
-        for finding, count in zip(findings, counts, strict=True)
-    ]
-
-
 def parser() -> cli.Parser:
     """The flags."""
     flags = cli.Parser(
@@ -103,17 +64,54 @@ def parser() -> cli.Parser:
         "",
     )
     group = flags.add_argument_group("what is tried")
-    group.add_argument("--out-dir", default=".", metavar="DIR", help="where runs will be kept; default here")
+    group.add_argument("--out-dir", metavar="DIR", help="where runs will be kept; default here")
+    group.add_argument(
+        "--acceptance",
+        type=cli.folder_to_write,
+        metavar="OUT",
+        help="trainings too: PyTorch's numbers, several workers, kill and resume, speed; OUT is a new folder to send",
+    )
+    group.add_argument("--workers", type=int, metavar="N", help="with --acceptance: of several; default 2; 1: none")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
-    group.add_argument("--json", metavar="FILE", help="versions, variables and findings")
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
+    group.add_argument("--keep", action="store_true", help="with --acceptance: leave what the trainings wrote in OUT")
     return flags
 
 
 def main(arguments: Sequence[str]) -> int:
     """Try everything, say what was found, and name what is broken."""
     parsed = parser().parse(arguments)
-    began, out = time.perf_counter(), Path(parsed.out_dir)
+    whole, workers_given = bool(parsed.acceptance), parsed.workers is not None
+    cli.refuse(
+        (workers_given and parsed.workers < 1, f"--workers: {parsed.workers} is too small; give 1 or more"),
+        (not whole and (workers_given or parsed.keep), "--workers, --keep: go with --acceptance OUT"),
+        (whole and bool(parsed.out_dir), "--out-dir: all goes to --acceptance OUT; leave it out"),
+    )
+    return accept_all(parsed) if whole else try_all(parsed)
+
+
+def accept_all(parsed: argparse.Namespace) -> int:
+    """The acceptance kit."""
+    from resnet_fn.doctor.acceptance import accept
+    from resnet_fn.doctor.page import summary
+    from resnet_fn.runtime.workers import launched_by_msrun
+
+    if launched_by_msrun():
+        raise ValueError("acceptance: starts workers of its own; type it without msrun and resnet_fn.launch")
+    out = Path(parsed.acceptance)
+    result = accept(out, parsed.device, parsed.threads, parsed.workers or 2, parsed.keep)
+    if parsed.json:
+        cli.write_text(Path(parsed.json), json.dumps(result, indent=1) + "\n")
+    print(f"\n{summary(result)}\nreport: {out / 'acceptance.md'}", flush=True)
+    if result["broken"]:
+        raise ValueError(f"broken: {', '.join(result['broken'])}; send the folder {out}")
+    return 0
+
+
+def try_all(parsed: argparse.Namespace) -> int:
+    """The checks of a few seconds, in this process."""
+    began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     from resnet_fn.doctor import machine
     from resnet_fn.runtime import process
     from resnet_fn.runtime.workers import barrier, join
@@ -132,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another") from None
     findings = on_all_ranks(mine, workers)
     for finding in findings if workers.is_main else [finding for finding in mine if not finding.ok]:
-        print(f"{'ok' if finding.ok else 'BROKEN':7} {finding.name:12} {finding.found}\n{'':20} {finding.means}")
+        print(line(finding))
     broken = [finding.name for finding in findings if not finding.ok]
     barrier(workers)  # the first to end with an error code takes the others with it
     if workers.is_main:

@@ -2,15 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from resnet_fn.doctor.__main__ import Check, Finding, find, on_all_ranks
+from resnet_fn.config.cli import UsageError
+from resnet_fn.doctor.__main__ import main
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
-from resnet_fn.runtime.workers import Workers
 
 NAMES = [
     *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip", "all-reduce"),
@@ -52,19 +53,43 @@ def test_what_is_installed_is_told(report):
     assert (written["device"], written["workers"]) == ("CPU", 1)
 
 
-def test_what_raises_is_broken():
-    def raises():
-        raise OSError("no such kernel\nand more")
-
-    found = find(Check("name", raises, "meaning"))
-    assert found == Finding("name", False, "OSError: no such kernel", "meaning")
-    assert on_all_ranks([found], Workers()) == [found]
-
-
 def test_a_disk_that_takes_no_files_is_named(tmp_path):
     done = doctor("--out-dir", "absent", cwd=tmp_path)
     message = "doctor: error: out_dir: absent is not a folder; make it, or give another\n"
     assert (done.returncode, done.stderr) == (1, message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--acceptance", "out", "--workers", "0"], "--workers: 0 is too small; give 1 or more"),
+        (["--keep"], "--workers, --keep: go with --acceptance OUT"),
+        (["--workers", "2"], "--workers, --keep: go with --acceptance OUT"),
+        (["--acceptance", "out", "--out-dir", "."], "--out-dir: all goes to --acceptance OUT; leave it out"),
+        (["--acceptance", "file"], "--acceptance: 'file' cannot be written; give another folder"),
+    ],
+)
+def test_flags_that_do_not_go_together(arguments, message, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        main(arguments)
+
+
+def test_acceptance_where_it_cannot_be(tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").touch()
+    with pytest.raises(ValueError, match=r"^acceptance: full is not empty; give a new folder$"):
+        main(["--acceptance", "full"])
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    with pytest.raises(ValueError, match=r"^acceptance: starts workers of its own; type it without msrun and"):
+        main(["--acceptance", "out"])
+
+
+def test_a_device_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path):
+    done = doctor("--acceptance", "out", "--device", "Ascend", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("doctor: error: device: 'Ascend' is not available here (")
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.slow
