@@ -273,8 +273,8 @@ SETTINGS = [
     mistake(
         "a misspelt flag",
         "",
-        "--freez|fc",
-        "unknown argument '--freez'; did you mean --freeze?",
+        "--validation-shar|0.1",
+        "unknown argument '--validation-shar'; did you mean --validation-share?",
         2,
     ),
     mistake("a misspelt recipe", "", "--recipe|fine-tune", "recipe: 'fine-tune' is unknown; did you mean finetune?", 2),
