@@ -3,7 +3,7 @@
 A net learns the digits 0 to 4. Then, from 20 pictures a class of the digits 5 to 9, written as a folder of PNG files,
 four nets learn those: its last layer alone, its later stages, all of it at rates that fall towards the stem, and a
 fresh net. All see the same pictures in the same number of updates; accuracy is of the 180 pictures of 5 to 9 by other
-writers, after the last update. At the end scikit-learn's own example as a yardstick. The table goes to stderr.
+writers, after the last update. The table goes to stderr.
 
     python scripts/finetune_digits.py
     python scripts/finetune_digits.py --write digits    # only the pictures, to try it by hand
@@ -68,7 +68,11 @@ def few_pictures(labels, seed, count=20):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--write", metavar="FOLDER", help="only write the pictures there: known/ and new/")
+    parser.add_argument(
+        "--write",
+        metavar="FOLDER",
+        help="only write the pictures there: known/, new/, and half/, scikit-learn's own split",
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=8, help="of the fine-tuning: 5 updates of 20 pictures each")
     options = parser.parse_args()
@@ -79,13 +83,13 @@ def main():
     if options.write:
         write_folder(Path(options.write, "known"), pictures, labels, known)
         write_folder(Path(options.write), pictures, labels, {"new": few_pictures(labels, 0)})
+        half = len(labels) // 2
+        write_folder(Path(options.write, "half"), pictures, labels, {"train": numbers[:half], "val": numbers[half:]})
         return
     long = {**FRESH, "epochs": 20 if options.epochs > 1 else 1}
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
         write_folder(Path("known"), pictures, labels, known)
-        half = len(labels) // 2
-        write_folder(Path("half"), pictures, labels, {"train": numbers[:half], "val": numbers[half:]})
         train("known", "net", **long)
 
         def learn(name, seed, rate):
@@ -100,8 +104,6 @@ def main():
         for name in WAYS:
             rate = max(RATES, key=lambda rate: learn(name, options.seeds, rate))
             tell(name, rate, [learn(name, seed, rate) for seed in range(options.seeds)])
-        found = [train("half", f"half-{seed}", **long, seed=seed) for seed in range(options.seeds)]
-        tell("scikit-learn's split", FRESH["learning_rate"], found)
 
 
 def tell(name, rate, found):

@@ -2,16 +2,17 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the nearest valid ones, or all of them."""
+def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
+    """A hint for an unknown name: the nearest valid ones; where none is near, the `main` ones or the first of all."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
         return f"did you mean {' or '.join(near)}?"
-    return f"use one of {', '.join(names)}"
+    return f"use one of {few(list(main) or names, 30)}"
 
 
 def closest_flag(word: str, flags: Iterable[str]) -> str:
@@ -39,6 +40,11 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's text that says something (MindSpore's own are framed with dashes)."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
+
+
+def renamed(before: Sequence[str], now: Sequence[str]) -> str:
+    """Which names are others than before, in words; "" where none is."""
+    return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])
 
 
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:

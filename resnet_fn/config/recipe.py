@@ -91,7 +91,12 @@ class Recipe(DataSettings):
         64, "samples of one update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
     )
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
-    seed: int = _rate(0, "seeds the initialisation, the order and the augmentation", at_least=0, within="0..4294967294")
+    seed: int = _rate(
+        0,
+        "seeds the initialisation, the order, the augmentation and what is split off",
+        at_least=0,
+        within="0..4294967294",
+    )
     schedule: str = _rate(
         "cosine",
         "learning-rate schedule",

@@ -1,10 +1,9 @@
 """Whether a resumed run sees the very bits that the unbroken one would have seen."""
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
-from resnet_fn.config.hints import few
+from resnet_fn.config.hints import renamed
 from resnet_fn.data.feed import Feed
 
 
@@ -25,8 +24,8 @@ def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed
     now = feed.reproducibility_key()
     then = {**now, **state.get("feed", {})}
     before = state.get("dataset", {}).get("classes", classes)
-    renamed = [f"{old!r} → {new!r}" for old, new in zip_longest(before, classes) if old != new]
-    differences = [f"classes {few(renamed)}"] if renamed else []
+    changes = renamed(before, classes)
+    differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
         differences.append(f"samples {then['samples']} → {now['samples']}")
     if not differences and then.get("files") != now.get("files"):

@@ -80,7 +80,8 @@ def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
         meant = {path for path, own in known.items() if any(fnmatchcase(word, name) for word in own)}
         if not meant:
             words = dict.fromkeys(word for own in known.values() for word in own)
-            raise ValueError(f"{setting}: {name!r} is no part of the net; {closest(name, words)}")
+            groups = dict.fromkeys(map(group_of, known))
+            raise ValueError(f"{setting}: {name!r} is no part of the net; {closest(name, words, groups)}")
         found |= meant
     return found
 

@@ -26,7 +26,7 @@ from resnet_fn.update.noise import Noise, make_noise
 from resnet_fn.update.normalise import make_normalise
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.step import TrainStep, make_train_step
-from resnet_fn.weights.load import name_model, read_weights, start_from
+from resnet_fn.weights.load import read_start, start_from
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,7 @@ def build_components(
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
-    source = read_weights(recipe.weights) if recipe.weights and not checkpoint else None
-    recipe = name_model(recipe, source)
+    recipe, source = (recipe, None) if checkpoint else read_start(recipe)
     runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(
         recipe,

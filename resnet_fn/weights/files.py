@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.checkpoint.tensor_file import read_safetensors, write_safetensors
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.hints import first_line, near_path
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
@@ -66,7 +66,7 @@ def _read_safetensors(path: Path) -> Arrays:
     try:
         return read_safetensors(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path}: is no intact safetensors file ({error})") from None
+        raise ValueError(f"{path}: is no intact safetensors file ({error}); copy it again") from None
 
 
 def _read_ckpt(path: Path) -> Arrays:
@@ -75,7 +75,7 @@ def _read_ckpt(path: Path) -> Arrays:
     try:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
-        raise ValueError(f"{path}: is no intact .ckpt file ({str(error).strip().splitlines()[0]})") from None
+        raise ValueError(f"{path}: is no intact .ckpt file ({first_line(error)}); copy it again") from None
     return {name: parameter.asnumpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
 
 
@@ -96,7 +96,7 @@ def _read_pth(path: Path) -> Arrays:
             "save net.state_dict() and give that"
         ) from None
     except (RuntimeError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: is no intact PyTorch file ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{path}: is no intact PyTorch file ({first_line(error)}); copy it again") from None
     if isinstance(read, dict):
         read = next((read[key] for key in _WRAPPERS if isinstance(read.get(key), dict)), read)
     if not isinstance(read, dict) or not read or not all(torch.is_tensor(value) for value in read.values()):

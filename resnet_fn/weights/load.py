@@ -1,6 +1,5 @@
 """Weights of any project: read under our names, and put into a net of ours, strictly or not at all."""
 
-import contextlib
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -59,7 +58,7 @@ def read_weights(file: str | Path) -> Source:
     """
     source = read_any_weights(file)
     if source.useless:
-        raise WeightsError(f"{source.path}: {source.warning}")
+        raise WeightsError(f"{source.path}: {source.warning}; give other weights")
     return source
 
 
@@ -111,15 +110,33 @@ def name_model(recipe: Recipe, source: Source | None) -> Recipe:
     """The recipe with the model that its weights are of, where it names none itself.
 
     Raises:
-        ValueError: it has no weights either.
+        ValueError: it has no weights either, or they are of no model.
     """
     if recipe.model:
         return recipe
     if source is None:
         raise ValueError("model: is told by the weights; give --weights FILE, or --model NAME")
-    found = recognise_model(source.arrays, source.model)
+    try:
+        found = recognise_model(source.arrays, source.model)
+    except ValueError as error:
+        raise WeightsError(f"{source.path}: {error}") from None
     stem = "" if found["stem"] == MODELS[found["name"]].stem else found["stem"]
     return dataclasses.replace(recipe, model=found["name"], stem=recipe.stem or stem, norm=found["norm"])
+
+
+def read_start(recipe: Recipe) -> tuple[Recipe, Source | None]:
+    """What a run starts with: its recipe, of which `name_model` has named the model, and its weights, if it has any.
+
+    Raises:
+        ValueError: as `read_weights` and `name_model`, with the setting's name.
+    """
+    if not recipe.weights:
+        return name_model(recipe, None), None
+    try:
+        source = read_weights(recipe.weights)
+        return name_model(recipe, source), source
+    except ValueError as error:
+        raise WeightsError(f"weights: {error}") from None
 
 
 def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[str]) -> str:
@@ -135,22 +152,35 @@ def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[s
         A line on where the training starts.
 
     Raises:
-        WeightsError: weights of another net, with its name where it is one of ours.
+        WeightsError: weights of another net, and how to get that net where it is one of ours.
     """
     other = _other_classes(source, classes)
     try:
         _assign(net, source, recipe.weights, recipe.reset_head or bool(other))
-    except WeightsError:
-        name = ""
-        with contextlib.suppress(ValueError):  # it may be a net of nobody's
-            name = recognise_model(source.arrays)["name"]
-        if name in ("", recipe.model, *same_parameters(recipe.model)):
-            raise
-        raise WeightsError(
-            f"weights: {recipe.weights} holds a {name}, the net is a {recipe.model}; give --model {name}"
-        ) from None
+    except WeightsError as error:
+        raise WeightsError(f"weights: {_other_net(net, source, recipe) or error}") from None
     kept = other or ("as --reset-head wants" if recipe.reset_head else "")
     return f"weights     {recipe.weights}{f', {kept}: the last layer is new' if kept else ''}"
+
+
+def _other_net(net: nn.Cell, source: Source, recipe: Recipe) -> str:
+    """What other net of ours a source belongs to, and what to give; "" where it is the same but for some names."""
+    own = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, recipe.model)
+    try:
+        found = recognise_model(source.arrays)
+    except ValueError as error:  # a net of nobody's
+        return f"{recipe.weights}: {error}"
+    name = found["name"]
+    if name not in (recipe.model, *same_parameters(recipe.model)):
+        return f"{recipe.weights} holds a {name}, the net is a {recipe.model}; give --model {name}"
+    for key in ("stem", "norm"):
+        if found[key] != own[key]:
+            return f"{recipe.weights} has the {key} {found[key]!r}, the net {own[key]!r}; give --{key} {found[key]}"
+    theirs, ours = found["in_channels"], own["in_channels"]
+    if theirs != ours:
+        have = f"{theirs} channel{'s' * (theirs > 1)}, the data set's have {ours}"
+        return f"{recipe.weights} is for images of {have}; give other weights"
+    return ""
 
 
 def _other_classes(source: Source, classes: Sequence[str]) -> str:

@@ -123,5 +123,5 @@ def _attention(arrays: Mapping[str, np.ndarray]) -> str:
 
 def _array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
-        raise WeightsError(f"holds no {name}, so it is no ResNet of ours")
+        raise WeightsError(f"holds no {name}, so it is no ResNet of ours; give other weights")
     return arrays[name]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.config.hints import closest, closest_flag, few, first_line, near_path
+from resnet_fn.config.hints import closest, closest_flag, few, first_line, near_path, renamed
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,17 @@ from resnet_fn.config.hints import closest, closest_flag, few, first_line, near_
             "did you mean resnet50 or resnet18 or se_resnet50?",
         ),
         ("zzz", ["a", "b"], "use one of a, b"),
+        ("zzz", map(str, range(40)), f"use one of {', '.join(map(str, range(30)))} and 10 more"),
     ],
 )
 def test_the_nearest_names_or_all_of_a_few(word, known, hint):
     assert closest(word, known) == hint
+
+
+def test_of_many_names_none_of_which_is_near_the_main_ones():
+    names = ["stem", "fc", "fc.bias", "fc.weight", "layer1", "layer1.0"]
+    assert closest("classifier", names, ["stem", "layer1", "fc"]) == "use one of stem, layer1, fc"
+    assert closest("layer2", names, ["stem", "layer1", "fc"]) == "did you mean layer1 or layer1.0?"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,11 @@ def test_a_path_that_is_not_there_names_the_nearest():
     )
     assert near_path("rums", "x") == "did you mean runs?"
     assert near_path("/quite/elsewhere", "give a folder") == "give a folder"
+
+
+def test_which_names_are_others_than_before():
+    assert renamed(["a", "b", "c"], ["a", "c", "b", "d"]) == "'b' → 'c', 'c' → 'b', None → 'd'"
+    assert renamed(["a"], ["a"]) == ""
 
 
 def test_the_first_few_and_how_many_more():

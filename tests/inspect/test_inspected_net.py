@@ -53,7 +53,10 @@ def test_activations_are_of_the_average_and_gradients_of_the_weights(checkpoint,
 
 def test_other_classes_are_refused(checkpoint):
     folder, _ = checkpoint("step-00000002", classes=tuple("abcdefghij"))
-    message = r"step-00000002: was trained on other classes than the data set digits has now; give the checkpoint's own"
+    message = (
+        r"step-00000002: was trained on other classes than the data set digits has now "
+        r"\('a' → '0', 'b' → '1', 'c' → '2' and 7 more\); give the checkpoint's own data set$"
+    )
     with pytest.raises(ValueError, match=message):
         open_net(folder)
 

@@ -49,7 +49,7 @@ def test_a_batch_that_does_not_divide_is_refused_before_the_data_is_looked_for()
 
 def test_first_weights_are_read_at_the_start_alone():
     recipe = Recipe(**RECIPE, weights="nowhere.pth")
-    with pytest.raises(ValueError, match=r"^nowhere\.pth: does not exist"):
+    with pytest.raises(ValueError, match=r"^weights: nowhere\.pth: does not exist"):
         build_components(recipe, OPTIONS, Workers())
     checkpoint = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
     assert build_components(recipe, OPTIONS, Workers(), Path("run"), checkpoint).total == 15

@@ -181,7 +181,17 @@ def test_weights_of_another_net_are_named(written):
         start_from(create_model("resnet34", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
     written("a.safetensors", in_channels=1)
     recipe = Recipe(model="resnet8", weights="a.safetensors")
-    with pytest.raises(WeightsError, match=r"of another shape: conv1.weight \(16, 1, 3, 3\) instead of"):
+    with pytest.raises(
+        WeightsError, match=r"^weights: a\.safetensors is for images of 1 channel, the data set's have 3; give"
+    ):
+        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
+    written("a.safetensors", norm="none")
+    with pytest.raises(WeightsError, match=r"has the norm 'none', the net 'batch'; give --norm none$"):
+        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
+    written("a.safetensors", change=lambda arrays: arrays.pop("bn1.beta"))
+    with pytest.raises(
+        WeightsError, match=r"^weights: a\.safetensors: does not fit the net \(missing: bn1.beta\); give"
+    ):
         start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
 
 

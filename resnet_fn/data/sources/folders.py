@@ -28,25 +28,19 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     whole = bool(share) and not (root / "val").is_dir()
     if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
         found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
-        raise ValueError(
-            f"data_dir: looked for train/ and val/ in {data_dir!r}, found {', '.join(found) or 'nothing'}; "
+        fix = (
             "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download), "
             "or give --validation-share 0.2 to split one folder"
         )
+        if inner := [name for name in _class_folders(root) if (root / name / "train").is_dir()]:
+            fix = f"give --data-dir {root / inner[0]}"
+        raise ValueError(
+            f"data_dir: looked for train/ and val/ in {data_dir!r}, found {', '.join(found) or 'nothing'}; {fix}"
+        )
     place = root / "train" if not whole or (root / "train").is_dir() else root
     classes = _class_folders(place)
-    _check_classes(place, classes)
     train, other = _list_classes(place, classes)
-    counts = np.bincount(train.labels, minlength=len(classes))
-    if not counts.all():
-        empty = place / classes[int(np.argmin(counts))]
-        inner = _class_folders(empty)
-        fix = (
-            f"it holds the folders {few(inner)}: give --data-dir {empty} if these are the classes"
-            if inner
-            else ("remove the folder or fill it (it would count as a class)")
-        )
-        raise ValueError(f"{empty}: holds no images; {fix}")
+    _check_classes(place, classes, train)
     notes = [f"ignoring {len(other)} files that are no images, {other[0]} among them"] if other else []
     if share and not whole:
         notes.append(f"{root / 'val'} validates: nothing is split off the training images")
@@ -57,28 +51,44 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     elif folders := _class_folders(root / "val"):
         unknown = sorted(set(folders) - set(classes))
         if unknown:
-            raise ValueError(f"{root / 'val' / unknown[0]}: is not a class of train; {closest(unknown[0], classes)}")
+            hint = closest(unknown[0], classes)
+            raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {hint}")
         test, other = _list_classes(root / "val", classes)
         if other:
             notes.append(f"ignoring {len(other)} files in val that are no images, {other[0]} among them")
     else:
         test = list_flat_val(root, classes)
     if not len(test):
-        raise ValueError(f"{root / 'val'}: holds no images; lay them out as val/CLASS/*.JPEG")
+        raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
     spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
     return DataSet(train, test, spec, tuple(notes), held_out=names)
 
 
-def _check_classes(place: Path, classes: list[str]) -> None:
-    if not classes:
-        hint = near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
-        raise ValueError(f"{place}: {'holds no class folders' if place.is_dir() else 'does not exist'}; {hint}")
-    if len(classes) == 1:
-        raise ValueError(
-            f"{place}: holds one class only, {classes[0]!r}; lay the images out with a folder for each class, and give "
-            "the folder around them"
-        )
+def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
+    """Refuse a place that is not a folder of class folders with images, by what it seems to be."""
+    counts = np.bincount(files.labels, minlength=len(classes))
+    if not place.is_dir():
+        wrong, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
+    elif not classes and any(is_image(name) for name in os.listdir(place)):
+        around = place.parent.parent if place.parent.name == "train" else place.parent
+        wrong = f"{place} holds images and no folders"
+        fix = f"if they are of one class, give the folder around it: --data-dir {around}"
+    elif not classes:
+        wrong, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
+    elif not counts.all():
+        empty = place / classes[int(np.argmin(counts))]
+        inner = _class_folders(empty)
+        wrong, fix = f"{empty} holds no images", "remove the folder or fill it (it would count as a class)"
+        if inner:
+            condition = "" if "train" in inner else " if these are the classes"
+            fix = f"it holds the folders {few(inner)}: give --data-dir {empty}{condition}"
+    elif len(classes) == 1:
+        wrong = f"{place} holds one class only, {classes[0]!r}"
+        fix = "lay the images out with a folder for each class, and give the folder around them"
+    else:
+        return
+    raise ValueError(f"data_dir: {wrong}; {fix}")
 
 
 def _class_folders(root: Path) -> list[str]:

@@ -85,7 +85,7 @@ def _read(option: str, name: str, data_dir: str, looked_for: bool = True) -> lis
             raise ValueError(f"{row.place}: {row.path} is {row.label!r}, but {other.label!r} on line {line}; keep one")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
-        hint = near_path(path, "paths are relative to --data-dir")
+        hint = near_path(path, "paths are relative to --data-dir: give the folder that they begin at")
         raise ValueError(f"{rows[0].place}: {path} does not exist, nor do others; {hint}")
     return rows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import few, near_path, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
@@ -77,8 +77,8 @@ def open_dataset(
     dataset = _check_files(dataset, recipe, scan_cache, runs, workers, progress, splits)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(
-            f"{source}: was trained on other classes than the data set {recipe.dataset} has now; "
-            "give the checkpoint's own data set"
+            f"{source}: was trained on other classes than the data set {recipe.dataset} has now "
+            f"({renamed(trained_on.classes, dataset.classes)}); give the checkpoint's own data set"
         )
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
@@ -195,11 +195,13 @@ def _load(
 
 
 def suggest_folder(data_dir: str) -> None:
-    """Refuse a folder that does not exist where one of nearly that name does; each set says what it looks for.
+    """Refuse a file, and a folder that does not exist where one of nearly that name does; sets say what they look for.
 
     Raises:
         ValueError: names the nearest folder.
     """
+    if Path(data_dir).is_file():
+        raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
     near = "" if Path(data_dir).exists() else near_path(data_dir, "")
     if near:
         raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
