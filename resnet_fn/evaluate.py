@@ -36,7 +36,7 @@ def parser() -> cli.Parser:
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
-    metrics = '{"loss", "top1", "top5", "count"}, fractions of 1'
+    metrics = '{"loss", "top1", "top5", "count"}, or {"loss", "map", "count", "average_precision"}, fractions of 1'
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
     files = "report.html, report.json and predictions.csv"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
@@ -76,15 +76,18 @@ def main(arguments: Sequence[str]) -> int:
     if recipe is not None and file is not None:
         how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
         how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
-        metrics, classes = evaluate_weights(weights, recipe, **how)
+        scores, classes = evaluate_weights(weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)
-        metrics, classes = summarise(evaluation.scores), evaluation.dataset.classes
+        scores, classes = evaluation.scores, evaluation.dataset.classes
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
+        metrics = summarise(scores)
         print(f"{describe(metrics, classes)} of {metrics['count']} test images")
+        if scores.areas is not None:
+            metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:
             cli.write_text(Path(parsed.json), json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:

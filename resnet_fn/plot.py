@@ -18,7 +18,11 @@ _EXAMPLES = """examples:
 # title, axis label, (event, field, line style) of each curve
 _PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("loss (training pale, evaluation dots)", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
-    ("accuracy (training pale, evaluation dots)", "top-1", (("train", "accuracy", "-"), ("eval", "top1", "o-"))),
+    (
+        "accuracy (training pale, evaluation dots)",
+        "top-1 or mAP",
+        (("train", "accuracy", "-"), ("eval", "top1", "o-"), ("eval", "map", "o-")),
+    ),
     ("learning rate", "learning rate", (("train", "lr", "-"),)),
 )
 

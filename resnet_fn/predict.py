@@ -30,7 +30,13 @@ def parser() -> cli.Parser:
     )
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("what is printed")
-    group.add_argument("--top", type=int, default=5, metavar="N", help="classes of each image; default 5")
+    group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
+    group.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="of a net for images of any number of classes: name those of this probability or more; default 0.5",
+    )
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
     group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
     group.add_argument(
@@ -43,26 +49,39 @@ def parser() -> cli.Parser:
 def main(arguments: Sequence[str]) -> int:
     """Predict, and print a table or JSON lines, or write CSV; files that cannot be read are named, others go on."""
     parsed = parser().parse(arguments)
-    if parsed.top < 1:
-        raise cli.UsageError(f"--top: {parsed.top} is too small; give 1 or more")
-    if parsed.csv and parsed.json:
-        raise cli.UsageError("--csv writes what --json prints; give one of them")
+    threshold = parsed.threshold
+    cli.refuse(
+        (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
+        (
+            threshold is not None and not 0 < threshold < 1,
+            f"--threshold: {threshold} is no probability between 0 and 1; give 0.5",
+        ),
+        (parsed.csv and parsed.json, "--csv writes what --json prints; give one of them"),
+    )
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
     if not images:
         raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_net
+    from resnet_fn.evaluation.metrics import SAID_FROM
     from resnet_fn.evaluation.predict import by_doubt, find_images, predict, results_csv
     from resnet_fn.runtime import process
 
     files = find_images(images)
     process.start(parsed.device, parsed.threads)
     trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
+    several = trained.recipe.multi_label
+    cli.refuse(
+        (several and parsed.top, "--top: this net's images have any number of classes; give --threshold instead"),
+        (several and parsed.sort == "doubt", "--sort doubt is of the likeliest class alone; leave it out"),
+        (not several and threshold, "--threshold: this net's images have one class; give --top instead"),
+    )
+    top = parsed.top or 5
     width = max(len(str(path)) for path in files)
-    results = predict(trained, files, parsed.top)
+    results = predict(trained, files, top, threshold or SAID_FROM)
     if parsed.sort == "doubt":
         results = by_doubt(results)
     if parsed.csv:
-        cli.write_text(Path(parsed.csv), results_csv(results, parsed.top))
+        cli.write_text(Path(parsed.csv), results_csv(results, 1 if several else top))
         order = ", the least certain first" if parsed.sort == "doubt" else ""
         print(f"{len(files)} predictions in {parsed.csv}{order}")
     for result in results:
@@ -74,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
             print(json.dumps(result))
         else:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
-            print(f"{result['file']:{width}}   {likely}")
+            print(f"{result['file']:{width}}   {likely or '(none)'}")
     bad = sum("error" in result for result in results)
     if bad:
         raise ValueError(f"{bad} of {len(files)} images cannot be read; they are named above")

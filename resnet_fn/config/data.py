@@ -33,6 +33,14 @@ _CROP = Needs(
 )
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
+_SEVERAL = (
+    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", always=True, other="dataset"),
+    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", always=True, other="loss"),
+    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", always=True, other="label_smoothing"),
+    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", always=True, other="monitor"),
+    Needs(lambda r: not r.class_weights, "goes without --class-weights", always=True, other="class_weights"),
+    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", always=True, other="sampling"),
+)
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
 
 
@@ -126,6 +134,9 @@ class DataSettings(Settings):
         within="[0, 1)",
         example=0.2,
         needs=Needs(lambda r: r.dataset == "imagefolder", "is for --dataset imagefolder; leave it out", always=True),
+    )
+    multi_label: bool = _data(
+        False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL
     )
     on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _data(

@@ -189,7 +189,8 @@ def _explain(config: Any, name: str, need: Needs, given: Collection[str]) -> str
         return f"{name}: {value} would change nothing: it {text}"
     if name not in given and need.other in given:
         other = getattr(config, need.other)
-        return f"{need.other}: {other!r} does not go with {name} {value!r}, which {text}; give --{flag_name(name)} too"
+        flag = f"{'no-' * (value is True)}{flag_name(name)}"
+        return f"{need.other}: {other!r} does not go with {name} {value!r}, which {text}; give --{flag} too"
     return f"{name}: {value!r} {text}"
 
 

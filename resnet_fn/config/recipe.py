@@ -170,7 +170,12 @@ class Recipe(DataSettings):
         choices=("all", "others"),
         needs=Needs(lambda r: r.label_smoothing > 0, "needs --label-smoothing"),
     )
-    monitor: str = _evaluation("top1", "which result makes a checkpoint the best", choices=("top1", "loss", "macro_f1"))
+    monitor: str = _evaluation(
+        "top1",
+        "which result makes a checkpoint the best; map: mean average precision",
+        choices=("top1", "loss", "macro_f1", "map"),
+        needs=Needs(lambda r: r.monitor != "map" or r.multi_label, "needs --multi-label", always=True),
+    )
     patience: int = _evaluation(
         0, "evaluations without a better result that end the run; 0: it never ends early", "evaluations", at_least=0
     )

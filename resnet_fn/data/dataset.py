@@ -15,7 +15,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes, int32 [N]."""
+        """Classes, int32 [N]; where an image has any number of them float32 [N, classes], 1 for each that it has."""
 
     def __len__(self) -> int: ...
 
@@ -72,6 +72,8 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
     Raises:
         ValueError: names the split, the first such sample and its label.
     """
+    if split.labels.ndim == 2:
+        return  # made of the classes' own names
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
         index = int(wrong[0])
@@ -110,7 +112,7 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
 
     Args:
         images: must be `dtype` [n, C, H, W].
-        labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft).
+        labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft, or several an image).
         classes: how many there are.
         update: the update's number, for the message.
 

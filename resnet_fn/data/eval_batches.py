@@ -21,7 +21,7 @@ def eval_batches(
     ever; what is missing at the end is filled with the split's first sample and marked.
 
     Yields:
-        images float32 [batch_size, C, H, W], labels int32 [batch_size], indices int64 [batch_size]: the samples'
+        images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
         places in the split, −1 where filled.
     """
     blocks = -(-len(split) // block)

@@ -36,7 +36,7 @@ class Feed(Protocol):
     def batch(self, update: int) -> Batch:
         """This worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
-        Labels are int32 [n], or with mixup or CutMix float32 [n, classes], throughout the run.
+        Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout.
         """
 
     def reproducibility_key(self) -> dict[str, Any]:

@@ -52,15 +52,17 @@ def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | N
 
     Args:
         images: float32 [n, C, H, W], n even.
-        labels: int32 [n].
+        labels: int32 [n], or float32 [n, classes].
         classes: number of classes.
         mixing: None: nothing is mixed, and labels are still probabilities, so that no step recompiles.
 
     Returns:
         images float32 [n, C, H, W], and probabilities float32 [n, classes].
     """
-    own = np.zeros((len(labels), classes), np.float32)
-    own[np.arange(len(labels)), labels] = 1
+    own = labels
+    if labels.ndim == 1:
+        own = np.zeros((len(labels), classes), np.float32)
+        own[np.arange(len(labels)), labels] = 1
     if mixing is None:
         return images, own
     weight = np.float32(mixing.weight)

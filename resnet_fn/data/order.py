@@ -102,7 +102,7 @@ class Plan:
 
         Args:
             images: float32 [n, C, H, W], normalised.
-            labels: int32 [n].
+            labels: int32 [n], or float32 [n, classes].
             update: its number.
             erasing: [n, 5], see `erase`; None where the recipe erases nothing.
         """

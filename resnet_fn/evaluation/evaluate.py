@@ -48,7 +48,7 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
         checkpoint, which, options: see `evaluate_in_detail`.
 
     Returns:
-        {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
+        See `summarise`: {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
     """
     return summarise(evaluate_in_detail(checkpoint, which, **options).scores)
 
@@ -112,7 +112,7 @@ def evaluate_weights(
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
     allow_non_finite: bool = False,
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+) -> tuple[Scores, tuple[str, ...]]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
     A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
@@ -124,7 +124,7 @@ def evaluate_weights(
         batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
 
     Returns:
-        As `evaluate`, and the names of the classes.
+        The scores, and the names of the classes.
 
     Raises:
         As `evaluate`; WeightsError where the file does not fit the net.
@@ -138,4 +138,4 @@ def evaluate_weights(
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
-    return summarise(score(make_eval_step(net), dataset, batch_size, workers)), dataset.classes
+    return score(make_eval_step(net, recipe.multi_label), dataset, batch_size, workers), dataset.classes

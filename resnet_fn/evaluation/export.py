@@ -68,6 +68,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
     """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
     spec, preprocessing = trained.input, trained.input.for_image_files().to_dict()
     del preprocessing["classes"], preprocessing["data_dir"]
+    meaning = "logits, of which each class's sigmoid is its probability" if trained.recipe.multi_label else "logits"
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
         "format": kind,
@@ -76,7 +77,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "update": trained.checkpoint.state["update"],
         "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
         "preprocessing": preprocessing,
-        "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": "logits"},
+        "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},
         "classes": list(spec.classes),
     }
 

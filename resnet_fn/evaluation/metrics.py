@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 BINS = 15
+SAID_FROM = 0.5  # the probability from which on a sample of any number of classes is taken for one
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
@@ -30,8 +31,22 @@ def class_scores(confusion: np.ndarray) -> dict[str, np.ndarray]:
         "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples that are of the class, and
         that were taken for it.
     """
-    right = np.diagonal(confusion).astype(np.float64)
-    support, predicted = confusion.sum(1), confusion.sum(0)
+    return _scores(np.diagonal(confusion), confusion.sum(1), confusion.sum(0))
+
+
+def multi_label_scores(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, np.ndarray]:
+    """As `class_scores`, where a sample has any number of classes and is taken for those of SAID_FROM or more.
+
+    Args:
+        labels: [N, C], 1 for each class that a sample has, else 0.
+        probabilities: [N, C].
+    """
+    there, taken = labels > 0, probabilities >= SAID_FROM
+    return _scores((there & taken).sum(0), there.sum(0), taken.sum(0))
+
+
+def _scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    right = right.astype(np.float64)
     precision = right / np.maximum(predicted, 1)
     recall = right / np.maximum(support, 1)
     f1 = 2 * right / np.maximum(support + predicted, 1)
@@ -116,6 +131,23 @@ def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarr
 def average_precision(precision: np.ndarray, recall: np.ndarray) -> float:
     """The area under a precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition."""
     return float((np.diff(recall, prepend=0.0) * precision).sum())
+
+
+def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Each class's average precision over its probability, float64 [C]; NaN for a class without samples.
+
+    Args:
+        labels: [N, C], 1 for each class that a sample has, else 0.
+        probabilities: [N, C].
+    """
+    pairs = zip(labels.T > 0, probabilities.T, strict=True)
+    return np.array([average_precision(*precision_recall(*pair)) if pair[0].any() else np.nan for pair in pairs])
+
+
+def mean_average_precision(areas: np.ndarray) -> float:
+    """The mean of the classes that have samples (`average_precisions`); NaN where none has."""
+    known = areas[~np.isnan(areas)]
+    return sum(known.tolist()) / len(known) if len(known) else float("nan")
 
 
 THRESHOLDS = tuple(step / 20 for step in range(1, 20))

@@ -17,6 +17,7 @@ from resnet_fn.data.normalise import prepare
 from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
+from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK, top_classes
 from resnet_fn.update.eval_step import make_eval_step
 
@@ -91,13 +92,16 @@ def read_input(path: Path, spec: InputSpec) -> np.ndarray:
     return prepare(pixels, spec.image_size, spec.for_image_files())
 
 
-def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dict[str, Any]]:
+def predict(
+    trained: LoadedNet, files: Sequence[Path], top: int = 5, threshold: float = SAID_FROM
+) -> list[dict[str, Any]]:
     """Classify image files.
 
     Args:
         trained: see `load_net`.
         files: see `find_images`.
         top: likeliest classes to name.
+        threshold: where images have any number of classes, those of this probability or more are named instead.
 
     Returns:
         For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; the same for any
@@ -110,7 +114,7 @@ def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dic
     spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
     if spec.channels not in (1, 3):
         raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
-    labels = Tensor(np.zeros(BLOCK, np.int32))
+    labels, several = Tensor(np.zeros(BLOCK, np.int32)), trained.recipe.multi_label
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
@@ -123,12 +127,13 @@ def predict(trained: LoadedNet, files: Sequence[Path], top: int = 5) -> list[dic
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(images), labels).logits
         assert logits is not None
-        rows = top_classes(logits.asnumpy()[: len(part)], top)
+        rows = top_classes(logits.asnumpy()[: len(part)], len(spec.classes) if several else top, several)
         count = rows.shape[1] // 2
         for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [
                 {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
                 for index, probability in zip(row[:count], row[count:], strict=True)
+                if not several or probability >= threshold
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results

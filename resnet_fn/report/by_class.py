@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.evaluation.metrics import average_precision, precision_recall
+from resnet_fn.evaluation.metrics import SAID_FROM, average_precision, precision_recall
 
 _POINTS = 101  # of a curve
 _CURVES_UP_TO = 100  # classes
 _SHOWN, _GALLERY_UP_TO = 3, 30  # images of each end, classes
 
 
-def precision_recall_curves(labels: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
+def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
     """For each class its curve "this class or not" over the probability of the class.
 
     Args:
-        labels: int [N].
+        positive: bool [N, classes], which samples are of which class.
         probabilities: float32 [N, classes].
 
     Returns:
@@ -25,11 +25,10 @@ def precision_recall_curves(labels: np.ndarray, probabilities: np.ndarray) -> li
     """
     curves: list[dict[str, Any]] = []
     for index in range(probabilities.shape[1]):
-        positive = labels == index
-        if not positive.any():
+        if not positive[:, index].any():
             curves.append({"average_precision": None, "recall": [], "precision": []})
             continue
-        precision, recall = precision_recall(positive, probabilities[:, index])
+        precision, recall = precision_recall(positive[:, index], probabilities[:, index])
         places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
         if probabilities.shape[1] > _CURVES_UP_TO:
             places = places[:0]
@@ -43,23 +42,42 @@ def precision_recall_curves(labels: np.ndarray, probabilities: np.ndarray) -> li
     return curves
 
 
-def gallery(labels: np.ndarray, loss: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
+def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """For each class the samples that the net is surest of, and those that it would least call so.
 
     Args:
-        labels: int [N].
-        loss: [N], cross-entropy: the smaller, the surer.
+        positive: bool [N, classes], which samples are of which class.
+        doubt: [N, classes], or [N, 1]: the smaller, the surer is the net of that class; NaN is the least sure.
         f1: of each class; of more than 30 the weakest are shown.
 
     Returns:
-        Class → places of samples: up to 3 of the smallest loss, then up to 3 of the largest, the worst last.
+        Class → places of samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
     """
-    there = np.flatnonzero(np.bincount(labels, minlength=len(f1)))
+    there = np.flatnonzero(positive.any(0))
+    doubt = np.broadcast_to(doubt, positive.shape)
     weakest = there[np.argsort(np.array(f1)[there], kind="stable")][:_GALLERY_UP_TO]
     shown = {}
     for index in sorted(weakest.tolist()):
-        samples = np.flatnonzero(labels == index)
-        samples = samples[np.argsort(loss[samples], kind="stable")]
+        samples = np.flatnonzero(positive[:, index])
+        samples = samples[np.argsort(doubt[samples, index], kind="stable")]
         worst = max(_SHOWN, len(samples) - _SHOWN)
         shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]
     return shown
+
+
+def wrong_statements(positive: np.ndarray, probabilities: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
+    """Where samples have any number of classes: what is said of them wrongly, the most confident first.
+
+    Args:
+        positive: bool [N, classes].
+        probabilities: [N, classes]; from SAID_FROM on a sample is said to be of the class, below it not to be.
+        limit: how many.
+
+    Returns:
+        Sample, class, and the confidence of what is said: the probability, or 1 minus it.
+    """
+    confidence = np.where(positive, 1 - probabilities, probabilities).astype(np.float64)
+    wrong = np.flatnonzero(positive != (probabilities >= SAID_FROM))
+    order = wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
+    classes = positive.shape[1]
+    return [(place // classes, place % classes, float(confidence.flat[place])) for place in order.tolist()]

@@ -68,12 +68,12 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
 
 def _tiles(report: dict[str, Any]) -> str:
     metrics = [
-        ("top-1", number(report["top1"], ".2%")),
-        *([("top-5", number(report["top5"], ".2%"))] if len(report["classes"]) > 5 else []),
+        *([("top-1", number(report["top1"], ".2%"))] if "top1" in report else []),
+        *([("top-5", number(report["top5"], ".2%"))] if "top5" in report and len(report["classes"]) > 5 else []),
         ("loss", number(report["loss"])),
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
-        ("calibration error", number(report["calibration"]["error"])),
+        *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
         ("test images", str(report["count"])),
     ]
     return '<div class="tiles">' + "".join(_tile(name, value) for name, value in metrics) + "</div>"
@@ -84,6 +84,8 @@ def _tile(name: str, value: str) -> str:
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
+    if not report["calibration"]:
+        return []
     parts = ["<h2>Calibration</h2>"]
     if smoothing := report["checkpoint"]["label_smoothing"]:
         parts.append(
@@ -104,6 +106,8 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 
 def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
+    if not report["confusion"]:
+        return ["<p>An image has any number of classes, and is taken for those with a probability of 0.5 or more.</p>"]
     parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     if "confusion" in plots:

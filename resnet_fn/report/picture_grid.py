@@ -39,7 +39,7 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
     parts = [
         "<h2>Class by class</h2>",
         f"<p>Of {which} the images that the net is surest of, then those that it would least call so; below each the "
-        "probability of its own class, and where that is not the likeliest, the prediction.</p>",
+        "probability of its own class, and where that is not said, the prediction.</p>",
     ]
     files = iter(pictures.gallery)
     for row in shown:

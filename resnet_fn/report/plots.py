@@ -25,12 +25,14 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
     """Draw every plot of the report.
 
     Returns:
-        "confusion", "reliability", and where there are curves "curves", each a PNG. Empty without matplotlib:
-        the page then has tables in their place.
+        "confusion" and "reliability" where an image has one class, and where there are curves "curves", each a PNG.
+        Empty without matplotlib: the page then has tables in their place.
     """
     if not available():
         return {}
-    drawn = {"confusion": plot_confusion(report), "reliability": plot_reliability(report["calibration"])}
+    drawn = {}
+    if report["confusion"]:
+        drawn = {"confusion": plot_confusion(report), "reliability": plot_reliability(report["calibration"])}
     if any(curve["recall"] for curve in report["curves"]):
         drawn["curves"] = plot_curves(report)
     return {name: _png(figure) for name, figure in drawn.items()}

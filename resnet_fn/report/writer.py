@@ -7,6 +7,7 @@ files depends on the clock, the machine or the order of the work.
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
-from resnet_fn.evaluation.scoring import summarise
+from resnet_fn.evaluation.scoring import scores_by_class, summarise
 from resnet_fn.report import plots
-from resnet_fn.report.by_class import gallery, precision_recall_curves
+from resnet_fn.report.by_class import gallery, precision_recall_curves, wrong_statements
 from resnet_fn.report.heatmaps import class_maps, heat_picture
 from resnet_fn.report.page import page
 from resnet_fn.report.picture_grid import Pictures
@@ -64,8 +65,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     heatmaps: list[bytes] = []
     if mistakes:
         images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
-        predictions = [int(evaluation.scores.prediction[index]) for index in mistakes]
-        maps = class_maps(evaluation.trained.net, images, predictions)
+        maps = class_maps(evaluation.trained.net, images, [said for _, said, _ in _mistakes(evaluation)])
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown))
 
@@ -73,17 +73,16 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """All metrics as JSON types; one that is not finite is None."""
     scores, trained = evaluation.scores, evaluation.trained
-    labels, classes = evaluation.dataset.test.labels, [printable(name) for name in trained.input.classes]
-    confidence, right = confidence_of(evaluation), scores.rank < 1
-    confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
-    by_class = metrics.class_scores(confusion)
+    classes, positive = [printable(name) for name in trained.input.classes], _positive(evaluation)
+    by_class = scores_by_class(scores, evaluation.dataset.test.labels, len(classes))
     weights, training = trained.checkpoint.state.get("class_weights", []), evaluation.dataset.train.labels
     treated = treatment(trained.recipe.sampling, weights, len(classes), training) if len(training) else []
     treated = treated or [{}] * len(classes)
-    curves = [] if scores.probabilities is None else precision_recall_curves(labels, scores.probabilities)
+    curves = [] if scores.probabilities is None else precision_recall_curves(positive, scores.probabilities)
     precisions = [curve.pop("average_precision") for curve in curves] or [None] * len(classes)
-    known = [value for value in precisions if value is not None]
-    of_second = scores.probabilities[:, 1] if scores.probabilities is not None and len(classes) == 2 else None
+    one_of_two = len(classes) == 2 and scores.areas is None
+    of_second = scores.probabilities[:, 1] if scores.probabilities is not None and one_of_two else None
+    doubt = scores.loss[:, None] if scores.areas is None else -_probabilities(evaluation)
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
@@ -105,41 +104,88 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             }
             for index, (name, area) in enumerate(zip(classes, precisions, strict=True))
         ],
-        "mean_average_precision": sum(known) / len(known) if known else None,
+        "mean_average_precision": finite_or_null(metrics.mean_average_precision(np.array(precisions, float))),
         "curves": curves,
-        "thresholds": [] if of_second is None else metrics.threshold_table(labels == 1, of_second),
+        "thresholds": [] if of_second is None else metrics.threshold_table(positive[:, 1], of_second),
         "gallery": [
-            {"class": classes[label], "samples": [_sample(evaluation, index) for index in samples]}
-            for label, samples in gallery(labels, scores.loss, by_class["f1"].tolist()).items()
+            {"class": classes[label], "samples": [_sample(evaluation, index, label) for index in samples]}
+            for label, samples in gallery(positive, doubt, by_class["f1"].tolist()).items()
         ],
-        "calibration": metrics.calibration(confidence, right),
-        "confusion": confusion.tolist(),
-        "confused": [
-            {"label": classes[label], "prediction": classes[prediction], "count": count}
-            for label, prediction, count in metrics.confused_pairs(confusion, 20)
-        ],
+        **_of_one_class(evaluation, classes),
         "mistakes": [
             {
-                "index": int(index),
-                "name": sample_name(evaluation.dataset, int(index)),
-                "label": classes[labels[index]],
-                "prediction": classes[scores.prediction[index]],
-                "confidence": float(confidence[index]),
+                "index": index,
+                "name": sample_name(evaluation.dataset, index),
+                "label": _names(positive[index], classes),
+                "prediction": f"{'not ' * (scores.areas is not None and bool(positive[index, said]))}{classes[said]}",
+                "confidence": confidence,
             }
-            for index in metrics.confident_mistakes(confidence, right, MISTAKES)
+            for index, said, confidence in _mistakes(evaluation)
         ],
     }
 
 
-def _sample(evaluation: Evaluation, index: int) -> dict[str, Any]:
+def _positive(evaluation: Evaluation) -> np.ndarray:
+    """Which samples are of which class, bool [N, classes]."""
+    labels = evaluation.dataset.test.labels
+    return labels > 0 if labels.ndim == 2 else labels[:, None] == np.arange(len(evaluation.trained.input.classes))
+
+
+def _probabilities(evaluation: Evaluation) -> np.ndarray:
+    assert evaluation.scores.probabilities is not None  # `score` keeps them where samples have any number of classes
+    return evaluation.scores.probabilities
+
+
+def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
+    return ";".join(classes[place] for place in np.flatnonzero(chosen))
+
+
+def _of_one_class(evaluation: Evaluation, classes: Sequence[str]) -> dict[str, Any]:
+    """What is told where a sample has one class; None or nothing where it has any number."""
     scores = evaluation.scores
+    if scores.areas is not None:
+        return {"calibration": None, "confusion": None, "confused": []}
+    confusion = metrics.confusion_matrix(evaluation.dataset.test.labels, scores.prediction, len(classes))
+    confused = [
+        {"label": classes[label], "prediction": classes[prediction], "count": count}
+        for label, prediction, count in metrics.confused_pairs(confusion, 20)
+    ]
+    calibration = metrics.calibration(confidence_of(evaluation), scores.rank < 1)
+    return {"calibration": calibration, "confusion": confusion.tolist(), "confused": confused}
+
+
+def _mistakes(evaluation: Evaluation) -> list[tuple[int, int, float]]:
+    """The most confident mistakes: sample, the class that it is said to be, or not to be, and the confidence."""
+    scores = evaluation.scores
+    if scores.areas is not None:
+        return wrong_statements(_positive(evaluation), _probabilities(evaluation), MISTAKES)
+    confidence = confidence_of(evaluation)
+    places = metrics.confident_mistakes(confidence, scores.rank < 1, MISTAKES).tolist()
+    return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
+
+
+def _sample(evaluation: Evaluation, index: int, label: int) -> dict[str, Any]:
+    scores = evaluation.scores
+    if scores.areas is None:
+        right, own = scores.rank[index] < 1, float(np.exp(-np.float64(scores.loss[index])))
+    else:
+        own = float(_probabilities(evaluation)[index, label])
+        right = own >= metrics.SAID_FROM
     return {
         "index": index,
         "name": sample_name(evaluation.dataset, index),
-        "prediction": printable(evaluation.trained.input.classes[scores.prediction[index]]),
-        "right": bool(scores.rank[index] < 1),
-        "probability": finite_or_null(float(np.exp(-np.float64(scores.loss[index])))),  # of its own class
+        "prediction": _prediction(evaluation, index),
+        "right": bool(right),
+        "probability": finite_or_null(own),  # of the class that it stands for
     }
+
+
+def _prediction(evaluation: Evaluation, index: int) -> str:
+    """The class that a sample is taken for, or the classes."""
+    scores, classes = evaluation.scores, evaluation.trained.input.classes
+    if scores.areas is None:
+        return printable(classes[scores.prediction[index]])
+    return printable(_names(_probabilities(evaluation)[index] >= metrics.SAID_FROM, classes))
 
 
 def confidence_of(evaluation: Evaluation) -> np.ndarray:
@@ -153,17 +199,16 @@ def confidence_of(evaluation: Evaluation) -> np.ndarray:
 def predictions_csv(evaluation: Evaluation) -> str:
     """One row for each test sample, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
-    top = scores.top
+    top, positive = scores.top, _positive(evaluation)
     assert top is not None
-    split = evaluation.dataset.test
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     places = range(top.shape[2])
-    header = ["index", "name", "label", "prediction", "right", "loss", "rank"]
+    header = ["index", "name", "label", "prediction", "right", "loss", "rank" if scores.areas is None else "wrong"]
     writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
-    for index in range(len(split)):
-        row: list[object] = [index, sample_name(evaluation.dataset, index), classes[split.labels[index]]]
-        row += [classes[scores.prediction[index]], int(scores.rank[index] < 1)]
+    for index in range(len(scores.rank)):
+        row: list[object] = [index, sample_name(evaluation.dataset, index), _names(positive[index], classes)]
+        row += [_prediction(evaluation, index), int(scores.rank[index] < 1)]
         row += [f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
             row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]

@@ -25,7 +25,7 @@ from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.noise import Noise, make_noise
 from resnet_fn.update.normalise import make_normalise
 from resnet_fn.update.schedule import Schedule, make_schedule
-from resnet_fn.update.step import TrainStep, make_train_step
+from resnet_fn.update.step import TrainStep, accuracy, accuracy_by_class, make_train_step
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -102,10 +102,9 @@ def build_components(
         scaler = DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
-    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     train_step = make_train_step(
         net,
-        loss,
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
         optimizer,
         scaler=scaler,
         clip_norm=recipe.clip_norm,
@@ -114,6 +113,7 @@ def build_components(
         rank=workers.rank,
         all_reduce=all_reduce,
         ema=ema,
+        accuracy=accuracy_by_class if recipe.multi_label else accuracy,
         mode=options.mode,
         prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
     )
@@ -125,7 +125,7 @@ def build_components(
         training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
         noise=make_noise(recipe, net, workers),
-        eval_step=make_eval_step(net, mode=options.mode),
+        eval_step=make_eval_step(net, recipe.multi_label, options.mode),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,
         ema=ema,

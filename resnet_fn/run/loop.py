@@ -20,8 +20,8 @@ from resnet_fn.data.normalise import as_fed
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
-from resnet_fn.evaluation.metrics import averages, class_scores, confusion_matrix
-from resnet_fn.evaluation.scoring import score, summarise
+from resnet_fn.evaluation.metrics import averages
+from resnet_fn.evaluation.scoring import score, scores_by_class, summarise
 from resnet_fn.recipes.load import load_run
 from resnet_fn.run.build import build_components
 from resnet_fn.run.console import duration, epoch_line, header
@@ -242,8 +242,8 @@ def evaluate_epoch(session: Session) -> None:
     with averaged(components.ema):
         scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
     labels, classes = components.dataset.test.labels, len(components.dataset.classes)
-    confusion = confusion_matrix(labels, scores.prediction, classes)
-    metrics = {**summarise(scores), "macro_f1": averages(class_scores(confusion))["macro"]["f1"]}
+    by_class = averages(scores_by_class(scores, labels, classes))
+    metrics = {**summarise(scores), "macro_f1": by_class["macro"]["f1"]}
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     judge(progress, components.recipe.monitor, metrics)

@@ -11,7 +11,8 @@ class Progress:
 
     Attributes:
         update: updates done.
-        best: {"top1", "update"} and what the recipe monitors, of the best evaluation; None before the first.
+        best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
+            best evaluation; None before the first.
         last: the latest evaluation, None before the first.
         without_gain: evaluations since the last that was better than all before.
         branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
@@ -44,12 +45,13 @@ def judge(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
     if metrics["loss"] < float("inf"):
         gain = 1.0 if best is None else (best[monitor] - value if monitor == "loss" else value - best[monitor])
         if gain >= 0:
-            progress.best = {"top1": metrics["top1"], monitor: value, "update": progress.update}
+            top1 = {"top1": metrics["top1"]} if "top1" in metrics else {}
+            progress.best = {**top1, monitor: value, "update": progress.update}
     progress.without_gain = 0 if gain > 0 else progress.without_gain + 1
 
 
 def describe_best(monitor: str, best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     """ "best top-1 97.50% (update 110), last 97.22%"."""
-    name = {"top1": "top-1", "macro_f1": "macro F1"}.get(monitor, monitor)
+    name = {"top1": "top-1", "macro_f1": "macro F1", "map": "mAP"}.get(monitor, monitor)
     best_value, last_value = (f"{row[monitor]:{'.4f' if monitor == 'loss' else '.2%'}}" for row in (best, last))
     return f"best {name} {best_value} (update {best['update']}), last {last_value}"

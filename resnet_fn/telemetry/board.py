@@ -31,7 +31,13 @@ SCALARS = {
         "step_seconds": "train_system/step_seconds",
         "memory_mb": "train_system/memory_mb",
     },
-    "eval": {"loss": "eval/loss", "top1": "eval/top1", "top5": "eval/top5", "macro_f1": "eval/macro_f1"},
+    "eval": {
+        "loss": "eval/loss",
+        "top1": "eval/top1",
+        "top5": "eval/top5",
+        "macro_f1": "eval/macro_f1",
+        "map": "eval/map",
+    },
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32

@@ -36,22 +36,29 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
     """The table, and what a reader should know of it.
 
     A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
-    last and best top-1 and the last loss: the mean, with the standard deviation of a sample (n − 1) where there are two
-    runs or more.
+    last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard
+    deviation of a sample (n − 1) where there are two runs or more.
 
     Args:
         runs: by name, in the order of the lines.
 
     Returns:
         Lines of text, and warnings: runs of a group that stand at different updates, equal seeds.
+
+    Raises:
+        ValueError: runs of one class an image and of several have no metric in common.
     """
+    several = [name for name, run in runs.items() if run.recipe.get("multi_label")]
+    if several and len(several) < len(runs):
+        raise ValueError(f"{several[0]}: has mAP, others have top-1; give a table of each kind")
+    metric, title = ("map", "mAP") if several else ("top1", "top-1")
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
         key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
         groups.setdefault(key, []).append(name)
     first = [runs[names[0]].recipe for names in groups.values()]
     told = [key for key in first[0] if key not in _ALIKE and any(r.get(key) != first[0][key] for r in first)]
-    rows, notes = [("recipe", "runs", "seeds", "update", "last top-1", "best top-1", "last loss")], []
+    rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for recipe, names in zip(first, groups.values(), strict=True):
         members = [runs[name] for name in names]
         last = [run.evaluations[-1] for run in members]
@@ -62,14 +69,14 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
             notes.append(f"warning: runs of one line stand at different updates: {where}")
         if len(set(seeds)) < len(seeds):
             notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
-        best = [max(_numbers(run.evaluations, "top1"), default=None) for run in members]
+        best = [max(_numbers(run.evaluations, metric), default=None) for run in members]
         rows.append(
             (
                 ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in told)]),
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
-                _mean([event.get("top1") for event in last], 100, "%"),
+                _mean([event.get(metric) for event in last], 100, "%"),
                 _mean(best, 100, "%"),
                 _mean([event.get("loss") for event in last]),
             )

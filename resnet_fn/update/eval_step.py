@@ -6,9 +6,15 @@ from typing import NamedTuple
 import mindspore
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.update.loss import binary_cross_entropy
+
 
 class EvalResult(NamedTuple):
     """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
+
+    Where a sample has any number of classes the loss is binary cross-entropy, the mean over the classes, and there is
+    no rank but that of logits that are not finite (the number of classes); else 0.
+
 
     `logits`, float32 [n, classes], are there where they were asked for.
     """
@@ -31,21 +37,26 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, mode: str = "graph")
         mode: "pynative": nothing is compiled.
 
     Returns:
-        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32. A label of rank 0 is the
-        prediction, of rank < 5 among the first five; equal logits rank by class. Logits that are not finite rank
-        last, so that a broken net scores nothing. It sets the net to evaluation mode.
+        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or [n, classes] float32 where a sample
+        has any number of classes. A label of rank 0 is the prediction, of rank < 5 among the first five; equal logits
+        rank by class. Logits that are not finite rank last, so that a broken net scores nothing. It sets the net to
+        evaluation mode.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         logits = net(images).astype(mindspore.float32)
+        prediction = logits.argmax(1).astype(mindspore.int32)
+        broken = ops.logical_not(ops.isfinite(logits).all(1))
+        last = ops.full_like(prediction, logits.shape[1])
+        if labels.ndim == 2:
+            losses = binary_cross_entropy(logits, labels, "none").mean(1)
+            return losses, prediction, ops.select(broken, last, ops.zeros_like(last)), logits
         losses = ops.cross_entropy(logits, labels, reduction="none")
         own = ops.gather_elements(logits, 1, labels.expand_dims(1))
         classes = ops.arange(logits.shape[1]).expand_dims(0)
         ahead = ops.logical_or(logits > own, ops.logical_and(logits == own, classes < labels.expand_dims(1)))
         rank = ahead.astype(mindspore.int32).sum(1)
-        broken = ops.logical_not(ops.isfinite(logits).all(1))
-        last = ops.full_like(rank, logits.shape[1])
-        return losses, logits.argmax(1).astype(mindspore.int32), ops.select(broken, last, rank), logits
+        return losses, prediction, ops.select(broken, last, rank), logits
 
     compiled = scores if mode == "pynative" else mindspore.jit(scores)
 

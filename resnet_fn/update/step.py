@@ -84,6 +84,16 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
 
 
+def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
+    """Where a sample has any number of classes: the share of classes that are said rightly, yes from a logit of 0 on.
+
+    Args:
+        logits: [N, C].
+        labels: [N, C], yes above 0.5.
+    """
+    return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
+
+
 def make_train_step(
     net: nn.Cell,
     loss: Loss,

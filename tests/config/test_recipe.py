@@ -50,6 +50,15 @@ def test_the_usual_aliases_are_accepted(flags, fields):
             "train_only: 'fc' says what --freeze stem says too; give one of them",
         ),
         (["--epochs", "3", "--warmup-epochs", "4"], "warmup_epochs: 4.0 is above epochs (3)"),
+        (
+            ["--recipe", "finetune", "--multi-label", "--class-weights", "balanced", "--sampling", "balanced"],
+            "multi_label: True needs --loss bce or focal; "
+            "multi_label: True needs --label-smoothing 0; "
+            "multi_label: True needs --monitor map, macro_f1 or loss; "
+            "multi_label: True goes without --class-weights; "
+            "multi_label: True needs --sampling shuffle",
+        ),
+        (["--monitor", "map"], "monitor: 'map' needs --multi-label"),
         (["--sched", "step"], "schedule: 'step' needs --milestones, which go with --schedule step"),
         (["--max-shift", "3", "--dataset", "imagefolder"], "max_shift: 3 is for sets in memory; give 0 (image files"),
         (

@@ -138,3 +138,16 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     again = read_recipe_file(Path("recipe.toml"), RECIPES)
     assert again.recipe == recipe
     assert again.options == {"data_dir": odd, "accumulate": 2}
+
+
+def test_a_flag_that_takes_away_what_several_classes_need_is_refused_not_the_classes():
+    settings = '"multi_label": true, "loss": "bce", "label_smoothing": 0, "monitor": "map"'
+    Path("mine.json").write_text(f'{{"extends": "finetune", {settings}}}')
+    assert parse(["--recipe", "mine.json"])[0].multi_label
+    with pytest.raises(UsageError) as caught:
+        parse(["--recipe", "mine.json", "--loss", "cross_entropy", "--sampling", "balanced"])
+    assert str(caught.value) == (
+        "loss: 'cross_entropy' does not go with multi_label True, which needs --loss bce or focal; "
+        "give --no-multi-label too; sampling: 'balanced' does not go with multi_label True, "
+        "which needs --sampling shuffle; give --no-multi-label too"
+    )

@@ -46,3 +46,9 @@ def test_erasing_covers_its_share_of_some_images():
     assert abs(gone[gone > 0].mean() - 0.175) < 0.015  # the middle of 2 % and 33 %, less what does not fit
     assert images.min() == 1  # the input is untouched
     assert erase(images, draws, 0.0) is images
+
+
+def test_samples_of_several_classes_are_mixed_by_the_same_equation():
+    labels, images = np.float32([[1, 1, 0], [0, 1, 0]]), np.zeros((2, 1, 2, 2), np.float32)
+    assert mix(images, labels, 3, Mixing(0.75))[1].tolist() == [[0.75, 1, 0], [0.25, 1, 0]]
+    assert mix(images, labels, 3, None)[1].tolist() == labels.tolist()

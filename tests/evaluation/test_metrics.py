@@ -123,3 +123,44 @@ def test_the_threshold_table_is_scikit_learns():
         assert row["false_alarms"] == (taken & ~positive).sum() / (~positive).sum()
     nothing = metrics.threshold_table(np.zeros(3, bool), np.zeros(3))[0]
     assert (nothing["precision"], nothing["recall"], nothing["f1"], nothing["accuracy"]) == (0, 0, 0, 1)
+
+
+def by_hand(positive, scores):
+    """Σ (R_n − R_n−1) · P_n over the thresholds that occur, counted one by one."""
+    area, before = 0.0, 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        taken = scores >= threshold
+        right = int((taken & positive).sum())
+        area += (right / positive.sum() - before) * right / taken.sum()
+        before = right / positive.sum()
+    return area
+
+
+def test_mean_average_precision_is_its_equation_ties_and_absent_classes_included():
+    # Ranked: right, wrong, right: 1/2 · 1 + 1/2 · 2/3. With a tie of all: the share of positives.
+    assert metrics.average_precisions(np.array([[1], [0], [1]]), np.array([[0.9], [0.8], [0.7]])).tolist() == [
+        0.5 + 0.5 * 2 / 3
+    ]
+    assert metrics.average_precisions(np.array([[1], [0], [0], [0]]), np.full((4, 1), 0.5)) == 0.25
+    rng = np.random.default_rng(0)
+    labels = (rng.random((60, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(np.float32)
+    probabilities = rng.random((60, 5)).round(1).astype(np.float32)
+    found = metrics.average_precisions(labels, probabilities)
+    expected = [by_hand(labels[:, k] > 0, probabilities[:, k]) for k in range(4)]
+    np.testing.assert_allclose(found[:4], expected, rtol=1e-12)
+    assert np.isnan(found[4])  # no sample: it does not count
+    sklearn = pytest.importorskip("sklearn.metrics")
+    area = sklearn.average_precision_score(labels[:, :4], probabilities[:, :4], average="macro")
+    assert metrics.mean_average_precision(found) == pytest.approx(area, abs=1e-12)
+    assert np.isnan(metrics.mean_average_precision(found[4:]))
+
+
+def test_scores_of_several_classes_are_each_classs_own():
+    labels = np.float32([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
+    probabilities = np.float32([[0.9, 0.4, 0.1], [0.5, 0.7, 0.2], [0.6, 0.8, 0.3], [0.1, 0.2, 0.4]])
+    scores = metrics.multi_label_scores(labels, probabilities)
+    assert scores["precision"].tolist() == [2 / 3, 1 / 2, 0]
+    assert scores["recall"].tolist() == [1, 1 / 2, 0]
+    assert scores["f1"].tolist() == [0.8, 0.5, 0]
+    assert (scores["support"].tolist(), scores["predicted"].tolist()) == ([2, 2, 0], [3, 2, 0])
+    assert metrics.averages(scores)["macro"]["f1"] == pytest.approx(0.65)

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.evaluation.scoring import Scores, describe, score, summarise, top_classes
+from resnet_fn.evaluation.scoring import (
+    Scores,
+    describe,
+    probabilities_of,
+    score,
+    scores_by_class,
+    summarise,
+    top_classes,
+)
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
@@ -80,3 +88,42 @@ def test_top_5_needs_more_than_five_classes():
     metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
     assert describe(metrics, "abcde", "test ") == "test loss 1.5000, test top-1 50.00%"
     assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
+
+
+def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, monkeypatch):
+    from resnet_fn.evaluation import scoring
+
+    mindspore.set_seed(3)
+    step = make_eval_step(create_model("resnet8", num_classes=3, in_channels=1), with_logits=True)
+    digits = load_digits()
+    labels = (np.random.default_rng(0).random((360, 3)) < 0.4).astype(np.float32)
+    spec = dataclasses.replace(digits.input, classes=digits.classes[:3])
+    digits = dataclasses.replace(digits, test=dataclasses.replace(digits.test, labels=labels), input=spec)
+    alone, sums = score(step, digits, 64), {}
+
+    def add(rows, workers):
+        sums[rows.shape[1]] = sums.get(rows.shape[1], 0) + rows
+        return sums[rows.shape[1]] if workers.rank == 2 else np.ones_like(rows)
+
+    monkeypatch.setattr(scoring, "sum_over_ranks", add)
+    shared = [score(step, digits, 50, Workers(rank, 3)) for rank in range(3)][-1]
+    assert all((a == b).all() for a, b in zip(alone, shared, strict=True))
+    assert summarise(shared) == summarise(alone)
+    # One sample by its definition: the sigmoid of its logits, the mean binary cross-entropy, what is said wrongly.
+    probability = alone.probabilities.astype(np.float64)
+    losses = -np.where(labels > 0, np.log(probability), np.log(1 - probability)).mean(1)
+    np.testing.assert_allclose(alone.loss, losses, rtol=1e-4)
+    assert alone.rank.tolist() == ((probability >= 0.5) != (labels > 0)).sum(1).tolist()
+    assert scores_by_class(alone, labels, 3)["support"].tolist() == labels.sum(0).tolist()
+    assert summarise(alone)["map"] == alone.areas.mean()
+    assert set(summarise(alone)) == {"loss", "map", "count"}
+    assert describe({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef", "test ") == "test loss 0.5000, test mAP 25.00%"
+
+
+def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
+    logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
+    found = probabilities_of(logits, several=True)
+    np.testing.assert_allclose(found[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
+    assert found[1].tolist() == [0, 0, 0]
+    top = top_classes(logits, 2, several=True)
+    assert top[0].tolist() == [2, 0, np.float32(found[0, 2]), 0.5]

@@ -120,3 +120,13 @@ def test_two_classes_get_a_table_of_thresholds_with_the_best_f1_in_bold():
     assert "share of c0&lt; that is taken for c1&lt;" in text
     bold = [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*><b>(0\.\d\d)</b>", text)]
     assert bold == ["0.50"]
+
+
+def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
+    report = make_report(calibration=None, confusion=None, confused=[], map=0.375)
+    del report["top1"], report["top5"]
+    text = page(report, {}, PICTURES)
+    assert "An image has any number of classes, and is taken for those with a probability of 0.5 or more." in text
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles == ["Classes", "The 2 most confident mistakes", "Class by class"]
+    assert re.findall("<span>(.*?)</span></div>", text) == ["loss", "macro F1", "mean average precision", "test images"]

@@ -1,5 +1,7 @@
 """Whole runs: workers change how an update is computed, not what; memory does not grow; no wait for data."""
 
+import csv
+import importlib
 import json
 import os
 import shutil
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.memory_feed import MemoryFeed
@@ -112,6 +116,88 @@ def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun):
     assert "images      0 143 of weight 1, seen 1 times; 1 146 of weight 0.984, seen 0.984 times" in one.stdout
     msrun(2, "-m", "resnet_fn.train", *flags, "--out-dir", "two", "--accumulate", "3")
     compare_runs("one", "two")
+
+
+SEVERAL = {
+    **{"dataset": "imagefolder", "multi_label": True, "loss": "bce", "label_smoothing": 0.0, "monitor": "map"},
+    **{"model": "resnet8", "image_size": 8, "batch_size": 12, "epochs": 2, "learning_rate": 0.05, "flip": True},
+}
+
+
+def write_lists(train, val):
+    """Pictures of one colour, which every crop leaves as they are, and lists that say which of three are in it."""
+    rng, colours = np.random.default_rng(0), ("red", "green", "blue")
+    Path("set").mkdir()
+    for name, count in (("train", train), ("val", val)):
+        lines = ["path,labels"]
+        for k in range(count):
+            colour = rng.integers(0, 256, 3)
+            Image.new("RGB", (9, 9), tuple(colour.tolist())).save(f"set/{name}{k}.bmp")
+            there = [colours[channel] for channel in range(3) if colour[channel] > 127]
+            lines.append(f"{name}{k}.bmp,{';'.join(there)}")
+        Path(f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return {"data_dir": "set", "train_list": "train.csv", "val_list": "val.csv", "progress": False}
+
+
+@pytest.mark.slow
+def test_workers_compute_and_score_the_same_with_several_classes_an_image(msrun, device):
+    options = write_lists(60, 150)
+    settings = {**SEVERAL, **options, "norm": "none", "mixup": 0.2}
+    Path("mine.json").write_text(json.dumps(settings))
+    train_command = ["-m", "resnet_fn.train", "--recipe", "mine.json"]
+    one = subprocess.run([sys.executable, *train_command, "--out-dir", "one"], capture_output=True, text=True)
+    assert one.returncode == 0, one.stderr
+    assert "classes     " in one.stdout
+    msrun(2, *train_command, "--out-dir", "two")
+    compare_runs("one", "two")
+    scores = events("two", "eval")[-1]
+    assert set(scores) == {"event", "update", "epoch", "loss", "map", "count", "macro_f1"}
+    assert evaluate("two") == {name: scores[name] for name in ("loss", "map", "count")}  # every bit
+
+
+@pytest.mark.slow
+def test_several_classes_an_image_from_lists_to_predictions(device, capsys):
+    recipe = Recipe(**{**SEVERAL, "epochs": 8})
+    options = RunOptions(out_dir="run", checkpoint_every=10, keep_last=99, **write_lists(72, 40))
+    result = train(recipe, options)
+    assert result.last["map"] > 0.8  # a class's share alone would be 0.5
+    assert result.best["map"] == max(event["map"] for event in events("run", "eval"))
+    assert f"test mAP {result.last['map']:.2%}, learning rate" in capsys.readouterr().out
+    # Interrupted in the middle of an epoch, a run goes on to the same bits.
+    arrays, state = final("run")
+    for update in RunFolder(Path("run")).updates():
+        if update != 10:
+            shutil.rmtree(f"run/checkpoints/step-{update:08d}")
+    assert train(recipe, options).best == result.best
+    assert "resuming after update 10 " in capsys.readouterr().out
+    assert final("run") == (arrays, state)
+    main("evaluate", "run", "--which", "best", "--json", "result.json", "--report", "report")
+    scores = json.loads(Path("result.json").read_text())
+    assert scores["map"] == result.best["map"] == np.mean(list(scores["average_precision"].values()))
+    assert list(scores["average_precision"]) == ["blue", "green", "red"]
+    report = json.loads(Path("report/report.json").read_text())
+    assert {row["name"]: row["average_precision"] for row in report["classes"]} == scores["average_precision"]
+    rows = list(csv.DictReader(Path("report/predictions.csv").read_text().splitlines()))
+    lines = Path("val.csv").read_text().splitlines()[1:]
+    assert [{*row["label"].split(";")} for row in rows] == [{*line.partition(",")[2].split(";")} for line in lines]
+    capsys.readouterr()
+    main("predict", "run", "set", "--which", "best", "--json", "--threshold", "0.3")
+    told = {row["file"]: row["top"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    for row in rows:
+        likely = [(row[f"class{k}"], row[f"probability{k}"]) for k in (1, 2, 3) if float(row[f"probability{k}"]) >= 0.3]
+        assert [(top["class"], f"{top['probability']:.6g}") for top in told[f"set/{row['name']}"]] == likely
+    assert {len(top) for top in told.values()} >= {1, 2}
+    for flags, message in (
+        (["--top", "3"], "--top: this net's images have any number of classes; give --threshold instead"),
+        (["--sort", "doubt"], "--sort doubt is of the likeliest class alone; leave it out"),
+        (["--threshold", "1.5"], "--threshold: 1.5 is no probability between 0 and 1; give 0.5"),
+    ):
+        with pytest.raises(UsageError, match=f"^{message}$"):
+            main("predict", "run", "set/val0.bmp", *flags)
+
+
+def main(command, *arguments):
+    assert importlib.import_module(f"resnet_fn.{command}").main(arguments) == 0
 
 
 def final(run):

@@ -37,3 +37,10 @@ def test_a_best_in_words():
     assert describe_best("top1", best, last) == "best top-1 97.50% (update 110), last 90.00%"
     assert describe_best("macro_f1", best, last) == "best macro F1 50.00% (update 110), last 25.00%"
     assert describe_best("loss", best, last) == "best loss 0.1235 (update 110), last 1.0000"
+
+
+def test_without_top1_the_best_is_what_is_monitored_alone():
+    progress = Progress(update=3)
+    judge(progress, "map", {"loss": 1.0, "map": 0.5})
+    assert progress.best == {"map": 0.5, "update": 3}
+    assert describe_best("map", progress.best, {"map": 0.25}) == "best mAP 50.00% (update 3), last 25.00%"

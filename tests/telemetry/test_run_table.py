@@ -62,3 +62,13 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
         read_run(Path("run"), [{"event": "train", "update": 1}])
     event = {"event": "eval", "update": 1}
     assert read_run(Path("run"), [{"event": "train", "update": 1}, event]) == Run({"seed": 1}, [event])
+
+
+def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
+    evaluation = {"event": "eval", "update": 10, "map": 0.75, "loss": 0.5}
+    several = Run({"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}])
+    lines, _ = run_table({"a": several})
+    assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
+    assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
+    with pytest.raises(ValueError, match=r"^a: has mAP, others have top-1; give a table of each kind$"):
+        run_table({"b": run(0.5), "a": several})

@@ -23,3 +23,16 @@ def test_ranks_ties_and_broken_logits():
     result = step(Tensor(logits[:, None, None]), Tensor(labels))
     assert result.rank.asnumpy().tolist() == [1, 0, 2, 3, 3]
     assert result.loss.asnumpy()[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
+
+
+def test_with_several_classes_the_loss_is_each_classs_own():
+    step = make_eval_step(_Fixed())
+    logits = np.array([[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32)
+    labels = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 0, 0]], np.float32)
+    result = step(Tensor(logits[:, None, None]), Tensor(labels))
+    probability = 1 / (1 + np.exp(-logits[:3].astype(np.float64)))
+    losses = -np.where(labels[:3] > 0, np.log(probability), np.log(1 - probability))
+    np.testing.assert_allclose(result.loss.asnumpy()[:3], losses.mean(1), rtol=1e-5)
+    assert not np.isfinite(result.loss.asnumpy()[3:]).any()
+    assert result.prediction.asnumpy()[:3].tolist() == [1, 2, 2]
+    assert result.rank.asnumpy().tolist() == [0, 0, 0, 3, 3]

@@ -11,7 +11,7 @@ from resnet_fn.update.gradients import each
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
-from resnet_fn.update.step import accuracy, make_train_step
+from resnet_fn.update.step import accuracy, accuracy_by_class, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -317,3 +317,9 @@ def _sum_of_equals(tensors):
 
 def _twice(tensor):
     return tensor * 2.0
+
+
+def test_accuracy_by_class_is_the_share_of_right_answers():
+    logits = Tensor(np.array([[0.0, 9.0, -1.0], [-2.0, 0.5, 3.0]], np.float32))
+    labels = Tensor(np.array([[1, 0, 0], [1, 1, 0.25]], np.float32))
+    assert accuracy_by_class(logits, labels).asnumpy() == 0.5

@@ -33,7 +33,7 @@ class FileSplit:
     Attributes:
         root: the folder that `names` are relative to.
         names: paths, sorted by class, then name.
-        labels: int32 [N].
+        labels: see `Samples`.
         sizes: int64 [N], bytes when they were checked; empty: not checked yet.
         converted: bool [N], files that MindSpore's decoder does not read as PIL does, or turn as EXIF says; empty: not
             checked yet.

@@ -1,4 +1,4 @@
-"""Image files named in lists: a line "path class" for each, or CSV with a header."""
+"""Image files named in lists: a line "path class" for each, or CSV with a header; several classes as "a;b"."""
 
 import csv
 import os
@@ -12,19 +12,25 @@ from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit, color_spec, is_image
 
-PATHS, LABELS = ("path", "file", "filename", "image"), ("label", "class")  # a CSV's columns, whatever their case
+PATHS = ("path", "file", "filename", "image")  # a CSV's columns, whatever their case
+LABELS = ("label", "class", "labels", "classes")
 _LOOKED_AT = 20  # files of a list whose absence together means another folder than the list was made for
 
 
 class Row(NamedTuple):
-    """One image of a list: where it stands in it, as "train.txt line 3", its path and its class."""
+    """One image of a list: where it stands in it, as "train.txt line 3", its path and its classes."""
 
     place: str
     path: str
-    label: str
+    labels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return repr(";".join(self.labels))
 
 
-def load_lists(data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = ()) -> DataSet:
+def load_lists(
+    data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
+) -> DataSet:
     """Image files as two lists name them, relative to `data_dir`.
 
     Args:
@@ -33,39 +39,48 @@ def load_lists(data_dir: str, train_list: str, val_list: str, threads: int, know
         threads: that decode.
         known: the classes where they are known, as of a trained net; else they are those of `train_list`, sorted: as
             numbers where all are whole numbers, else as text.
+        several: an image has any number of classes; else it has one.
 
     Raises:
         ValueError: names the list, the line and the fix.
     """
-    train = _read("train_list", train_list, data_dir, looked_for=not known) if train_list else []
-    val = _read("val_list", val_list, data_dir)
-    classes = tuple(known) or _sorted_classes({row.label for row in train})
-    if len(classes) < 2:
-        raise ValueError(f"train_list: {train_list} has one class only, {classes[0]!r}; name images of two or more")
-    halves = []
+    train = _read("train_list", train_list, data_dir, several, looked_for=not known) if train_list else []
+    val = _read("val_list", val_list, data_dir, several)
+    classes = tuple(known) or _sorted_classes({label for row in train for label in row.labels})
+    if len(classes) < 2 - several:
+        only = f"one class only, {classes[0]!r}; name images of two or more" if classes else "no class; name some"
+        raise ValueError(f"train_list: {train_list} has {only}")
+    halves, numbers = [], {name: number for number, name in enumerate(classes)}
     for rows in (train, val):
-        numbers = {name: number for number, name in enumerate(classes)}
         for row in rows:
-            if row.label not in numbers:
+            if unknown := [label for label in row.labels if label not in numbers]:
                 whose = "one that the net was trained on" if known else f"a class of {train_list}"
-                raise ValueError(f"{row.place}: {row.label!r} is not {whose}; {closest(row.label, classes)}")
-        labels = np.array([numbers[row.label] for row in rows], np.int32)
+                raise ValueError(f"{row.place}: {unknown[0]!r} is not {whose}; {closest(unknown[0], classes)}")
+        own = [[numbers[label] for label in row.labels] for row in rows]
+        labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(own, np.int32).reshape(-1)
+        for place, found in enumerate(own if several else ()):
+            labels[place, found] = 1
         halves.append(FileSplit(data_dir, tuple(row.path for row in rows), labels, threads=threads))
     spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
-    return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes)))
+    return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes, several)))
 
 
-def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str]) -> Iterable[str]:
+def _notes(train: Sequence[Row], val: Sequence[Row], classes: Sequence[str], several: bool) -> Iterable[str]:
     seen = {os.path.normpath(row.path) for row in train}
     both = [row.path for row in val if os.path.normpath(row.path) in seen]
     if both:
         yield f"warning: {len(both)} images are in both lists, {both[0]} among them: the evaluation flatters the net"
-    there = {row.label for row in val}
+    there = {label for row in val for label in row.labels}
     if missing := [name for name in classes if name not in there]:
         yield f"the validation list has no images of {few(missing)}"
+    if not several and (joined := next((name for name in classes if ";" in name), "")):
+        yield f"warning: {joined!r} is one class here; for images of several give --multi-label"
+    if several:
+        counts = np.bincount([min(len(row.labels), 2) for row in (*train, *val)], minlength=3)
+        yield f"classes     {counts[0]:,} images have none, {counts[1]:,} one, {counts[2]:,} several"
 
 
-def _read(option: str, name: str, data_dir: str, looked_for: bool = True) -> list[Row]:
+def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool = True) -> list[Row]:
     file = Path(name)
     try:
         text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
@@ -74,15 +89,15 @@ def _read(option: str, name: str, data_dir: str, looked_for: bool = True) -> lis
     except OSError as error:
         raise ValueError(f"{option}: {file} cannot be read ({error.strerror}); give a list of images") from None
     lines = text.splitlines()
-    rows = list(_of_csv(file, lines) if file.suffix.lower() == ".csv" else _of_text(file, lines))
+    rows = list((_of_csv if file.suffix.lower() == ".csv" else _of_text)(file, lines, several))
     if not rows:
         raise ValueError(f"{option}: {file} names no images; write PATH CLASS, one image a line")
     first: dict[str, Row] = {}
     for row in rows:
         other = first.setdefault(os.path.normpath(row.path), row)
-        if other.label != row.label:
-            line = other.place.rpartition(" ")[2]
-            raise ValueError(f"{row.place}: {row.path} is {row.label!r}, but {other.label!r} on line {line}; keep one")
+        if {*other.labels} != {*row.labels}:
+            line, fix = other.place.rpartition(" ")[2], "write both on one, with ;" if several else "keep one"
+            raise ValueError(f"{row.place}: {row.path} is {row}, but {other} on line {line}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
         hint = near_path(path, "paths are relative to --data-dir: give the folder that they begin at")
@@ -90,22 +105,24 @@ def _read(option: str, name: str, data_dir: str, looked_for: bool = True) -> lis
     return rows
 
 
-def _of_text(file: Path, lines: Sequence[str]) -> Iterable[Row]:
+def _of_text(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         place = f"{file} line {number}"
         words = line.rsplit("\t", 1) if "\t" in line else line.rsplit(None, 1)
+        if several and "\t" not in line and is_image(line.strip()):
+            words = [line]
         path, label = (words[0].strip(), words[1].strip()) if len(words) == 2 else (line.strip(), "")
-        if not label or not path:
+        if not path or not (label or (several and is_image(path))):
             hint = "write PATH CLASS" if "," not in line else "a list with commas is CSV: give it a name with .csv"
             raise ValueError(f"{place}: {line.strip()!r} has no class; {hint}")
         if is_image(label) and not is_image(path):
             raise ValueError(f"{place}: {label!r} stands where the class should; write PATH CLASS")
-        yield Row(place, path, label)
+        yield Row(place, path, _split(label, several))
 
 
-def _of_csv(file: Path, lines: Sequence[str]) -> Iterable[Row]:
+def _of_csv(file: Path, lines: Sequence[str], several: bool) -> Iterable[Row]:
     reader = csv.reader(lines)
     header = [name.strip().lower() for name in next(reader, [])]
     columns = [next((header.index(name) for name in names if name in header), -1) for names in (PATHS, LABELS)]
@@ -120,9 +137,13 @@ def _of_csv(file: Path, lines: Sequence[str]) -> Iterable[Row]:
         if len(cells) != len(header):
             raise ValueError(f"{place}: has {len(cells)} cells where the header has {len(header)}; fix the line")
         path, label = (cells[column].strip() for column in columns)
-        if not path or not label:
+        if not path or not (label or several):
             raise ValueError(f"{place}: has no {'class' if path else 'path'}; fill the cell")
-        yield Row(place, path, label)
+        yield Row(place, path, _split(label, several))
+
+
+def _split(label: str, several: bool) -> tuple[str, ...]:
+    return tuple(name for part in label.split(";") if (name := part.strip())) if several else (label,)
 
 
 def _sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:

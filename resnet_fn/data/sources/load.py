@@ -83,8 +83,10 @@ def open_dataset(
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), what)
-            there = set(np.unique(split.labels).tolist())
+            there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
+            if not there:
+                raise ValueError(f"{what}: no image has a class, so that nothing can be learned or scored; name some")
             if missing:
                 note = f"the {what} has no images of {len(missing)} of the {len(dataset.classes)} classes: "
                 dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note + few(missing, 5)))
@@ -184,9 +186,11 @@ def _load(
         raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
     suggest_folder(data_dir)
     if lists[1]:
-        dataset = load_lists(data_dir, *lists, threads, classes)
+        dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
         note = f"{lists[1]} validates: nothing is split off the training images"
         return dataclasses.replace(dataset, notes=(*dataset.notes, *([note] if recipe.validation_share else [])))
+    if recipe.multi_label:
+        raise ValueError("multi_label: a folder's image has one class; give --train-list FILE --val-list FILE")
     if name in ("cifar10", "cifar100"):
         return load_cifar(name, data_dir)
     if name == "imagefolder":

@@ -3,10 +3,12 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.lists import load_lists
@@ -59,10 +61,10 @@ def pictures(make_photograph, encode):
     return Path("set")
 
 
-def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt"):
+def load(train, val="a.jpg x\nd.jpg y\n", known=(), kind="txt", several=False):
     Path(f"train.{kind}").write_text(train)
     Path("val.txt").write_text(val)
-    return load_lists("set", f"train.{kind}", "val.txt", 1, known)
+    return load_lists("set", f"train.{kind}", "val.txt", 1, known, several)
 
 
 def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_numbers(pictures):
@@ -150,6 +152,60 @@ def test_a_class_that_the_net_does_not_know_is_named(pictures):
     Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
     with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not one that the net was trained on; use"):
         load_lists("set", "", "val.txt", 1, ("x", "z"))
+
+
+SEVERAL = dataclasses.replace(RECIPE, multi_label=True, loss="bce", label_smoothing=0.0, monitor="map")
+
+
+def test_images_of_any_number_of_classes(pictures):
+    Path("train.txt").write_text("a.jpg x\n")
+    Path("val.txt").write_text("a.jpg\n")
+    with pytest.raises(ValueError, match=r"^test set: no image has a class, so that nothing can be learned or scored"):
+        open_dataset(SEVERAL, "set", lists=("train.txt", "val.txt"))
+    Path("train.txt").write_text("a.jpg y;x\nb c.jpg\tz ; x;x\nd.jpg\ne.jpg\t\n")
+    Path("val.csv").write_text("image,labels\ne.jpg,y\na.jpg,\n")
+    dataset = open_dataset(SEVERAL, "set", lists=("train.txt", "val.csv"))
+    assert dataset.classes == ("x", "y", "z")
+    assert dataset.train.labels.dtype == np.float32
+    assert dataset.train.labels.tolist() == [[1, 1, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert dataset.test.labels.tolist() == [[0, 1, 0], [0, 0, 0]]
+    assert dataset.notes[-2:] == (
+        "classes     3 images have none, 1 one, 2 several",
+        "the test set has no images of 2 of the 3 classes: x, z",
+    )
+    feed = make_feed(dataset, SEVERAL)
+    images, labels = feed.batch(0)
+    feed.close()
+    assert labels.tolist() == dataset.train.labels[feed.indices(0)].tolist()
+    check_batch(images, labels, 3, 1)
+    # Another order of a picture's classes is the same picture; evaluation knows the classes.
+    other = open_dataset(SEVERAL, "set", trained_on=dataset.input, splits=("test",))
+    assert other.test.labels.tolist() == dataset.test.labels.tolist()
+    assert load("a.jpg\tx;y\na.jpg\ty; x\n", several=True).train.labels.tolist() == [[1, 1], [1, 1]]
+    assert load("a.jpg x\nd.jpg\n", "a.jpg x\n", several=True).classes == ("x",)  # one class: there or not
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("a.jpg w;y\n", "val.txt line 1: 'x' is not a class of train.txt; use one of w, y"),
+        ("a.jpg\nd.jpg\n", "train_list: train.txt has no class; name some"),
+        ("a.jpg x\n./a.jpg x;y\n", "train.txt line 2: ./a.jpg is 'x;y', but 'x' on line 1; write both on one, with ;"),
+        ("a.jpg,x;y\n", "train.txt line 1: 'a.jpg,x;y' has no class; a list with commas is CSV: give it a name with"),
+    ],
+)
+def test_mistakes_in_lists_of_several_classes(pictures, train, message):
+    with pytest.raises(ValueError) as caught:
+        load(train, several=True)
+    assert str(caught.value).startswith(message)
+
+
+def test_several_classes_are_of_lists_that_say_so(pictures):
+    with pytest.raises(ValueError, match=r"^multi_label: a folder's image has one class; give --train-list FILE --val"):
+        load_dataset(SEVERAL, "set")
+    assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
+        "warning: 'x;y' is one class here; for images of several give --multi-label"
+    )
 
 
 def test_earlier_checkpoints_know_no_lists():
