@@ -247,7 +247,7 @@ def forward_ladder(net, reference, images, corrections):
             stage = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
             return Ladder([stage], [], names, [])
         renamed = names.rename(drawn_there)
-        trained = [parameter.name for parameter in net.trainable_params() if parameter.name in renamed]
+        trained = [name for name in record.trainable(net) if name in renamed]
         stages = [initialisation_stage(drawn, {name: renamed[name] for name in trained}, names.seams(drawn_there))]
         parameters.assign(net, names.rename(weights))
         ours = {mode: record.record_cell(net, images, mode == "train") for mode in ("eval", "train")}
