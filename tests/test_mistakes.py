@@ -171,7 +171,7 @@ DATA = [
         "a CSV without the column",
         "printf 'path,kind\\ntrain/bee/1.jpg,bee\\n' > train.csv",
         "--train-list|train.csv|--val-list|val.txt",
-        "train.csv line 1: no column for the class among path, kind; call one label or class",
+        "train.csv line 1: no column for the class among path, kind; call one label or class or labels or classes",
     ),
     mistake(
         "a class of the validation list alone",
@@ -256,7 +256,7 @@ SETTINGS = [
         "freeze: 'stem,layer?,fc' leaves nothing to train; leave out fc",
     ),
     mistake("layers that grow", "", "--layer-decay|1.5", "layer_decay: 1.5 is not in (0, 1]; give 0.75", 2),
-    mistake("a metric", "", "--monitor|f1", "monitor: 'f1' is unknown; use one of top1, loss, macro_f1", 2),
+    mistake("a metric", "", "--monitor|f1", "monitor: 'f1' is unknown; use one of top1, loss, macro_f1, map", 2),
     mistake("no patience", "", "--patience|-1", "patience: -1 is negative; give 0 or more", 2),
     mistake(
         "the weight of no class",

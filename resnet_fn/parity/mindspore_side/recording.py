@@ -78,7 +78,10 @@ def record_net(
         tied=tied(net),
         trainable=trainable(net),
         constants=constants(net),
-        notes=[f"dropout is 0 in the net: {few(dropped)}"] if dropped else [],
+        notes=[
+            *([f"dropout is 0 in the net: {few(dropped)}"] if dropped else ()),
+            *([f"dropout is 0 on both sides; the recipe has {few(task.dropped)}"] if task.dropped else ()),
+        ],
         random_eval=random_eval,
     )
 

@@ -10,7 +10,10 @@ from resnet_fn.parity.traces.layer import Layer
 from resnet_fn.update.schedule import make_schedule
 
 # What a recipe may say of its updates and the reference's side does not do: refused, not left out.
-_NOT_COMPARED = ("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm")
+_NOT_COMPARED = (
+    *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm"),
+    "multi_label",
+)
 
 # Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the
 # way has made them two different trainings.
@@ -49,6 +52,12 @@ class Task:
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:
             raise ValueError(f"ema_every: {every}: the average would not move in {updates} updates; give 1..{updates}")
+
+    @property
+    def dropped(self) -> list[str]:
+        """What the recipe would drop, and neither side does: "dropout=0.1"."""
+        shares = {name: getattr(self.recipe, name) for name in ("dropout", "drop_path")}
+        return [f"{name}={share:g}" for name, share in shares.items() if share]
 
     @property
     def rates(self) -> list[float]:

@@ -20,12 +20,27 @@ def test_batches_that_do_not_divide_are_refused():
         Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), accumulate=3)
 
 
-@pytest.mark.parametrize("name", ["class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only"])
+NOT_COMPARED = {
+    **{"class_weights": "balanced", "head_learning_rate": 0.5, "layer_decay": 0.5, "freeze": "stem"},
+    **{"train_only": "fc", "sync_batchnorm": True, "multi_label": True},
+}
+
+
+@pytest.mark.parametrize("name", NOT_COMPARED)
 def test_what_the_reference_cannot_follow_is_refused_by_name(name):
-    value = {"class_weights": "balanced", "freeze": "stem", "train_only": "fc"}.get(name, 0.5)
+    value = NOT_COMPARED[name]
     use = dataclasses.replace(recipe("digits"), **{name: value})
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
     assert str(error.value) == (
         f"recipe: the ladder does not compare {name} {value!r}; leave them out, or give another recipe"
     )
+
+
+def test_what_a_recipe_would_drop_is_told():
+    assert task_with(dropout=0.1, drop_path=0.05) == ["dropout=0.1", "drop_path=0.05"]
+    assert task_with() == []
+
+
+def task_with(**fields):
+    return Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3)).dropped
