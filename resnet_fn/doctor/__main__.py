@@ -18,7 +18,7 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
-  python -m resnet_fn.doctor --acceptance accepted    everything, in 5 to 10 minutes: a folder to send
+  python -m resnet_fn.doctor --acceptance accepted    all, in 10 minutes: a folder to send
 """
 
 
