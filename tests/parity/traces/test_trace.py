@@ -29,8 +29,8 @@ NOT_COMPARED = {
 @pytest.mark.parametrize("name", NOT_COMPARED)
 def test_what_the_reference_cannot_follow_is_refused_by_name(name):
     value = NOT_COMPARED[name]
-    beside = {"multi_label": {"dataset": "imagefolder", "loss": "bce", "label_smoothing": 0.0, "monitor": "map"}}
-    use = dataclasses.replace(recipe("digits"), **beside.get(name, {}), **{name: value})
+    beside = {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
+    use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
     assert str(error.value) == (
