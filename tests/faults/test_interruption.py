@@ -25,16 +25,16 @@ RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1",
 POINTS = ("before-write", "mid-write", "before-sync", "before-rename", "before-prune")
 
 
-def command(folder):
-    return [sys.executable, "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)]
+def command(folder, more=()):
+    return [sys.executable, "-m", "resnet_fn.train", *RUN, *more, "--out-dir", str(folder)]
 
 
-def start(folder):
-    return subprocess.Popen(command(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(folder, more=()):
+    return subprocess.Popen(command(folder, more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def finish(folder):
-    done = subprocess.run(command(folder), capture_output=True, text=True, timeout=300)
+def finish(folder, more=()):
+    done = subprocess.run(command(folder, more), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -101,6 +101,23 @@ def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_
         assert final_state(tmp_path / name) == unbroken["state"], name
         assert curve(tmp_path / name) == unbroken["curve"], name
         assert not list((tmp_path / name / "checkpoints").glob("*.tmp-*")), name
+
+
+@pytest.mark.slow
+def test_a_fine_tuning_that_is_killed_goes_on_bit_for_bit(tmp_path):
+    """AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced sampling, patience."""
+    flags = ["--optimizer", "adamw", "--learning-rate", "0.005", "--freeze", "stem,layer1", "--layer-decay", "0.75"]
+    flags += ["--drop-path", "0.3", "--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced"]
+    flags += ["--monitor", "macro_f1", "--patience", "9"]
+    finish(tmp_path / "unbroken", flags)
+    for deaths in (5, 17):
+        child = start(tmp_path / "killed", flags)
+        wait_for_update(tmp_path / "killed", child, deaths)
+        child.kill()
+        child.communicate()
+    assert "resuming after update" in finish(tmp_path / "killed", flags)
+    assert final_state(tmp_path / "killed") == final_state(tmp_path / "unbroken")
+    assert curve(tmp_path / "killed") == curve(tmp_path / "unbroken")
 
 
 @pytest.mark.slow

@@ -105,11 +105,18 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
     assert result == {key: expected[key] for key in ("loss", "top1", "top5", "count")}  # every bit
 
 
+OPTIMIZERS = {
+    "sgd": ["--learning-rate", "0.05", "--head-lr", "0.1"],
+    "adamw": ["--optimizer", "adamw", "--epsilon", "1e-3", "--learning-rate", "0.005", "--head-lr", "0.01"],
+}
+
+
 @pytest.mark.slow
-def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_workers_and_micro_batches_compute_the_same_fine_tuning(optimizer, msrun):
     """Frozen parts, rates by layer, what is left out at random, class weights, balanced sampling."""
-    flags = [*FREE, "--freeze", "stem,layer1", "--head-lr", "0.1", "--layer-decay", "0.75", "--drop-path", "0.3"]
-    flags += ["--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced", "--learning-rate", "0.05"]
+    flags = [*FREE, "--freeze", "stem,layer1", "--layer-decay", "0.75", "--drop-path", "0.3", *OPTIMIZERS[optimizer]]
+    flags += ["--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced"]
     command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "one"]
     one = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert one.returncode == 0, one.stderr
