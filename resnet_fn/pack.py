@@ -31,6 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--quality", type=int, default=90, metavar="N", help="of shrunk JPEGs, 1..95; default 90")
     parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="default error")
+    parser.add_argument(
+        "--scan-cache", default="", metavar="FOLDER", help="keeps the check of the files, for all; default beside them"
+    )
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parsed = parser.parse(arguments)
@@ -42,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             for value in (getattr(parsed, name),)
         )
     )
+    cli.refuse((parsed.scan_cache == "off", "--scan-cache: 'off' is for training; packing checks: leave it out"))
     from tqdm import tqdm
 
     from resnet_fn.data.sources.folders import load_folder
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     threads, out = data_threads(parsed.threads), Path(parsed.out)
     suggest_folder(parsed.source)
     dataset = load_folder(parsed.source, threads)
-    cache = ScanCache.of("", parsed.source, [out])
+    cache = ScanCache.of(parsed.scan_cache, parsed.source)
     dataset = check_files(dataset, parsed.on_bad_sample, cache, progress=not parsed.no_progress)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
     write_bad_files(out, dataset)

@@ -50,11 +50,20 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
     """The training feed that fits a data set; its images are normalised, or with "uint8" as they were decoded.
 
     Raises:
-        ValueError: see `Plan`; or "uint8" where images must be normalised before they reach the device.
+        ValueError: see `Plan` and `check_feed`.
     """
+    check_feed(recipe, dtype)
     if dtype == "float32":
         return (MemoryFeed if isinstance(dataset.train, Split) else FileFeed)(dataset, recipe, workers)
-    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
-    if not recipe.of_files or recipe.mixes or recipe.erasing:
-        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
     return FileFeed(dataset, recipe, workers, as_bytes=True)
+
+
+def check_feed(recipe: Recipe, dtype: str) -> None:
+    """Refuse "uint8" where images must be normalised before they reach the device.
+
+    Raises:
+        ValueError: says what normalises them.
+    """
+    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
+    if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
+        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")

@@ -105,6 +105,7 @@ class FileFeed:
             **self._hashes,
             "data_threads": self._split.threads,
             "workers": self._workers.size,
+            "feed": "uint8" if self._as_bytes else "float32",
         }
 
     def close(self) -> None:

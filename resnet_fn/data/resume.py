@@ -44,4 +44,9 @@ def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed
             for key, name in names.items()
             if key in now and now[key] != then[key]
         ),
+        *(
+            [f"resuming with --feed {now['feed']} instead of {then['feed']}: other bits follow"]
+            if "feed" in now and now["feed"] != then["feed"]
+            else []
+        ),
     )

@@ -10,7 +10,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import class_weights, describe, treatment
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.feed import Feed, check_feed, make_feed
 from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.batchnorm import synchronise
@@ -76,6 +76,7 @@ def build_components(
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
+    check_feed(recipe, options.feed)
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
     runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def replace_file(path: Path) -> Iterator[Path]:
     It is beside `path`, has its ending and does not exist yet. If the block raises, it is removed, and `path` stays as
     it was. The new file's mode is the umask's, whatever wrote it (MindSpore's writers leave 0400).
     """
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    # Not the process number alone: on a shared disk two machines may have the same.
+    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
         temporary.touch()
         mode = temporary.stat().st_mode

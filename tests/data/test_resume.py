@@ -57,7 +57,13 @@ def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
     files = hashlib.sha256("\0".join(names).encode() + np.repeat(np.arange(3, dtype=np.int32), 7).tobytes())
     sizes = np.array([Path(folder, "train", name).stat().st_size for name in names])
     contents = hashlib.sha256(sizes.tobytes())
-    expected = {"files": files.hexdigest(), "contents": contents.hexdigest(), "data_threads": 1, "workers": 1}
+    expected = {
+        "files": files.hexdigest(),
+        "contents": contents.hexdigest(),
+        "data_threads": 1,
+        "workers": 1,
+        "feed": "float32",
+    }
     assert one.state["feed"] == {"samples": 21, **expected}
 
 
@@ -102,6 +108,8 @@ def test_a_resume_with_other_threads_or_workers_says_so(photographs):
     assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
     [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, (), feed, False)
     assert line.startswith("resuming with 2 workers instead of 1")
+    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "feed": "uint8"}}, (), feed, False)
+    assert line == "resuming with --feed float32 instead of uint8: other bits follow"
 
 
 def test_a_resume_with_other_data_is_refused_or_says_so(photographs):

@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain, islice
@@ -120,7 +120,7 @@ class FileSplit:
 
         return decode_batches(self._read_batches(batches), spec, self.threads, pixels)
 
-    def _read_batches(self, batches: Iterable[np.ndarray]) -> Iterator[list[tuple[int, bytes]]]:
+    def _read_batches(self, batches: Iterable[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
         rows = list(batches)
         with closing(read_ahead(self.read, chain.from_iterable(rows))) as samples:
             for row in rows:
@@ -128,7 +128,10 @@ class FileSplit:
 
 
 def decode_batches(
-    batches: Iterator[list[Encoded]], spec: InputSpec, threads: int, pixels: Callable[[Encoded, int, int], np.ndarray]
+    batches: Generator[list[Encoded], None, None],
+    spec: InputSpec,
+    threads: int,
+    pixels: Callable[[Encoded, int, int], np.ndarray],
 ) -> Iterator[np.ndarray]:
     """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration.
 
@@ -146,6 +149,7 @@ def decode_batches(
         assert not waiting
     finally:
         pool.shutdown(cancel_futures=True)
+        batches.close()
 
 
 def color_spec(name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> InputSpec:

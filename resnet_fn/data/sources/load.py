@@ -72,6 +72,11 @@ def open_dataset(
         lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
         if "train" not in splits and not Path(lists[0]).is_file():
             lists = ("", lists[1])  # what is not looked at need not be there
+    if scan_cache == OFF and recipe.on_bad_sample == "skip":
+        raise ValueError(
+            "scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
+            "error, or another --scan-cache"
+        )
     dataset = load_dataset(recipe, data_dir, threads, split_of, lists, classes)
     check_images(dataset)
     dataset = _check_files(dataset, recipe, scan_cache, runs, workers, progress, splits)
@@ -110,11 +115,6 @@ def _check_files(
     if scan_cache != OFF:
         cache = ScanCache.of(kept, data_dir, runs)
         return check_files(dataset, recipe.on_bad_sample, cache, workers, progress, splits)
-    if recipe.on_bad_sample == "skip":
-        raise ValueError(
-            "scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
-            "error, or another --scan-cache"
-        )
     if not isinstance(dataset.train, FileSplit):
         return dataset
     note = "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"

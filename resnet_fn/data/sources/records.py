@@ -8,7 +8,7 @@ OUT/train-00000-of-00008.mindrecord and its .db, …
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class RecordSplit:
         """See `Samples`: torchvision's evaluation preprocessing."""
         return decode_batches(self._read(list(batches)), spec, self.threads, eval_pixels)
 
-    def _read(self, batches: list[np.ndarray]) -> Iterator[list[bytes]]:
+    def _read(self, batches: list[np.ndarray]) -> Generator[list[bytes], None, None]:
         # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
         wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
         rows = self.open(np.array(wanted)).create_dict_iterator(num_epochs=1, output_numpy=True)

@@ -4,8 +4,10 @@ A run reads it once and replaces it once, whole, so that any number of runs may 
 at the same moment the later one stays, and what the other had found is looked at again; so is everything after damage.
 """
 
+import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +20,8 @@ from resnet_fn.runtime.disk import replace_file, sha256
 OFF = "off"  # the setting that turns the check off
 UNKNOWN = 255  # the code of a file that no scan has seen
 _VERSION = 3  # of what a scan knows: the first left EXIF orientation alone, the second was of whole lists of files
-_BESIDE = ".resnet_fn"  # the folder in the data's own
+_BESIDE = ".resnet_fn-scan.npz"  # in the data's folder; a file, for what reads folders takes each for a class
+_A_DAY = 86400.0  # seconds; a temporary file so old is of a writer that was killed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class ScanCache:
 
     Attributes:
         data_dir: the folder; files go by their paths from there, so that it may be moved or mounted elsewhere.
-        places: the files that are read, all of them; the first that can be written is.
+        places: the files that are read, the last first; the first that can be written is.
     """
 
     data_dir: str
@@ -62,29 +65,30 @@ class ScanCache:
     @classmethod
     def of(cls, setting: str, data_dir: str, runs: Sequence[Path] = ()) -> "ScanCache":
         """By the setting `scan_cache` (a folder, or "": beside the data), with run folders where that takes no file."""
-        name = f"scan-{sha256(os.path.abspath(data_dir).encode('utf-8', 'surrogateescape'))[:16]}.npz"
-        shared = Path(setting) / name if setting else Path(data_dir) / _BESIDE / "scan.npz"
+        name = f"scan-{sha256(os.path.realpath(data_dir).encode('utf-8', 'surrogateescape'))[:16]}.npz"
+        shared = Path(setting) / name if setting else Path(data_dir) / _BESIDE
         return cls(data_dir, (shared, *(run / name for run in runs)))
 
     def keys(self, split: FileSplit) -> np.ndarray:
         """A hash of each file's path: uint64 [N]. (Two that meet must have one size and time, too, to be confused.)"""
-        root = os.path.relpath(split.root, self.data_dir)
-        paths = (os.path.join(root, name).encode("utf-8", "surrogateescape") for name in split.names)
-        hashes = (int.from_bytes(blake2b(path, digest_size=8).digest(), "little") for path in paths)
+        root = os.path.relpath(os.path.realpath(split.root), os.path.realpath(self.data_dir))
+        paths = (os.path.normpath(os.path.join(root, name)) for name in split.names)
+        encoded = (path.encode("utf-8", "surrogateescape") for path in paths)
+        hashes = (int.from_bytes(blake2b(path, digest_size=8).digest(), "little") for path in encoded)
         return np.fromiter(hashes, np.uint64, len(split))
 
     def find(self, keys: np.ndarray) -> Scan:
-        """What is known of the files with these keys, of the first place that knows any."""
-        for path in self.places:
+        """What is known of the files with these keys: a run's own folder, where it had to be used, knows best."""
+        found = Scan.of_nothing(len(keys))
+        for path in reversed(self.places):
             known, scan = _read(path)
             if not len(known):
                 continue
             places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            found = scan.rows(places)
-            found.codes[known[places] != keys] = UNKNOWN
-            if (found.codes != UNKNOWN).any():
-                return found
-        return Scan.of_nothing(len(keys))
+            new = (known[places] == keys) & (found.codes == UNKNOWN)
+            for column, theirs in zip(vars(found).values(), vars(scan.rows(places)).values(), strict=True):
+                column[new] = theirs[new]
+        return found
 
     def add(self, keys: np.ndarray, scan: Scan) -> str:
         """Keep a scan beside what is kept already; returns why it cannot be kept where it should, "" if it is."""
@@ -98,10 +102,18 @@ class ScanCache:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with replace_file(path) as file:
                     np.savez(file, version=_VERSION, keys=both, **vars(rows))
+                _remove_abandoned(path)
                 return failure
             except OSError as error:
                 failure = failure or f"{path.parent} takes no files ({error.strerror or error})"
         return failure
+
+
+def _remove_abandoned(path: Path) -> None:
+    for other in path.parent.glob(f".tmp-*-{path.name}"):
+        with contextlib.suppress(OSError):  # another run may be at it
+            if time.time() - other.stat().st_mtime > _A_DAY:
+                other.unlink()
 
 
 def _read(path: Path) -> tuple[np.ndarray, Scan]:

@@ -167,7 +167,7 @@ def test_a_check_that_is_off_says_so_and_finds_nothing_before_the_files_are_read
         "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"
     )
     assert (len(dataset.train), dataset.input.scan_cache) == (36, "off")
-    assert not (folder / ".resnet_fn").exists()
+    assert not (folder / ".resnet_fn-scan.npz").exists()
     with pytest.raises(ValueError, match=r"^scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them"):
         open_dataset(dataclasses.replace(RECIPE, on_bad_sample="skip"), str(folder), scan_cache="off")
     checked = check_files(load_dataset(RECIPE, str(folder)), "skip")

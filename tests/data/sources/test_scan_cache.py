@@ -1,6 +1,7 @@
 """What scans found: shared by all that look at the data, whole or not there."""
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def known_to(cache, split):
 
 def test_it_lies_beside_the_data_and_goes_with_them(folder, tmp_path):
     open_dataset(RECIPE, str(folder))
-    assert [path.name for path in (folder / ".resnet_fn").iterdir()] == ["scan.npz"]
+    assert (folder / ".resnet_fn-scan.npz").is_file()  # no folder: torchvision takes each for a class
     moved = tmp_path / "elsewhere"
     shutil.move(folder, moved)
     dataset = load_dataset(RECIPE, str(moved))
@@ -41,12 +42,12 @@ def test_one_folder_serves_several_sets_and_is_found_again_by_the_net(folder, tm
     for place in (folder, other):
         found = open_dataset(RECIPE, str(place), scan_cache="kept")
         assert found.input.scan_cache == str(tmp_path / "kept")
-        assert not (place / ".resnet_fn").exists()
+        assert not (place / ".resnet_fn-scan.npz").exists()
     assert len(list(Path("kept").iterdir())) == 2
     (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
     with pytest.raises(ValueError, match="1 of 9 evaluation files are bad"):
         open_dataset(RECIPE, trained_on=found.input, data_dir=str(folder), splits=("test",))
-    assert not (folder / ".resnet_fn").exists()
+    assert not (folder / ".resnet_fn-scan.npz").exists()
 
 
 def test_files_that_come_or_go_do_not_make_the_others_unknown(folder):
@@ -72,16 +73,45 @@ def test_rows_stay_with_their_files_and_the_newer_one_counts():
 
 
 def test_where_the_data_take_no_files_a_run_keeps_it_and_says_so(folder):
-    (folder / ".resnet_fn").write_text("in the way")
+    (folder / ".resnet_fn-scan.npz").mkdir()
     run = Path("run")
     (note,) = open_dataset(RECIPE, str(folder), splits=["train"], runs=[run]).notes
     assert note == (
-        f"warning: {folder}/.resnet_fn takes no files (File exists) to keep what the check of 21 files found: other "
+        f"warning: {folder} takes no files (Is a directory) to keep what the check of 21 files found: other "
         "runs will read all files again; give --scan-cache FOLDER"
     )
     cache = ScanCache.of("", str(folder), [run])
     assert known_to(cache, load_dataset(RECIPE, str(folder)).train) == 21
     assert open_dataset(RECIPE, str(folder), splits=["train"], runs=[run]).notes == ()
+
+
+def test_what_a_run_had_to_keep_is_known_beside_what_others_keep():
+    split = FileSplit("data", ("a", "b", "c"), np.zeros(3, np.int32))
+    shared, own = ScanCache.of("kept", "data"), ScanCache.of("", "data", [Path("run")])
+    keys = shared.keys(split)
+    assert shared.add(keys[:2], rows(1, 2)) == ""
+    run = dataclasses.replace(own, places=own.places[1:])
+    assert run.add(keys[1:], rows(22, 33)) == ""
+    both = dataclasses.replace(own, places=(*shared.places, *run.places))
+    assert both.find(keys).sizes.tolist() == [1, 22, 33]
+
+
+def test_files_are_known_whatever_name_they_are_reached_by(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    open_dataset(RECIPE, str(tmp_path / "link"))
+    split = load_dataset(RECIPE, str(folder)).train
+    assert known_to(ScanCache.of("", str(folder)), split) == 21
+    listed = FileSplit(str(folder), tuple(f"./train/../train/{name}" for name in split.names), split.labels)
+    assert known_to(ScanCache.of("", str(folder)), listed) == 21
+
+
+def test_what_a_killed_writer_left_is_removed_a_day_later(folder):
+    old, new = (folder / f".tmp-{number}-0-.resnet_fn-scan.npz" for number in (1, 2))
+    for file in (old, new):
+        file.touch()
+    os.utime(old, (0, 0))
+    open_dataset(RECIPE, str(folder))
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_a_scan_of_an_earlier_version_is_made_again(folder):
