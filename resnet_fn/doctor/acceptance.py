@@ -15,8 +15,10 @@ from resnet_fn.config.hints import first_line
 from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.doctor.commands import CommandError, Commands
 from resnet_fn.doctor.findings import Finding, line
+from resnet_fn.doctor.machine import describe
 from resnet_fn.doctor.page import page
 from resnet_fn.doctor.trials import TRIALS, NotTriedError, Trial
+from resnet_fn.runtime.workers import Workers
 
 
 def accept(
@@ -47,9 +49,9 @@ def accept(
     try:
         checks = [_try(trial, commands) for trial in trials]
     except ValueError:  # the doctor did not start: a mistake, not a finding
-        shutil.rmtree(out)
+        commands.remove()
         raise
-    told = json.loads((out / "doctor.json").read_text())
+    told = _machine(out / "doctor.json", device, threads)
     result: dict[str, Any] = {
         "machine": {name: told[name] for name in told if name not in ("findings", "broken")},
         "workers": workers,
@@ -64,6 +66,11 @@ def accept(
     if not keep:
         _tidy(commands.work, checks, bool(result["broken"]))
     return result
+
+
+def _machine(file: Path, device: str, threads: int) -> dict[str, Any]:
+    """What the doctor told of the machine; what can be told without the device where it crashed or hung."""
+    return json.loads(file.read_text()) if file.exists() else describe(device, threads, Workers())
 
 
 def _tidy(work: Path, checks: Sequence[dict[str, Any]], broken: bool) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ class Commands:
     def __init__(self, out: Path, device: str, threads: int, workers: int) -> None:
         self.out, self.device, self.workers = out.absolute(), device, workers
         self.work, self._logs = self.out / "work", self.out / "logs"
+        self._is_new = not self.out.exists()
         for path in (self.work, self._logs):
             path.mkdir(parents=True, exist_ok=True)
         self._where = ["--device", device, *(["--threads", str(threads)] if threads else [])]
@@ -47,9 +49,17 @@ class Commands:
         self.log, self.folder = self._logs / f"{check}.log", self.work / check
         self.folder.mkdir()
 
-    def last_line(self) -> str:
-        """What the check's last command said last."""
-        return self.log.read_text(errors="replace").strip().splitlines()[-1]
+    def last_error(self) -> str:
+        """What the check's last command named as its error; what it said last where it named none."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return ([text for text in lines if ": error: " in text] or lines)[-1]
+
+    def remove(self) -> None:
+        """Leave nothing behind: what is in the way of a start is no finding."""
+        for made in (self.work, self._logs):
+            shutil.rmtree(made)
+        if self._is_new:
+            self.out.rmdir()
 
     def run(self, command: str, *words: str, codes: tuple[int, ...] = (0,)) -> int:
         """Run `python -m resnet_fn.COMMAND WORDS` to its end; returns its exit code.
@@ -114,9 +124,7 @@ class Commands:
             process.kill()  # its workers save and end then; nothing where it has ended
             process.wait()
         if code not in codes:
-            lines = self.log.read_text(errors="replace").splitlines()
-            errors = [text for text in lines if ": error: " in text] or lines
-            raise self._error(f"exit code {code}: {errors[-1]}")
+            raise self._error(f"exit code {code}: {self.last_error()}")
         return code
 
     def _error(self, text: str) -> CommandError:

@@ -45,7 +45,7 @@ def doctor(commands: Commands) -> Answer:
     file = commands.out / "doctor.json"
     code = commands.run("doctor", "--json", str(file), codes=(0, 1))
     if not file.exists():
-        raise ValueError(commands.last_line().removeprefix("doctor: error: "))
+        raise ValueError(commands.last_error().removeprefix("doctor: error: "))
     told = json.loads(file.read_text())
     count = len(told["findings"])
     found = f"broken: {', '.join(told['broken'])}" if told["broken"] else f"all {count} checks ok"
@@ -58,7 +58,7 @@ def ladder(commands: Commands) -> Answer:
     words = ("replay", str(_HERE / "trace"), "--net", f"{_HERE / 'small_net.py'}:build", "--json", str(file))
     commands.run("parity", *words, codes=(0, 1))
     if not file.exists():
-        return Answer(False, commands.last_line())
+        return Answer(False, commands.last_error())
     return judges.ladder(json.loads(file.read_text()))
 
 

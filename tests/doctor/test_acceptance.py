@@ -6,6 +6,7 @@ import os
 import pytest
 
 from resnet_fn.doctor.acceptance import accept
+from resnet_fn.doctor.commands import CommandError
 from resnet_fn.doctor.judges import Answer
 from resnet_fn.doctor.machine import describe
 from resnet_fn.doctor.trials import TRIALS, NotTriedError, Trial
@@ -47,6 +48,29 @@ def test_what_is_well_leaves_a_report_alone(tmp_path, capsys):
     assert result["checks"][1]["numbers"] == {"speed": None}
     assert result["machine"]["device"] == "CPU"
     assert capsys.readouterr().out.splitlines()[-2] == "not tried card       no card"
+
+
+def test_a_doctor_that_crashes_leaves_a_report(tmp_path):
+    def crashes(commands):
+        raise CommandError("python -m resnet_fn.doctor: exit code -6: terminate called")
+
+    result = accept(tmp_path / "out", "CPU", 1, 2, trials=trials(doctor=crashes, golden=works))
+    assert result["broken"] == ["doctor"]
+    assert result["machine"]["packages"]["mindspore"]
+    assert "exit code -6" in (tmp_path / "out" / "acceptance.md").read_text()
+
+
+def test_a_doctor_that_does_not_start_leaves_the_folder_as_it_was(tmp_path):
+    def refuses(commands):
+        raise ValueError("device: 'Ascend' is not here")
+
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for out, after in (("new", False), ("there", True), ("link", True)):
+        with pytest.raises(ValueError, match=r"^device: 'Ascend' is not here$"):
+            accept(tmp_path / out, "Ascend", 1, 2, trials=trials(doctor=refuses))
+        assert (tmp_path / out).exists() == after
+        assert not after or not list((tmp_path / out).iterdir())
 
 
 def test_what_is_broken_stays_to_be_looked_at(tmp_path):

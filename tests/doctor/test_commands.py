@@ -26,7 +26,7 @@ def test_a_command_that_fails_is_told_in_its_own_words(commands, tmp_path):
     assert log.startswith(f"$ {commands.typed[0]}\n")
     assert commands.run("train", "--batch-sise", "3", codes=(0, 2)) == 2
     assert len(commands.typed) == 2
-    assert "--batch-sise" in commands.last_line()
+    assert "--batch-sise" in commands.last_error()
 
 
 def test_a_run_that_ends_before_it_is_killed(commands):
