@@ -327,7 +327,7 @@ def run_one(name, folder, forward):
         file = folder / f"{name}{'.fixed' if fixes else ''}.txt"
         file.write_text(f"{name_map(ladder)}\n{ladder_table(ladder)}\n")
         row = (
-            {**row, "fixed": "no" if ladder.first_computed else ", ".join(words_of(fixes))}
+            {**row, "fixed": "no" if ladder.first_computed or ladder.first_layer else ", ".join(words_of(fixes))}
             if fixes
             else row_of(name, ladder, forward)
         )

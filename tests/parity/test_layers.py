@@ -103,7 +103,7 @@ def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(torch)
             super().__init__()
             self.table = table
 
-        def construct(self, x):
+        def construct(self):
             return self.table * 1.0
 
     class Ours(nn.Cell):
@@ -112,7 +112,7 @@ def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(torch)
             self.bias, self.body = Bias(), nn.Conv2d(3, 3, 1, has_bias=True)
 
         def construct(self, x):
-            return self.body(x) + self.bias(x).reshape((1, 3, 1, 1))
+            return self.body(x) + self.bias().reshape((1, 3, 1, 1))
 
     class Shifted(torch.nn.Module):
         def __init__(self):

@@ -21,6 +21,7 @@ _STEP = (
     *("mixup", "cutmix", "mix_switch", "repeats", "stem", "norm", "initialisation", "zero_init_residual"),
     *("schedule", "min_learning_rate", "warmup_epochs", "milestones", "milestone_factor", "epochs", "loss_scale"),
 )
+_RECIPE = "digits"
 _CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
 _OTHER = (3, 1000)
 _OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe's
@@ -32,7 +33,7 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     group = parser.add_argument_group("on what")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     group.add_argument(
-        "--recipe", default="digits", metavar="NAME", help=f"a file, or one of {', '.join(recipes.RECIPES)}"
+        "--recipe", metavar="NAME", help=f"a file, or one of {', '.join(recipes.RECIPES)}; default {_RECIPE}"
     )
     group.add_argument(
         "--inputs",
@@ -76,15 +77,23 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
 
 
+def task_flags_in(parsed: argparse.Namespace) -> list[str]:
+    """The flags of `task_of` that were given, a loss or an optimizer of the user's own apart."""
+    given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
+    given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
+    own = [name for name in ("loss", "optimizer") if is_place(given[name] or "")]
+    return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
+
+
 def recipe_named_in(arguments: list[str]) -> Recipe:
     """The recipe that a command line names, for the defaults that its help shows."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--recipe", default="digits")
+    early.add_argument("--recipe", default=_RECIPE)
     name = early.parse_known_args(arguments)[0].recipe
     try:
         return load_recipe(name).checked()
     except ValueError:  # told when the flags are read
-        return recipes.recipe("digits")
+        return recipes.recipe(_RECIPE)
 
 
 def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
@@ -101,7 +110,7 @@ def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, chang
     recipe = load_recipe(name).checked()
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
-    rate = learning_rate or (_GENTLE if other else recipe.learning_rate * scale)
+    rate = (_GENTLE if other else recipe.learning_rate * scale) if learning_rate is None else learning_rate
     if other and "nesterov" not in changes:
         changes = {**changes, "nesterov": False}
     return dataclasses.replace(
@@ -141,10 +150,10 @@ def task_of(parsed: argparse.Namespace) -> Task:
         if value is not None and not is_place(value):
             changes[name] = value
     with cli.usage_errors():
-        named = load_recipe(parsed.recipe).checked()
+        named = load_recipe(parsed.recipe or _RECIPE).checked()
         batches = _own_batches(parsed.inputs) if parsed.inputs else None
         size = parsed.batch_size or 4
-        recipe = ladder_recipe(parsed.recipe, size, parsed.learning_rate, changes)
+        recipe = ladder_recipe(parsed.recipe or _RECIPE, size, parsed.learning_rate, changes)
         if batches is None:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.parity.commands.flags import add_task_flags, image_shape, net_arguments, recipe_named_in, task_of
+from resnet_fn.parity.commands.flags import (
+    add_task_flags,
+    image_shape,
+    net_arguments,
+    recipe_named_in,
+    task_flags_in,
+    task_of,
+)
 from resnet_fn.parity.commands.functions import load_functions, returned
 from resnet_fn.parity.traces.folder import load_recording, save_recording
 from resnet_fn.parity.traces.trace import Recording, Task
@@ -25,12 +32,13 @@ PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 def record(arguments: Sequence[str]) -> int:
     """Record one side."""
     parsed = _parser(arguments).parse(arguments)
-    ours = bool(parsed.net)
+    ours, told = bool(parsed.net), task_flags_in(parsed)
     cli.refuse(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (ours and bool(parsed.reference), "--net: give it or --reference, not both"),
         (bool(parsed.net or parsed.reference) and bool(parsed.model), "--model: give it or a function, not both"),
         (bool(parsed.like) and not ours, "--like: goes with --net; a reference is recorded from its flags"),
+        (bool(parsed.like and told), f"--like: the trace says what to do; leave out {', '.join(told)}"),
         (
             bool(parsed.inputs) and not parsed.net and not parsed.reference,
             "--inputs: goes with --reference or --net",
