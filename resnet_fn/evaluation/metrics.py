@@ -53,13 +53,16 @@ def _scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> di
     return {"precision": precision, "recall": recall, "f1": f1, "support": support, "predicted": predicted}
 
 
-def averages(scores: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
     """Average the class scores over the classes that occur as label or prediction.
+
+    Args:
+        every_class: over all classes, one that never occurs as 0: scikit-learn's where a sample has any number of them.
 
     Returns:
         "macro": every class counts alike; "weighted": by its support. Each has "precision", "recall", "f1".
     """
-    there = scores["support"] + scores["predicted"] > 0
+    there = (scores["support"] + scores["predicted"] > 0) | every_class
     weights = scores["support"] / max(scores["support"].sum(), 1)
     names = ("precision", "recall", "f1")
     return {

@@ -242,7 +242,7 @@ def evaluate_epoch(session: Session) -> None:
     with averaged(components.ema):
         scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
     labels, classes = components.dataset.test.labels, len(components.dataset.classes)
-    by_class = averages(scores_by_class(scores, labels, classes))
+    by_class = averages(scores_by_class(scores, labels, classes), every_class=scores.areas is not None)
     metrics = {**summarise(scores), "macro_f1": by_class["macro"]["f1"]}
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}

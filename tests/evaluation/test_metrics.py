@@ -163,4 +163,9 @@ def test_scores_of_several_classes_are_each_classs_own():
     assert scores["recall"].tolist() == [1, 1 / 2, 0]
     assert scores["f1"].tolist() == [0.8, 0.5, 0]
     assert (scores["support"].tolist(), scores["predicted"].tolist()) == ([2, 2, 0], [3, 2, 0])
-    assert metrics.averages(scores)["macro"]["f1"] == pytest.approx(0.65)
+    averages = metrics.averages(scores, every_class=True)
+    assert averages["macro"]["f1"] == pytest.approx(1.3 / 3)  # the absent class counts, as 0
+    sklearn = pytest.importorskip("sklearn.metrics")
+    for kind, found in averages.items():
+        expected = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, average=kind, zero_division=0)
+        assert list(found.values()) == pytest.approx(expected[:3], rel=1e-12), kind
