@@ -158,7 +158,8 @@ def _mistakes(evaluation: Evaluation) -> list[tuple[int, int, float]]:
     """The most confident mistakes: sample, the class that it is said to be, or not to be, and the confidence."""
     scores = evaluation.scores
     if scores.areas is not None:
-        return wrong_statements(_positive(evaluation), _probabilities(evaluation), MISTAKES)
+        finite = np.isfinite(scores.loss)  # the mean over all classes: NaN or infinite if one logit is
+        return wrong_statements(_positive(evaluation), _probabilities(evaluation), finite, MISTAKES)
     confidence = confidence_of(evaluation)
     places = metrics.confident_mistakes(confidence, scores.rank < 1, MISTAKES).tolist()
     return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]

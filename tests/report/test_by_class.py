@@ -49,7 +49,17 @@ def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
 def test_wrong_statements_are_classes_said_or_not_said_the_most_confident_first():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
-    found = wrong_statements(positive, probabilities, 9)
+    known = np.array([True, True])
+    found = wrong_statements(positive, probabilities, known, 9)
     assert found == [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
-    assert wrong_statements(positive, probabilities, 2) == found[:2]
+    assert wrong_statements(positive, probabilities, known, 2) == found[:2]
     assert gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
+
+
+def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():
+    positive, probabilities = (
+        np.array([[True, True], [True, False], [True, False]]),
+        np.float32([[0, 0], [0, 0], [0.25, 0]]),
+    )
+    found = wrong_statements(positive, probabilities, np.array([False, True, True]), 9)
+    assert found == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be

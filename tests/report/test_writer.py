@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.dataset import Split
+from resnet_fn.evaluation.metrics import average_precisions
 from resnet_fn.evaluation.scoring import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
@@ -108,6 +109,34 @@ def test_two_classes_get_a_table_of_thresholds(evaluation):
     assert row["recall"] == report["classes"][1]["recall"]
     assert row["precision"] == report["classes"][1]["precision"]
     assert row["false_alarms"] == pytest.approx(1 - report["classes"][0]["recall"])
+
+
+@pytest.fixture
+def several(evaluation):
+    """Digits that are even, large, both or neither; the logits of the first one are not finite."""
+    digits = evaluation.dataset.test.labels
+    labels = np.stack((digits % 2 == 0, digits > 4, digits > 9), 1).astype(np.float32)
+    probabilities = np.random.default_rng(0).random(labels.shape).astype(np.float32)
+    probabilities[0] = 0
+    loss, wrong = evaluation.scores.loss.copy(), ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
+    loss[0], wrong[0] = np.nan, 3
+    scores = evaluation.scores._replace(
+        **{"loss": loss, "rank": wrong, "probabilities": probabilities},
+        areas=average_precisions(labels, probabilities),
+    )
+    spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
+    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
+    trained = dataclasses.replace(evaluation.trained, input=spec)
+    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
+
+
+def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(several):
+    report = build_report(several)
+    assert len(report["mistakes"]) == 36
+    assert 0 not in [mistake["index"] for mistake in report["mistakes"]]
+    assert {"even", "not even", "large", "not large", "none"} >= {row["prediction"] for row in report["mistakes"]}
+    confidence = [mistake["confidence"] for mistake in report["mistakes"]]
+    assert 1 > confidence[0] >= confidence[-1] > 0.5
 
 
 def test_without_all_probabilities_there_are_no_curves(evaluation):
