@@ -15,7 +15,7 @@ class Pictures(NamedTuple):
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """The most confident mistakes, each beside the evidence for it."""
+    """The most confident mistakes, each beside the evidence for it (of "not X", for X)."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     cells = [
@@ -24,10 +24,11 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
         f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
         for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
     ]
+    of_none = ' Beside "not X" it is the evidence for X, which was too little.' if "map" in report else ""
     return [
         f"<h2>The {len(cells)} most confident mistakes</h2>",
         "<p>True class → prediction, its confidence, and the image's name. Red is where the evidence for the "
-        "prediction lies (Grad-CAM, arXiv 1610.02391, of the last stage).</p>",
+        f"prediction lies (Grad-CAM, arXiv 1610.02391, of the last stage).{of_none}</p>",
         '<div class="grid mistakes">' + "\n".join(cells) + "</div>",
     ]
 

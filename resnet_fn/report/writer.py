@@ -65,7 +65,8 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
     heatmaps: list[bytes] = []
     if mistakes:
         images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
-        maps = class_maps(evaluation.trained.net, images, [said for _, said, _ in _mistakes(evaluation)])
+        named = [said for _, said, _ in _mistakes(evaluation)]  # of "not X", X: a map knows evidence for a class alone
+        maps = class_maps(evaluation.trained.net, images, named)
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
     return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown))
 

@@ -28,6 +28,14 @@ def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
     assert mistakes({"mistakes": []}, Pictures()) == ["<h2>Mistakes</h2>", "<p>None.</p>"]
 
 
+def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
+    row = {"index": 0, "name": "x.png", "label": "cat;dog", "prediction": "not cat", "confidence": 0.75}
+    words = "\n".join(mistakes({"mistakes": [row], "map": 0.5}, Pictures([PNG], [RED])))
+    assert "<b>cat;dog → not cat</b> 75.00%" in words
+    assert 'Beside "not X" it is the evidence for X, which was too little.' in words
+    assert "not X" not in "\n".join(mistakes({"mistakes": MISTAKES}, Pictures([PNG, JPEG], [RED, RED])))
+
+
 def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     samples = [
         {"index": 4, "name": "a.png", "prediction": "c<", "right": True, "probability": 0.9},
