@@ -1,11 +1,14 @@
 """The evaluate command: what it refuses."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import mindspore
 import pytest
 
+from resnet_fn import create_model
 from resnet_fn.config import cli
 from resnet_fn.evaluate import main
 
@@ -57,3 +60,13 @@ def test_all_wrong_values_are_told_at_once():
         "unknown argument '--jsn'; did you mean --json?; --threads: 'two' is not a whole number; "
         "--which: 'bets' is unknown; use one of last, best; --batch-size: '1.5' is not a whole number"
     )
+
+
+def test_a_weight_file_is_scored_with_the_scan_cache_of_the_recipe_file(device, folder):
+    net = create_model("resnet8", num_classes=3)
+    mindspore.save_checkpoint(net, "net.ckpt")
+    settings = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
+    Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder), "scan_cache": "kept"}))
+    assert main(["--weights", "net.ckpt", "--recipe", "mine.json"]) == 0
+    assert len(list(Path("kept").glob("scan-*.npz"))) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data

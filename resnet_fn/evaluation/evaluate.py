@@ -111,6 +111,7 @@ def evaluate_weights(
     threads: int = 0,
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
+    scan_cache: str = "",
     allow_non_finite: bool = False,
 ) -> tuple[Scores, tuple[str, ...]]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
@@ -120,7 +121,7 @@ def evaluate_weights(
     Args:
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
-        lists: see `open_dataset`.
+        lists, scan_cache: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
 
     Returns:
@@ -135,7 +136,7 @@ def evaluate_weights(
     workers = join(device)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(file))
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), lists=lists)
+    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), scan_cache=scan_cache, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
     return score(make_eval_step(net, recipe.multi_label), dataset, batch_size, workers), dataset.classes
