@@ -140,7 +140,7 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
     """Each class's average precision over its probability, float64 [C]; NaN for a class without samples.
 
     Args:
-        labels: [N, C], 1 for each class that a sample has, else 0.
+        labels: [N, C], 1 (true) for each class that a sample has, else 0.
         probabilities: [N, C].
     """
     pairs = zip(labels.T > 0, probabilities.T, strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.evaluation.metrics import SAID_FROM, average_precision, precision_recall
+from resnet_fn.evaluation.metrics import SAID_FROM, precision_recall
 
 _POINTS = 101  # of a curve
 _CURVES_UP_TO = 100  # classes
@@ -20,21 +20,18 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
         probabilities: float32 [N, classes].
 
     Returns:
-        "average_precision", and "recall" and "precision" at up to 101 of the thresholds (none above 100 classes), the
-        highest first. None and nothing for a class without samples.
+        "recall" and "precision" at up to 101 of the thresholds, the highest first; nothing for a class without samples,
+        nor for any of more than 100 classes.
     """
     curves: list[dict[str, Any]] = []
     for index in range(probabilities.shape[1]):
-        if not positive[:, index].any():
-            curves.append({"average_precision": None, "recall": [], "precision": []})
+        if probabilities.shape[1] > _CURVES_UP_TO or not positive[:, index].any():
+            curves.append({"recall": [], "precision": []})
             continue
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
         places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
-        if probabilities.shape[1] > _CURVES_UP_TO:
-            places = places[:0]
         curves.append(
             {
-                "average_precision": average_precision(precision, recall),
                 "recall": [round(value, 6) for value in recall[places].tolist()],
                 "precision": [round(value, 6) for value in precision[places].tolist()],
             }

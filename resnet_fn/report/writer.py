@@ -80,7 +80,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     treated = treatment(trained.recipe.sampling, weights, len(classes), training) if len(training) else []
     treated = treated or [{}] * len(classes)
     curves = [] if scores.probabilities is None else precision_recall_curves(positive, scores.probabilities)
-    precisions = [curve.pop("average_precision") for curve in curves] or [None] * len(classes)
+    areas = _areas(evaluation)
     one_of_two = len(classes) == 2 and scores.areas is None
     of_second = scores.probabilities[:, 1] if scores.probabilities is not None and one_of_two else None
     doubt = scores.loss[:, None] if scores.areas is None else -_probabilities(evaluation)
@@ -103,9 +103,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 **treated[index],
                 "average_precision": area,
             }
-            for index, (name, area) in enumerate(zip(classes, precisions, strict=True))
+            for index, (name, area) in enumerate(zip(classes, finite_or_null(areas.tolist()), strict=True))
         ],
-        "mean_average_precision": finite_or_null(metrics.mean_average_precision(np.array(precisions, float))),
+        "mean_average_precision": finite_or_null(metrics.mean_average_precision(areas)),
         "curves": curves,
         "thresholds": [] if of_second is None else metrics.threshold_table(positive[:, 1], of_second),
         "gallery": [
@@ -130,6 +130,16 @@ def _positive(evaluation: Evaluation) -> np.ndarray:
     """Which samples are of which class, bool [N, classes]."""
     labels = evaluation.dataset.test.labels
     return labels > 0 if labels.ndim == 2 else labels[:, None] == np.arange(len(evaluation.trained.input.classes))
+
+
+def _areas(evaluation: Evaluation) -> np.ndarray:
+    """Each class's average precision, float64 [classes]; NaN without samples, and where no probabilities were kept."""
+    scores = evaluation.scores
+    if scores.areas is not None:
+        return scores.areas
+    if scores.probabilities is None:
+        return np.full(len(evaluation.trained.input.classes), np.nan)
+    return metrics.average_precisions(_positive(evaluation), scores.probabilities)
 
 
 def _probabilities(evaluation: Evaluation) -> np.ndarray:

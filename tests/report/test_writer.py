@@ -139,6 +139,16 @@ def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(seve
     assert 1 > confidence[0] >= confidence[-1] > 0.5
 
 
+def test_average_precisions_of_several_classes_are_the_scores_own(several):
+    report = build_report(several)
+    assert [row["average_precision"] for row in report["classes"]] == [*several.scores.areas[:2].tolist(), None]
+    assert report["map"] == report["mean_average_precision"] == several.scores.areas[:2].mean()
+    areas = np.array([0.5, np.nan, 0.25])
+    report = build_report(dataclasses.replace(several, scores=several.scores._replace(areas=areas)))
+    assert [row["average_precision"] for row in report["classes"]] == [0.5, None, 0.25]
+    assert report["map"] == report["mean_average_precision"] == 0.375
+
+
 def test_without_all_probabilities_there_are_no_curves(evaluation):
     report = build_report(dataclasses.replace(evaluation, scores=evaluation.scores._replace(probabilities=None)))
     assert (report["curves"], report["mean_average_precision"]) == ([], None)
