@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.evaluation.metrics import SAID_FROM
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -35,7 +36,8 @@ def parser() -> cli.Parser:
         "--threshold",
         type=float,
         metavar="P",
-        help="of a net for images of any number of classes: name those of this probability or more; default 0.5",
+        help="of a net for images of any number of classes: name those of this probability or more; default "
+        f"{SAID_FROM}",
     )
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
     group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
         (
             threshold is not None and not 0 < threshold < 1,
-            f"--threshold: {threshold} is no probability between 0 and 1; give 0.5",
+            f"--threshold: {threshold} is no probability between 0 and 1; give {SAID_FROM}",
         ),
         (parsed.csv and parsed.json, "--csv writes what --json prints; give one of them"),
     )
@@ -62,7 +64,6 @@ def main(arguments: Sequence[str]) -> int:
     if not images:
         raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
     from resnet_fn.evaluation.loaded_net import load_net
-    from resnet_fn.evaluation.metrics import SAID_FROM
     from resnet_fn.evaluation.predict import by_doubt, find_images, predict, results_csv
     from resnet_fn.runtime import process
 

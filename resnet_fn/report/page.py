@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.report.html_parts import image, number, table, text
 from resnet_fn.report.picture_grid import Pictures, gallery, mistakes
 
@@ -107,7 +108,8 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     if not report["confusion"]:
-        return ["<p>An image has any number of classes, and is taken for those with a probability of 0.5 or more.</p>"]
+        words = f"An image has any number of classes, and is taken for those with a probability of {SAID_FROM} or more."
+        return [f"<p>{words}</p>"]
     parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     if "confusion" in plots:
