@@ -98,11 +98,14 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
             "a weight file knows neither its data nor its net; give --recipe NAME",
         ),
     )
+    parsed.of_file = {}
     if not runs or folder:
         return None
     with cli.usage_errors():
         file = load_recipe(parsed.recipe)
         parsed.data_dir = parsed.data_dir or file.options.get("data_dir")
+        lists = (file.options.get("train_list", ""), file.options.get("val_list", ""))
+        parsed.of_file = {"lists": lists, "scan_cache": file.options.get("scan_cache", "")}
         return dataclasses.replace(file.checked(), **changes)
 
 
@@ -166,7 +169,7 @@ def _compare(here: str, there: str) -> dict[str, Any]:
 def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.inspected_net import open_net
 
-    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "")
+    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "", **parsed.of_file)
     limit = parsed.batch_size or 32
     result: dict[str, Any] = {}
     if parsed.activations:

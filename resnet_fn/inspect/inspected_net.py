@@ -42,13 +42,20 @@ class InspectedNet:
         return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
 
-def open_net(source: str | Path, recipe: Recipe | None = None, data_dir: str = "") -> InspectedNet:
+def open_net(
+    source: str | Path,
+    recipe: Recipe | None = None,
+    data_dir: str = "",
+    lists: tuple[str, str] = ("", ""),
+    scan_cache: str = "",
+) -> InspectedNet:
     """Build the net of a checkpoint or weight file and find its data.
 
     Args:
         source: a run folder (its newest intact checkpoint), a checkpoint folder, or with `recipe` a weight file.
         recipe: net and data of a weight file; None for a checkpoint, which knows.
         data_dir: where the data set lies; "": where it lay in training.
+        lists, scan_cache: with `recipe`, see `open_dataset`.
 
     Raises:
         ValueError: the weights do not fit, or the data set is not there or is another one.
@@ -60,7 +67,7 @@ def open_net(source: str | Path, recipe: Recipe | None = None, data_dir: str = "
     recipe = dataclasses.replace(recipe, precision=PRECISION)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(source))
-    dataset = open_dataset(recipe, data_dir)
+    dataset = open_dataset(recipe, data_dir, lists=lists, scan_cache=scan_cache)
     net = build_net(recipe, dataset.input)
     load_weights(net, source, allow_non_finite=True)
     return InspectedNet(net, recipe, dataset, None)

@@ -10,6 +10,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from resnet_fn.config.cli import UsageError
 from resnet_fn.inspect import __main__ as inspect
+from resnet_fn.models import create_model
 from resnet_fn.weights.files import write_arrays
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -115,3 +116,17 @@ def test_mistakes(arguments, message):
     with pytest.raises(UsageError) as error:
         inspect.main(arguments)
     assert str(error.value).startswith(message)
+
+
+def test_a_recipe_file_says_which_lists_and_where_the_check_of_files_is_kept(folder):
+    net = create_model("resnet8", num_classes=2, in_channels=3)
+    write_arrays("b.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
+    for name, half in (("train", "train"), ("val", "val")):
+        rows = [f"{path.relative_to(folder)}\t{path.parent.name}" for path in sorted(folder.glob(f"{half}/[bc]*/*"))]
+        Path(f"{name}.txt").write_text("\n".join(rows))
+    settings = {"extends": "finetune", "model": "resnet8", "data_dir": str(folder), "scan_cache": "kept"}
+    settings |= {"train_list": "train.txt", "val_list": "val.txt"}
+    text = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
+    Path("mine.toml").write_text(f"{text}image_size = 24\neval_size = 24\neval_resize = 32\n")
+    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", "mine.toml"]) == 0
+    assert len(list(Path("kept").iterdir())) == 1
