@@ -1,7 +1,5 @@
-"""Memory for batches, used again, and a bound for what the C library's allocator keeps."""
+"""Memory for batches, used again."""
 
-import ctypes
-import os
 import sys
 
 import numpy as np
@@ -33,19 +31,3 @@ class Buffers:
         if len(self._arrays) < self._limit:
             self._arrays.append(array)
         return array
-
-
-_M_ARENA_MAX = -8  # of glibc's malloc.h
-
-
-def limit_arenas(limit: int) -> None:
-    """Have glibc's malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX says otherwise; elsewhere do nothing.
-
-    Every pipeline has new threads, and each may take another of the 8 arenas per CPU: until all of them have seen
-    the largest images, resident memory grows, for about thirty epochs of a small set (what is in use does not grow).
-    With few arenas it stands from the second epoch on, at the same speed.
-    """
-    if "MALLOC_ARENA_MAX" not in os.environ:
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_M_ARENA_MAX, limit)

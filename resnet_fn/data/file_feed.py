@@ -18,7 +18,7 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import draw_samples
-from resnet_fn.data.buffers import Buffers, limit_arenas
+from resnet_fn.data.buffers import Buffers
 from resnet_fn.data.colour import colour_operations, policy_levels
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.normalise import normalise
@@ -27,6 +27,7 @@ from resnet_fn.data.read_ahead import read_ahead
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.disk import sha256
+from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
 
 

@@ -1,11 +1,6 @@
 """Memory is given out again once nobody holds it, and never before."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
-import pytest
 
 from resnet_fn.data.buffers import Buffers
 
@@ -25,32 +20,3 @@ def test_a_view_holds_an_array_too():
     buffers = Buffers((4,))
     view = buffers.take()[1:]
     assert not np.shares_memory(buffers.take(), view)
-
-
-ARENAS = """
-import ctypes, threading
-from resnet_fn.data.buffers import limit_arenas
-limit_arenas(1)
-libc = ctypes.CDLL(None)
-together = threading.Barrier(6)
-def allocate():
-    libc.malloc(100_000)
-    together.wait()
-threads = [threading.Thread(target=allocate) for _ in range(6)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-libc.fopen.restype = ctypes.c_void_p
-file = ctypes.c_void_p(libc.fopen(b"arenas.xml", b"w"))
-libc.malloc_info(0, file)
-libc.fclose(file)
-print(open("arenas.xml").read().count("<heap nr="))
-"""
-
-
-@pytest.mark.parametrize(("environment", "arenas"), [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3)])
-def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment, arenas):
-    """As glibc's own malloc_info counts them."""
-    inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    command = [sys.executable, "-c", ARENAS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**inherited, **environment})
-    assert (done.stdout, done.stderr) == (f"{arenas}\n", "")

@@ -19,6 +19,7 @@ from resnet_fn.parity.commands.functions import load_functions, returned
 from resnet_fn.parity.traces.folder import load_recording, save_recording
 from resnet_fn.parity.traces.trace import Recording, Task
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.runtime.malloc import keep_freed
 
 _EXAMPLES = """examples:
   python -m resnet_fn.parity record --reference torch_net.py:build --inputs data.py:batches --out trace
@@ -88,6 +89,7 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
     from resnet_fn.parity.commands.sides import reference_of
     from resnet_fn.parity.torch_side.recording import record_reference
 
+    keep_freed()
     torch.manual_seed(task.seed)
     if parsed.threads:
         torch.set_num_threads(parsed.threads)

@@ -116,16 +116,15 @@ class _Task:
         a, b = pieces(self.ours), pieces(self.theirs)
         found, missing = {}, []
         for name, keys in holders(a).items():
-            parts = [b[key] for key in self._same_array(name, keys) if key in b]
+            parts = [b[key] for key in self._same_array(name, keys, b) if key in b]
             if len(parts) == len(keys):
                 found[name] = joined(parts)
             elif name not in self.constants[0]:
                 missing.append(f"{name} {list(self.ours[name])} has no counterpart in the reference")
         return found or None, [*missing, *self._unused(found)]
 
-    def _same_array(self, name: str, keys: list[str]) -> list[str]:
+    def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
         """The keys of an array, or of another name of it that the reference knows."""
-        known = pieces(self.theirs)
         if len(keys) > 1 or keys[0] in known:
             return keys
         return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)
