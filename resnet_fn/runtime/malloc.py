@@ -23,7 +23,7 @@ def keep_freed() -> None:
     """Have glibc's malloc keep what is freed, for a process that soon asks for as much again, and then ends.
 
     PyTorch on a CPU gives every tensor's memory back at once. Fresh pages cost a seventh of recording a ResNet-50
-    (docs/parity.md).
+    (docs/benchmarks.md).
     """
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
