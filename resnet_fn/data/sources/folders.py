@@ -42,6 +42,8 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     train, other = _list_classes(place, classes)
     _check_classes(place, classes, train)
     notes = [f"ignoring {len(other)} files that are no images, {other[0]} among them"] if other else []
+    if loose := sorted(name for name in os.listdir(place) if is_image(name)):
+        notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
     if share and not whole:
         notes.append(f"{root / 'val'} validates: nothing is split off the training images")
     names: tuple[str, ...] = ()

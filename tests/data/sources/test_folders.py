@@ -23,6 +23,13 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
 
 
+def test_images_beside_the_class_folders_are_told(folder):
+    (folder / "train" / "loose.jpg").write_bytes(b"")
+    assert load_dataset(RECIPE, str(folder)).notes == (
+        f"ignoring 1 images beside the class folders, {folder}/train/loose.jpg among them",
+    )
+
+
 def test_wrong_layouts_are_explained(folder, tmp_path):
     with pytest.raises(ValueError, match=r"looked for train/ and val/ in 'nowhere', found nothing; lay the images out"):
         load_dataset(RECIPE, "nowhere")
