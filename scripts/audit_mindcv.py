@@ -265,6 +265,11 @@ def forward_ladder(net, reference, images, corrections):
     return Ladder(stages, layers, names, settings_notes(ours["eval"], theirs["eval"], names.layers))
 
 
+def differs(ladder):
+    """Whether anything that is computed does, initial weights apart: a stage, or a layer that the logits hide."""
+    return bool(ladder.first_computed or ladder.first_layer)
+
+
 def row_of(name, ladder, forward):
     """What the table says of one net."""
     from resnet_fn.parity.stages import INITIALISATION, WEIGHTS
@@ -277,7 +282,7 @@ def row_of(name, ladder, forward):
     if stage:
         causes += stage.hints[:2]
     return {
-        "same": "no" if stage or layer else "yes, forward" if forward else "yes, one update",
+        "same": "no" if differs(ladder) else "yes, forward" if forward else "yes, one update",
         "weights": ("with --map" if NETS[name].corrections else how) if matched else "no",
         "where": ", ".join([*([stage.name] if stage else []), *([f"`{layer.name}`"] if layer else [])]),
         "causes": causes,
@@ -327,7 +332,7 @@ def run_one(name, folder, forward):
         file = folder / f"{name}{'.fixed' if fixes else ''}.txt"
         file.write_text(f"{name_map(ladder)}\n{ladder_table(ladder)}\n")
         row = (
-            {**row, "fixed": "no" if ladder.first_computed or ladder.first_layer else ", ".join(words_of(fixes))}
+            {**row, "fixed": "no" if differs(ladder) else ", ".join(words_of(fixes))}
             if fixes
             else row_of(name, ladder, forward)
         )

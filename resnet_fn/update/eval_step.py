@@ -15,7 +15,6 @@ class EvalResult(NamedTuple):
     Where a sample has any number of classes the loss is binary cross-entropy, the mean over the classes, and there is
     no rank but that of logits that are not finite (the number of classes); else 0.
 
-
     `logits`, float32 [n, classes], are there where they were asked for.
     """
 

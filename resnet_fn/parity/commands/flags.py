@@ -96,18 +96,17 @@ def recipe_named_in(arguments: list[str]) -> Recipe:
         return recipes.recipe(_RECIPE)
 
 
-def ladder_recipe(name: str, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
+def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
     """The recipe at another batch size: the learning rate goes with the batch, as Goyal et al., arXiv 1706.02677.
 
     A learning rate for 64 samples applied to 4 makes any net chaotic, and rounding is then all that one sees.
 
     Args:
-        name: a recipe's.
+        recipe: as it is for training.
         batch_size: samples of one update.
         learning_rate: peak; None: the recipe's, scaled.
         changes: other values for its fields.
     """
-    recipe = load_recipe(name).checked()
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
     rate = (_GENTLE if other else recipe.learning_rate * scale) if learning_rate is None else learning_rate
@@ -153,7 +152,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
         named = load_recipe(parsed.recipe or _RECIPE).checked()
         batches = _own_batches(parsed.inputs) if parsed.inputs else None
         size = parsed.batch_size or 4
-        recipe = ladder_recipe(parsed.recipe or _RECIPE, size, parsed.learning_rate, changes)
+        recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if batches is None:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)

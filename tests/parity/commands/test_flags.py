@@ -19,11 +19,11 @@ def task(*arguments: str) -> Task:
 
 def test_the_learning_rate_goes_with_the_batch():
     whole = recipes.recipe("digits")
-    use = flags.ladder_recipe("digits", whole.batch_size // 4, None, {})
+    use = flags.ladder_recipe(whole, whole.batch_size // 4, None, {})
     assert (use.batch_size, use.learning_rate) == (whole.batch_size // 4, whole.learning_rate / 4)
     assert use.min_learning_rate == whole.min_learning_rate / 4
-    assert flags.ladder_recipe("digits", 4, 0.5, {}).learning_rate == 0.5
-    assert flags.ladder_recipe("digits", 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
+    assert flags.ladder_recipe(whole, 4, 0.5, {}).learning_rate == 0.5
+    assert flags.ladder_recipe(whole, 4, None, {"optimizer": "lamb"}).learning_rate == 1e-3
 
 
 def test_every_setting_of_a_step_is_the_recipes_or_the_flags():
