@@ -1,5 +1,8 @@
 """The step's promises: accumulation, skipping, its order, one compilation."""
 
+import json
+from pathlib import Path
+
 import mindspore
 import numpy as np
 import pytest
@@ -186,6 +189,23 @@ def test_a_card_that_saturates_skips_and_halves(card, accumulate, monkeypatch):
     else:  # what the status is asked for: all is finite, and the update is made of gradients that were cut
         assert skipped == 0
         np.testing.assert_allclose(net.weight.asnumpy()[:, 0], 0.1 * 65504 / 2**24, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "split"])
+def test_a_card_that_saturates_on_one_rank_skips_and_halves_on_all(mode, msrun):
+    msrun(2, str(Path(__file__).parent / "drivers" / "saturating_rank.py"), mode)
+    seen, other = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert seen == other
+    # The largest gradient is 0.75 · scale, and half of it after the mean over the ranks: 2^16 is the first that fits.
+    assert [update["scale"] for update in seen] == [2.0**20, 2.0**19, 2.0**18, 2.0**17, 2.0**16, 2.0**16]
+    assert [update["skipped"] for update in seen] == [True] * 4 + [False] * 2
+    for update in seen[:4]:
+        assert update["who"] == [0.0, 1.0]
+        assert np.isfinite(update["norm"])
+        assert not np.any(update["weight"])
+    assert seen[4]["who"] == [0.0, 0.0]
+    np.testing.assert_allclose(np.array(seen[4]["weight"])[:, 0], 0.1 * 0.75 / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dropped", [False, True])

@@ -1,0 +1,73 @@
+"""Under msrun: gradients saturate on the last rank alone, as on a 910; each rank writes what it saw of each update."""
+
+import json
+import sys
+from pathlib import Path
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import join
+from resnet_fn.update.gradients import make_all_reduce
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import DynamicLossScaler
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.step import make_train_step
+
+process.start()
+workers = join()
+scaler = DynamicLossScaler(2.0**20, ceiling=2.0**20)
+
+
+class Saturate(nn.Cell):
+    """Its gradient is cut at ±65504."""
+
+    def construct(self, x):
+        return x * 1.0
+
+    def bprop(self, x, out, dout):
+        return (ops.clamp(dout, -65504.0, 65504.0),)
+
+
+class SaturatingNet(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = Parameter(Tensor(np.zeros((4, 4), np.float32)), name="weight")
+        self.saturate = Saturate()
+
+    def construct(self, x):
+        return ops.matmul(x, self.saturate(self.weight))
+
+
+def all_finite(tensors):
+    """The card's status register, faked: whether one of this rank's gradients reached the largest number."""
+    cut = ops.zeros((), mindspore.float32)
+    for tensor in tensors:
+        cut = cut + (ops.abs(tensor * scaler.scale * workers.size) >= 65500.0).astype(mindspore.float32).sum()
+    return cut == 0
+
+
+mindspore.amp.all_finite = all_finite
+net = SaturatingNet()
+step = make_train_step(
+    net,
+    make_loss(0.0),
+    momentum_sgd([(net.weight, 0.0)], 0.9),
+    scaler=scaler,
+    workers=workers.size,
+    rank=workers.rank,
+    all_reduce=make_all_reduce(workers.size),
+    card=True,
+    mode=sys.argv[1],
+)
+images = Tensor(np.full((4, 4), float(workers.rank == workers.size - 1), np.float32))  # zeros have no gradient
+seen = []
+for _ in range(6):
+    result = step(images, Tensor(np.zeros(4, np.int32)), 0.1)
+    scale, _, in_a_row = result.scaler.asnumpy().tolist()
+    weight = net.weight.asnumpy().astype(float).tolist()
+    seen.append({"scale": scale, "skipped": bool(in_a_row), "who": result.rank_sums.asnumpy()[1:].tolist()})
+    seen[-1] |= {"norm": float(result.grad_norm.asnumpy()), "weight": weight}
+Path(f"rank{workers.rank}.json").write_text(json.dumps(seen))
