@@ -3,6 +3,7 @@
 import pytest
 
 from resnet_fn.benchmark.interleave import Side, interleave, ratios
+from resnet_fn.runtime import versions
 
 
 def test_every_other_round_goes_in_reverse_and_each_turn_gives_its_median():
@@ -33,7 +34,8 @@ def test_a_side_trains_as_it_is_told_and_knows_its_memory():
     spec = {"model": "resnet8", "stem": "cifar", "batch_size": 2, "image_size": 8, "classes": 2, "threads": 1}
     with Side("ours", spec, ONEDNN_VERBOSE="1") as side:
         assert len(side.run(3)) == 3
-        assert any("convolution" in line for line in side.log)
+        # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.
+        assert any("convolution" in line for line in side.log) == versions.avx512_convolutions_are_slow()
     facts = side.facts
     assert facts["gradient_bytes"] == 4 * (464 + 4672 + 14528 + 57728 + 130)  # stem, three blocks, last layer
     assert facts["peak_bytes"] > 50 * 2**20
