@@ -1,5 +1,6 @@
 """Metrics of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
 def mean_average_precision(areas: np.ndarray) -> float:
     """The mean of the classes that have samples (`average_precisions`); NaN where none has."""
     known = areas[~np.isnan(areas)]
-    return sum(known.tolist()) / len(known) if len(known) else float("nan")
+    return math.fsum(known) / len(known) if len(known) else float("nan")
 
 
 THRESHOLDS = tuple(step / 20 for step in range(1, 20))
