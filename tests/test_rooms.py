@@ -31,6 +31,7 @@ TESTED = [
     "run",
     "doctor",
     "inspect",
+    "benchmark",
     "commands",
 ]
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}

@@ -17,6 +17,7 @@ from resnet_fn.config.json_text import finite_or_null
 
 PARTS = {
     "step": "step",
+    "layer": "layer",
     "data": "data",
     "allreduce": "allreduce",
     "startup": "startup",
@@ -31,7 +32,10 @@ PARTS = {
 def lines(result: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """A result as text: name and value, nested ones below their name; several rounds as "median [min, max]"."""
     for name, value in result.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() == {"median", "min", "max"}:
+            median, least, most = (_shown(value[key]) for key in ("median", "min", "max"))
+            yield f"{indent + name:36}  {median} [{least}, {most}]"
+        elif isinstance(value, dict):
             yield indent + name
             yield from lines(value, indent + "  ")
         else:

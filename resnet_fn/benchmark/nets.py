@@ -8,10 +8,13 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 
-# name: model, stem, batch size, image size, steps of one turn
+_IMAGENET = {"stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2, "classes": 1000}
+# name: model, stem, batch size, image size, steps of one turn; 10 classes where no other number stands
 NETS: dict[str, dict[str, Any]] = {
     "resnet18-cifar": {"model": "resnet18", "stem": "cifar", "batch_size": 32, "image_size": 32, "steps": 3},
-    "resnet50-224": {"model": "resnet50", "stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2},
+    "resnet50-224": {"model": "resnet50", **_IMAGENET},
+    "se_resnet50-224": {"model": "se_resnet50", **_IMAGENET},
+    "genet50_plus-224": {"model": "genet50_plus", **_IMAGENET},
     "resnet20-cifar": {"model": "resnet20", "stem": "cifar", "batch_size": 128, "image_size": 32, "steps": 6},
     "resnet20-digits": {"model": "resnet20", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 20},
 }
@@ -28,7 +31,7 @@ def check_name(flag: str, name: str, known: Any) -> None:
 def specification(net: str, threads: int) -> dict[str, Any]:
     """What a side works on, as JSON types: a row of NETS with its classes and threads."""
     check_name("net", net, NETS)
-    return {"classes": 1000 if net == "resnet50-224" else 10, "threads": threads, **NETS[net]}
+    return {"classes": 10, "threads": threads, **NETS[net]}
 
 
 def recipe(spec: dict[str, Any]) -> Recipe:

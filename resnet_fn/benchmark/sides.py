@@ -5,7 +5,6 @@ Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -92,14 +91,20 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
     return step
 
 
+def torch_net(spec: dict[str, Any]) -> Any:
+    """The specification's net, a torch Module: what `nets.build` gives, written apart from it."""
+    from resnet_fn.parity.torch_side.reference import reference_net
+
+    name, classes, size = spec["model"], spec["classes"], spec["image_size"]
+    return reference_net(name, num_classes=classes, stem=spec["stem"], image_size=size)
+
+
 def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:
     """PyTorch with the reference net."""
-    from resnet_fn.parity.torch_side.reference import reference_net, torch
-
+    torch = import_extra("torch", "this comparison")
     if spec["threads"]:
         torch.set_num_threads(spec["threads"])
-    net = reference_net(spec["model"], num_classes=spec["classes"], stem=spec["stem"])
-    chosen = recipe(spec)
+    net, chosen = torch_net(spec), recipe(spec)
     step = torch_step(net, chosen, torch.compile(net) if compiled else net)
     images, labels = map(torch.from_numpy, batch(spec))
     return timed(lambda: step(images, labels, chosen.learning_rate))
@@ -210,13 +215,21 @@ KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
 }
 
 
+def peak_memory() -> int:
+    """The most main memory that this program has held, in bytes (on Linux).
+
+    Not `ru_maxrss`, which begins at what the process that started this one held.
+    """
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
 def serve(kind: str, spec: dict[str, Any]) -> None:
     """Build a side, then run as many steps as each line of standard input says."""
     run = KINDS[kind](spec)
     for line in sys.stdin:
         seconds = run(int(line))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
-        facts = {"peak_bytes": peak, "gradient_bytes": spec.get("gradient_bytes")}
+        facts = {"peak_bytes": peak_memory(), "gradient_bytes": spec.get("gradient_bytes")}
         print("answer " + json.dumps({"seconds": seconds, "facts": facts}), flush=True)
 
 

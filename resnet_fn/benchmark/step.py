@@ -16,8 +16,9 @@ from resnet_fn.benchmark.sides import batch
 from resnet_fn.runtime import process
 
 DESCRIPTION = """The training step against others, side by side in turns. ratio, spread: our images/s over the
-others', round by round. operations: where a step's milliseconds go, by oneDNN's log. FLOP/s: of convolutions
-and Dense over the whole step, and of MindSpore's own matrix product (gemm_peak)."""
+others', round by round. peak_mib: the most main memory that each process has held, imports and compiling
+included; memory: ours over the others'. operations: where a step's milliseconds go, by oneDNN's log. FLOP/s:
+of convolutions and Dense over the whole step, and of MindSpore's own matrix product (gemm_peak)."""
 OTHERS = ("torch", "torch_compile", "model_train", "mindcv")
 FLAGS = {**NET, "against": ("torch", f"others, with commas: {', '.join(OTHERS)}"), **THREADS}
 
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         medians = interleave(runs, options.rounds, spec["steps"])
     facts = {kind: side.facts for kind, side in sides.items()}
     found = ratios(medians)
+    peaks = {kind: side.facts["peak_bytes"] / 2**20 for kind, side in sides.items()}
     process.start("CPU", options.threads)
     return {
         "net": options.net,
@@ -49,6 +51,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "step_seconds": medians,
         "ratio": {kind: value["median"] for kind, value in found.items()},
         "spread": found,
+        "peak_mib": peaks,
+        "memory": {kind: peaks["ours"] / peak for kind, peak in peaks.items() if kind != "ours"},
         "facts": facts,
         "operations": operations(spec),
         "flops_per_second": training_flops(spec) / statistics.median(medians["ours"]),

@@ -1,7 +1,11 @@
-"""When a growing log has an evaluation at the target."""
+"""When a growing log has an evaluation at the target; both sides' whole processes to a target that comes soon."""
 
+import json
 from pathlib import Path
 
+import pytest
+
+from resnet_fn.benchmark.__main__ import main
 from resnet_fn.benchmark.accuracy import reached
 
 
@@ -16,3 +20,14 @@ def test_an_evaluation_counts_once_its_line_is_whole():
     log.write_text(log.read_text() + "8}\n")
     assert reached(log, 0.98)
     assert not reached(log, 0.981)
+
+
+@pytest.mark.slow
+def test_both_sides_learn():
+    """30 % of ten classes: no chance result, and seen after the first epochs of both."""
+    pytest.importorskip("torch")
+    assert main(["time-to-accuracy", "--rounds", "1", "--target", "0.3", "--json", "accuracy.json"]) == 0
+    with open("accuracy.json", encoding="utf-8") as file:
+        result = json.load(file)
+    (ours,), (torch,) = result["seconds"]["ours"], result["seconds"]["torch"]
+    assert result["ratio"]["torch"] == pytest.approx(torch / ours)

@@ -16,3 +16,5 @@ def test_two_workers():
     assert list(result["bucket_seconds"]) == ["0", "1", "4", "16", "64"]
     assert result["efficiency"] + result["share"] == pytest.approx(1)
     assert result["one_process_step_seconds"] > 0
+    alone, shared = result["one_worker_step_seconds"], result["shared_step_seconds"]
+    assert result["weak_scaling"] == pytest.approx(alone / shared)

@@ -1,9 +1,10 @@
-"""What is compared has what it would have on its own."""
+"""What is compared has what it would have on its own, and is measured as itself."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from resnet_fn.benchmark.interleave import Side
@@ -25,3 +26,19 @@ def test_pytorch_may_use_all_of_the_machines_instructions():
         return [line for line in log.splitlines() if "info,cpu,isa:" in line]
 
     assert instructions(alone) == instructions(compared) != []
+
+
+def test_peak_memory_is_the_programs_own():
+    """In bytes: 300 MB that are gone again count, 600 MB of the process that starts it do not."""
+    held = np.ones(75_000_000)
+    code = """
+import numpy
+from resnet_fn.benchmark.sides import peak_memory
+before = peak_memory()
+numpy.ones(37_500_000)
+print(before, peak_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before < 200e6 < held.nbytes
+    assert 290e6 < after - before < 310e6

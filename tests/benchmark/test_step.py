@@ -35,6 +35,9 @@ def test_the_step_beside_pytorchs():
     with open("step.json", encoding="utf-8") as file:
         result = json.load(file)
     assert result["ratio"]["torch"] > 0
+    peaks = result["peak_mib"]
+    assert result["memory"]["torch"] == pytest.approx(peaks["ours"] / peaks["torch"])
+    assert min(peaks.values()) > 100  # each has imported a whole library
     assert result["gemm_peak_flops_per_second"] > result["flops_per_second"] > 0
     assert sum(result["operations"].values()) == pytest.approx(1000 * min(result["step_seconds"]["ours"]), rel=1.0)
     assert any("matmul" in kind for kind in result["operations"])
