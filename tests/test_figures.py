@@ -1,0 +1,80 @@
+"""Measured figures in docs/: each has its command or says that it was made by hand; a quoted one is its source's."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+_COMMAND = r"`python -m resnet_fn\.[^`]+`"
+# The line under each heading of the page of benchmarks; tests/test_docs.py looks at the commands' flags.
+_ORIGIN = re.compile(rf"\*({_COMMAND}(, {_COMMAND})*|Measured once, by hand) · (Xeon|EPYC), 20\d\d-\d\d-\d\d\*")
+# A line above a paragraph or list: its numbers stand in these sections of other pages, word for word.
+_QUOTES = re.compile(r"^<!-- quotes: ([\w.# -]+) -->\n((?:.+\n)+)", re.M)
+_NUMBER = r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.,]\d)"
+
+
+def text_of(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def section_of(place):
+    """The text of "page.md#a-heading"."""
+    name, _, anchor = place.partition("#")
+    found = [lines for title, lines in sections(text_of(name)) if title.lower().replace(" ", "-") == anchor]
+    assert found, f"{place} is no section"
+    return "\n".join(found[0])
+
+
+def sections(page):
+    """Title and lines of each `##` section."""
+    for section in re.split(r"^## ", page, flags=re.M)[1:]:
+        title, *lines = section.splitlines()
+        yield title, [line for line in lines if line]
+
+
+def numbers(text):
+    """Those of a text, without links' targets and digits inside names such as ResNet-18."""
+    return set(re.findall(_NUMBER, re.sub(r"\]\([^)]*\)", "]", text)))
+
+
+def misquoted(page, read):
+    """The numbers of quoting paragraphs that none of the sections they name has."""
+    for places, paragraph in _QUOTES.findall(page):
+        sources = "\n".join(read(place) for place in places.split())
+        yield from sorted(numbers(paragraph) - numbers(sources))
+
+
+def test_every_section_of_benchmarks_says_where_its_figures_come_from():
+    page = text_of("benchmarks.md")
+    for title, lines in sections(page):
+        assert _ORIGIN.fullmatch(lines[0]), f"{title}: {lines[0]!r}"
+    before = page.partition("\n## ")[0]
+    assert "|" not in before, "a table above the first heading"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.md")))
+def test_quoted_figures_are_those_of_the_page_they_come_from(name):
+    page = text_of(name)
+    assert page.count("<!-- quotes:") == len(_QUOTES.findall(page)), "a stray marker"
+    assert list(misquoted(page, section_of)) == []
+
+
+def test_a_figure_that_is_changed_on_one_page_only_is_told():
+    page = (
+        "<!-- quotes: other.md#speed -->\n- A ResNet-18's 1,360 images/s ([data](data.md#7)), 0.046 s.\n\nOur own: 5.\n"
+    )
+    same = "| 1,360 | 0.046 |"
+    assert list(misquoted(page, lambda _: same)) == []
+    assert list(misquoted(page, lambda _: same.replace("1,360", "1,361"))) == ["1,360"]
+    assert list(misquoted(page, lambda _: "1,360, 10.046 and 0.0467")) == ["0.046"]
+
+
+def test_cores_that_eight_cards_want_follow_from_the_data_page():
+    """docs/scaling.md: eight cards' images/s over those of a core, half of what docs/data.md measured on two."""
+    rates = re.findall(r"^\| `(?:imagefolder|mindrecord)`.*? \| ([\d,]+) \|", text_of("data.md"), re.M)
+    files, records = (math.ceil(8 * 2115 / (int(rate.replace(",", "")) / 2)) for rate in rates)
+    said = re.search(r"at 2,115 images/s want (\d+) cores.*?files, (\d+) for packed", text_of("scaling.md"), re.S)
+    assert said
+    assert (int(said[1]), int(said[2])) == (files, records)
