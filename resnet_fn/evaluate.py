@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
+from resnet_fn.config.field_flags import add_fields
 from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.options import RunOptions
 from resnet_fn.recipes.load import load_recipe
 
 _EXAMPLES = """examples:
@@ -15,6 +17,7 @@ _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first/checkpoints/step-00000440 --json result.json
   python -m resnet_fn.evaluate --weights net.pth --recipe digits
 """
+_CACHE = "compile_cache"
 
 
 def parser() -> cli.Parser:
@@ -35,6 +38,8 @@ def parser() -> cli.Parser:
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
     cli.add_device_flags(flags)
+    add_fields(flags, RunOptions, skip=[field.name for field in dataclasses.fields(RunOptions) if field.name != _CACHE])
+    flags.set_defaults(**{_CACHE: RunOptions().compile_cache})
     group = flags.add_argument_group("what is written")
     metrics = '{"loss", "top1", "top5", "count"}, or {"loss", "map", "count", "average_precision"}, fractions of 1'
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
@@ -72,7 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    how = {name: getattr(parsed, name) for name in ("batch_size", "device", "threads", "data_dir", "allow_non_finite")}
+    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", _CACHE)
+    how = {name: getattr(parsed, name) for name in shared}
     if recipe is not None and file is not None:
         how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
         how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")

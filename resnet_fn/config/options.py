@@ -67,6 +67,9 @@ class RunOptions(Settings):
         "an update as one compiled function, as two, as none",
         choices=("graph", "split", "pynative"),
     )
+    compile_cache: bool = _compute(
+        True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
+    )
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _compute(
         False,

@@ -14,6 +14,7 @@ from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, op
 from resnet_fn.evaluation.scoring import Scores, score, summarise
 from resnet_fn.models.build import build_net
 from resnet_fn.runtime import process
+from resnet_fn.runtime.compile_cache import open_cache
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights
@@ -68,6 +69,7 @@ def evaluate_in_detail(
     data_dir: str = "",
     val_list: str = "",
     allow_non_finite: bool = False,
+    compile_cache: bool = True,
 ) -> Evaluation:
     """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
 
@@ -82,6 +84,7 @@ def evaluate_in_detail(
         data_dir: where the data set lies; "": where it lay in training.
         val_list: score the images of this list, see `load_lists`; "": those of training's test set.
         allow_non_finite: score weights with NaN or infinity in them too.
+        compile_cache: see `RunOptions`.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
@@ -98,7 +101,8 @@ def evaluate_in_detail(
     trained = load_net(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    step, all_classes = make_eval_step(net, with_logits=True), len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
+    step = make_eval_step(net, with_logits=True, jit=open_cache(compile_cache).jit)
+    all_classes = len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
     scores = score(step, dataset, batch_size, workers, all_classes=all_classes)
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
     return Evaluation(trained, dataset, scores, options, workers)
@@ -115,6 +119,7 @@ def evaluate_weights(
     lists: tuple[str, str] = ("", ""),
     scan_cache: str = "",
     allow_non_finite: bool = False,
+    compile_cache: bool = True,
 ) -> tuple[Scores, tuple[str, ...]]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
@@ -124,7 +129,7 @@ def evaluate_weights(
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
         lists, scan_cache: see `open_dataset`.
-        batch_size, device, threads, data_dir, allow_non_finite: as in `evaluate_in_detail`.
+        batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
 
     Returns:
         The scores, and the names of the classes.
@@ -141,4 +146,5 @@ def evaluate_weights(
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), scan_cache=scan_cache, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
-    return score(make_eval_step(net, recipe.multi_label), dataset, batch_size, workers), dataset.classes
+    step = make_eval_step(net, recipe.multi_label, jit=open_cache(compile_cache).jit)
+    return score(step, dataset, batch_size, workers), dataset.classes

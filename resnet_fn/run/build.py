@@ -15,6 +15,7 @@ from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.build import build_net
+from resnet_fn.runtime.compile_cache import CompileCache, open_cache
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.ema import Ema, make_ema
@@ -40,6 +41,7 @@ class Components:
         noise: what the net takes beside an update's images.
         total: updates in the run.
         ema: the weights' moving average, which is then what is evaluated.
+        compile_cache: what compiles both steps.
         class_weights: what each class weighs in the loss; (): all alike.
         notes: what a user should know about weights and data, a line each.
     """
@@ -55,6 +57,7 @@ class Components:
     schedule: Schedule
     total: int
     ema: Ema | None
+    compile_cache: CompileCache
     class_weights: tuple[float, ...]
     notes: tuple[str, ...]
 
@@ -103,6 +106,7 @@ def build_components(
         scaler = DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    cache = open_cache(options.compile_cache)
     train_step = make_train_step(
         net,
         make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
@@ -117,6 +121,7 @@ def build_components(
         accuracy=accuracy_by_class if recipe.multi_label else accuracy,
         mode=options.mode,
         prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
+        jit=cache.jit,
     )
     return Components(
         recipe=recipe,
@@ -126,10 +131,11 @@ def build_components(
         training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
         noise=make_noise(recipe, net, workers),
-        eval_step=make_eval_step(net, recipe.multi_label, options.mode),
+        eval_step=make_eval_step(net, recipe.multi_label, options.mode, cache.jit),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,
         ema=ema,
+        compile_cache=cache,
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )

@@ -45,7 +45,7 @@ def header(session: "Session", notes: Sequence[str], start: Path | None) -> list
     if start:
         lines.append(f"resuming after update {progress.update} from {start}")
     if not (session.is_over and progress.is_evaluated):
-        return [*lines, "compiling…"]
+        return lines
     if progress.update < components.total:
         return [*lines, f"complete: it ended after update {progress.update}"]
     return [*lines, f"complete: all {components.total:,} updates are done"]

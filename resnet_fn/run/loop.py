@@ -114,8 +114,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
                 prefetcher=Prefetcher(components.feed, components.total),
                 waiter=ResultWaiter(alone=workers.size == 1),
             )
-            for line in header(session, notes, checkpoint.path if checkpoint else None):
-                telemetry.say(line)
+            components.compile_cache.say = telemetry.say
+            telemetry.say("\n".join(header(session, notes, checkpoint.path if checkpoint else None)))
             before = progress.update
             stopped = run_epochs(session)
             if progress.update > before and not stopped:

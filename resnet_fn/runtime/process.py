@@ -86,13 +86,14 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
-            silently gives garbage on the second run; or a number of threads or device that cannot be.
+            silently gives garbage on the second run (`compile_cache` says why, and does not); or a number of threads
+            or device that cannot be.
     """
     check_value(RunOptions, "threads", threads)
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
         raise ValueError(
             "MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage from a compiled function on the second run; "
-            "unset it"
+            "unset it: train and evaluate keep compiled functions by themselves"
         )
     import mindspore
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import mindspore
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.update.forms import Compile
 from resnet_fn.update.loss import binary_cross_entropy
 
 
@@ -27,13 +28,16 @@ class EvalResult(NamedTuple):
 EvalStep = Callable[[Tensor, Tensor], EvalResult]
 
 
-def make_eval_step(net: nn.Cell, with_logits: bool = False, mode: str = "graph") -> EvalStep:
+def make_eval_step(
+    net: nn.Cell, with_logits: bool = False, mode: str = "graph", jit: Compile = mindspore.jit
+) -> EvalStep:
     """Compile the evaluation of one batch.
 
     Args:
         net: maps images to logits.
         with_logits: return the logits too.
         mode: "pynative": nothing is compiled.
+        jit: see `make_train_step`.
 
     Returns:
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or [n, classes] float32 where a sample
@@ -57,7 +61,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, mode: str = "graph")
         rank = ahead.astype(mindspore.int32).sum(1)
         return losses, prediction, ops.select(broken, last, rank), logits
 
-    compiled = scores if mode == "pynative" else mindspore.jit(scores)
+    compiled = scores if mode == "pynative" else jit(scores)
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         net.set_train(False)

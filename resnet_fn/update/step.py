@@ -14,7 +14,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.update.accumulation import make_source
 from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
 from resnet_fn.update.ema import Ema
-from resnet_fn.update.forms import in_one, in_three
+from resnet_fn.update.forms import Compile, in_one, in_three
 from resnet_fn.update.gradients import (
     Gradients,
     Reduce,
@@ -110,6 +110,7 @@ def make_train_step(
     card: bool | None = None,
     mode: str = "graph",
     prepare: Callable[[Tensor], Tensor] | None = None,
+    jit: Compile = mindspore.jit,
 ) -> TrainStep:
     """Compile one update of `net`.
 
@@ -129,6 +130,7 @@ def make_train_step(
         mode: "graph": one compiled function, sums over the ranks included; "split": they are made between two compiled
             functions; "pynative": nothing is compiled. The last two are for several workers, and for debugging.
         prepare: what is compiled in before the net, for images that come as bytes (`make_normalise`).
+        jit: what compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps what it has compiled.
 
     Returns:
         train_step(images, labels, learning_rate, rank_values=None, *noise): images [n, C, H, W] float32 and labels of
@@ -191,7 +193,7 @@ def make_train_step(
         squares, norm, finite = judge(gradients, sums, workers, card)
         return settle(gradients, squares, norm, sums, finite, summed[-2], rate)
 
-    compiled = mindspore.jit if mode != "pynative" else _as_it_is
+    compiled = jit if mode != "pynative" else _as_it_is
     add_all, source = make_source(weights, accumulate, keep_statistics, micro_batch, card, compiled)
     if all_reduce is not None and outside:
         finish = in_three(source, contribute, all_reduce, apply_summed, compiled)
