@@ -23,10 +23,11 @@ from typing import Any
 import mindspore
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.runtime import versions
 from resnet_fn.runtime.disk import replace_file, sha256
 from resnet_fn.runtime.graph_key import Ingredients, NotCacheableError, ingredients
-from resnet_fn.runtime.workers import join
+from resnet_fn.runtime.workers import join, launched_by_msrun
 
 LARGEST = 256 * 2**20  # bytes in the folder; beyond that, graphs that were not used for longest go
 _SWITCH, _PLACE = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
@@ -87,21 +88,27 @@ class CompileCache:
             return compiled(*inputs)
         key = parts.digest(_surroundings())
         entry = self.folder / f"{key}.graph"
-        with _Exchange(key, parts, _read(entry, key)) as exchange:
-            if not exchange.offers:
-                self._say("compiling…")
-            result = compiled(*inputs)
+        exchange = _Exchange(key, parts, read_graph(entry, key))
+        if not exchange.offers:
+            self._say("compiling…")
+        try:
+            with exchange:
+                result = compiled(*inputs)
+        except RuntimeError as error:
+            if "Cannot export" not in str(error):
+                raise
+            _warn(f"{function.__name__} is compiled anew each time: {first_line(error)}")
+            return compiled(*inputs)
         try:
             if exchange.taken:
                 self._say(f"compiled before: taken from {self.folder}")
                 os.utime(entry)  # the last use
             elif exchange.written:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                with replace_file(entry) as temporary:
-                    temporary.write_bytes(_seal(key, exchange.written) + exchange.written)
-                _prune(self.folder)
+                write_graph(entry, key, exchange.written)
+                prune(self.folder)
         except OSError as error:
-            _warn(f"{function.__name__} is not kept in {self.folder} ({error.strerror or error}); free some space")
+            _warn(f"{self.folder}: no graph can be kept ({error.strerror or error}); free it, or --no-compile-cache")
         return result
 
     def _say(self, text: str) -> None:
@@ -137,7 +144,8 @@ class _Exchange:
     def __enter__(self) -> "_Exchange":
         work = _work_folder()
         folder = work / f"rank_{join().rank}" / "graph_cache"
-        self._file = folder / f"compile_cache_{_Exchange._number}.mindir"
+        role = os.environ["MS_ROLE"] if launched_by_msrun() else ""
+        self._file = folder / f"{role}compile_cache_{_Exchange._number}.mindir"
         _Exchange._number += 1
         # The one source file that the graph hangs on, for MindSpore; it compares the hash of the files' hashes.
         (work / "key.py").write_bytes(self._text)
@@ -145,7 +153,7 @@ class _Exchange:
             folder.mkdir(parents=True, exist_ok=True)
             self._file.write_bytes(self._kept)
             os.utime(self._file, ns=(0, 0))
-            hashes = folder / "compile_dependency.hash"
+            hashes = folder / f"{role}compile_dependency.hash"
             hashes.unlink(missing_ok=True)  # MindSpore leaves it read-only
             hashes.write_text(sha256(sha256(self._text).encode()))
         self._program, _api().entry_script_path = _api().entry_script_path, str(work / "key.py")
@@ -220,16 +228,22 @@ def _seal(key: str, graph: bytes) -> bytes:
     return sha256(key.encode() + graph).encode() + b"\n"
 
 
-def _read(entry: Path, key: str) -> bytes | None:
-    """A kept graph; None where there is none, or it is not what was written under this key."""
+def write_graph(path: Path, key: str, graph: bytes) -> None:
+    """Keep a graph, whole or not at all, whoever else writes it."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(_seal(key, graph) + graph)
+
+
+def read_graph(path: Path, key: str) -> bytes | None:
+    """A kept graph; None where there is none, or the file is not what was written under this key."""
     try:
-        seal, end, graph = entry.read_bytes().partition(b"\n")
+        seal, end, graph = path.read_bytes().partition(b"\n")
     except OSError:
         return None
     return graph if seal + end == _seal(key, graph) else None
 
 
-def _prune(folder: Path) -> None:
+def prune(folder: Path) -> None:
     """Remove what was not used for longest, down to LARGEST bytes, and what writers that were killed have left."""
     found = []
     for path in folder.iterdir():

@@ -18,6 +18,7 @@ _NOTES = {
     *("_compiled", "_init_flag", "_lazy_construct_sig", "_cell_init_args", "arguments_key", "_exist_objs"),
     *("_exist_names", "_is_check_and_refresh"),
 }
+_TYPES = "mindspore._c_expression.typing"
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -115,7 +116,8 @@ class _Reader:
         module = str(named.__module__)
         if module.partition(".")[0] not in (*_KNOWN, "builtins", "numpy", "types", "typing", "collections"):
             raise NotCacheableError(f"{module}.{named.__qualname__} is no part of this package")
-        self._say(type(value).__name__, module, named.__qualname__)
+        # Of MindSpore's C++ objects (dtypes) only the text tells one from another.
+        self._say(type(value).__name__, module, named.__qualname__, value if module == _TYPES else "")
         if isinstance(value, type):
             return
         if isinstance(value, types.FunctionType):

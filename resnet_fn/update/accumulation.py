@@ -65,17 +65,19 @@ def _accumulated(
     buffers = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in weights)
     sums = Parameter(Tensor(np.zeros(2, np.float32)), name="sum.means", requires_grad=False)
 
+    # Both return a tensor: a graph that returns None cannot be written to a file.
     @compiled
-    def begin() -> Tensor | None:
+    def begin() -> Tensor:
         keep_statistics()
         each(_clear, (*buffers, sums))
-        return forget_overflow(sums, sums) if card else None
+        return forget_overflow(sums, sums) if card else sums * 1.0
 
     @compiled
-    def add(images: Any, labels: Any, *noise: Any) -> None:
+    def add(images: Any, labels: Any, *noise: Any) -> Tensor:
         means, gradients = micro_batch(images, labels, *noise)
         _add(sums, means)
         each(_add, buffers, gradients)
+        return means
 
     def add_all(*inputs: Any) -> None:
         begin()

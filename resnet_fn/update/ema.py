@@ -28,7 +28,7 @@ class Ema(NamedTuple):
     state: tuple[Parameter, ...]
     averages: tuple[Parameter, ...]
     followed: tuple[Parameter, ...]
-    update: Callable[[], None]
+    update: Callable[[], Tensor]
 
 
 def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1, start: int = 0) -> Ema:
@@ -53,13 +53,14 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
         part = ops.select(now <= start, whole, share)
         each(ops.partial(_follow, part), averages, followed)
 
-    def update() -> None:
+    def update() -> Tensor:
         now = count + 1.0
         ops.assign(count, now)
         if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
             move(now)
         elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
             move(now)
+        return now  # a graph in which a branch returns None cannot be written to a file
 
     return Ema((*averages, count), averages, followed, update)
 
