@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,14 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], None]:
-    """The compiled step that training uses, with its way to wait; with `workers` above 1 it all-reduces."""
+    """The compiled step that training uses, with its way to wait; with `workers` above 1 it all-reduces.
+
+    `spec["graphs"]`, where it is there, is the folder of a `CompileCache`.
+    """
     import mindspore
     from mindspore import Tensor
 
+    from resnet_fn.runtime.compile_cache import CompileCache
     from resnet_fn.update.build import make_optimizer
     from resnet_fn.update.gradients import make_all_reduce
     from resnet_fn.update.loss import make_loss
@@ -48,6 +53,7 @@ def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], N
         accumulate=spec.get("accumulate", 1),
         workers=workers,
         all_reduce=make_all_reduce(workers),
+        jit=CompileCache(Path(spec["graphs"]) if "graphs" in spec else None).jit,
     )
     images, labels = batch(spec)
     waiter = ResultWaiter(alone=workers == 1)

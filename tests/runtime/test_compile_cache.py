@@ -3,19 +3,16 @@
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import mindspore
-import numpy as np
 import pytest
-from mindspore import Parameter, Tensor
+from mindspore import Tensor
 
 from resnet_fn.runtime import compile_cache, versions
-from resnet_fn.runtime.compile_cache import CompileCache, cache_folder
+from resnet_fn.runtime.compile_cache import CompileCache, cache_folder, open_cache, prune, read_graph, write_graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -43,16 +40,15 @@ RECIPES = [
 ]
 
 
-def run(recipes, kind, cache, launcher=()):
+def run(recipes, kind, cache):
     done = subprocess.run(
-        [*(launcher or [sys.executable]), DRIVER, json.dumps(recipes), kind],
+        [sys.executable, DRIVER, json.dumps(recipes), kind],
         capture_output=True,
         text=True,
         timeout=600,
         env={**os.environ, "XDG_CACHE_HOME": str(cache)},
     )
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -76,3 +72,127 @@ def test_ten_recipes_compute_the_same_bits_from_the_cache(tmp_path):
     other_seed = [{**recipe, "seed": 3} for recipe in RECIPES[:2]]
     assert bits(run(other_seed, "none", tmp_path)) == bits(from_cache := run(other_seed, "cache", tmp_path))
     assert said(from_cache) == said(warm)[:2]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A cache after the first run of one recipe, and that run's results. Not to be changed."""
+    cache = tmp_path_factory.mktemp("kept")
+    return cache, run([{}], "cache", cache)
+
+
+@measured
+def test_a_second_process_takes_what_the_first_has_compiled(kept):
+    cache, first = kept
+    before = sorted((path.name, path.read_bytes()) for path in (cache / "resnet_fn/graphs").iterdir())
+    second = run([{}], "cache", cache)
+    assert bits(second) == bits(first)
+    assert said(first) == [["compiling…"]]
+    assert said(second) == [[f"compiled before: taken from {cache}/resnet_fn/graphs"]]
+    assert sorted((path.name, path.read_bytes()) for path in (cache / "resnet_fn/graphs").iterdir()) == before
+    assert len(before) == 2  # the step's and the evaluation's
+
+
+@measured
+@pytest.mark.slow
+def test_a_damaged_graph_is_compiled_again_and_replaced(kept, tmp_path):
+    """A bit flipped, then a file cut: both steps compile, and what they have compiled is there again."""
+    cache, first = kept
+    folder = tmp_path / "resnet_fn/graphs"
+    folder.mkdir(parents=True)
+    whole = {path.name: path.read_bytes() for path in (cache / "resnet_fn/graphs").iterdir()}
+    step, evaluation = sorted(whole, key=lambda name: -len(whole[name]))
+    flipped = bytearray(whole[step])
+    flipped[len(flipped) // 2] ^= 1
+    (folder / step).write_bytes(flipped)
+    (folder / evaluation).write_bytes(whole[evaluation][:-1])
+    again = run([{}], "cache", tmp_path)
+    assert (bits(again), said(again)) == (bits(first), [["compiling…"]])
+    assert all(read_graph(folder / name, name.removesuffix(".graph")) for name in whole)
+    warm = run([{}], "cache", tmp_path)
+    assert (bits(warm), len(said(warm)[0])) == (bits(first), 1)
+    assert said(warm)[0][0].startswith("compiled before")
+
+
+def test_a_graph_is_read_as_it_was_written_or_not_at_all(tmp_path):
+    path, graph = tmp_path / "a.graph", bytes(range(256)) * 10 + b"\n"
+    assert read_graph(path, "a") is None
+    write_graph(path, "a", graph)
+    assert os.listdir(tmp_path) == ["a.graph"]
+    assert read_graph(path, "a") == graph
+    assert read_graph(path, "b") is None  # another key's
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-1], whole + b"\0", graph, whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
+        path.write_bytes(damaged)
+        assert read_graph(path, "a") is None
+    write_graph(path, "a", b"new")
+    assert read_graph(path, "a") == b"new"
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile_cache, "LARGEST", 100)
+    now = time.time()
+    for name, size, age in (
+        ("old", 40, 30),
+        ("new", 40, 10),
+        ("newest", 40, 1),
+        (".tmp-1-a", 1, 5),
+        (".tmp-2-b", 1, 1e5),
+    ):
+        (tmp_path / name).write_bytes(bytes(size))
+        os.utime(tmp_path / name, (now - age, now - age))
+    prune(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".tmp-1-a", "new", "newest"]
+
+
+def test_the_folder_is_the_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/me")
+    for base, folder in ((str(tmp_path), tmp_path), ("", "/home/me/.cache"), ("relative", "/home/me/.cache")):
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        assert cache_folder() == Path(folder, "resnet_fn/graphs")
+    assert open_cache(False).folder is None
+    assert open_cache(True).folder == (cache_folder() if versions.compile_cache_is_exact() else None)
+
+
+def double(x):
+    return x + x
+
+
+def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
+    cache = CompileCache(tmp_path / "graphs")
+    assert cache.jit(double)(Tensor([2.0])).asnumpy() == 4
+    assert f"double is compiled anew each time: {double.__module__}.double is no part of" in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+    said = []
+    nothing = CompileCache(None)
+    nothing.say = said.append
+    compiled = nothing.jit(double)
+    assert [compiled(Tensor([value])).asnumpy() for value in (2.0, 3.0)] == [4, 6]
+    assert said == ["compiling…"]
+
+
+@measured
+def test_a_folder_that_takes_no_files_is_told_and_stops_nothing(tmp_path):
+    (tmp_path / "resnet_fn").write_text("a file")
+    script = "import resnet_fn; from resnet_fn.runtime import process; process.start()\n"
+    script += "import numpy as np; from mindspore import Tensor\n"
+    script += "from resnet_fn.runtime.compile_cache import open_cache; from resnet_fn.update.loss import make_loss\n"
+    script += "logits, labels = Tensor(np.zeros((2, 4), np.float32)), Tensor(np.zeros(2, np.int32))\n"
+    script += "print(open_cache(True).jit(make_loss())(logits, labels))"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, "1.3862944\n"), done.stderr
+    assert "no graph can be kept (Not a directory); free it, or --no-compile-cache" in done.stderr
+
+
+@measured
+@pytest.mark.slow
+def test_two_workers_compute_the_same_bits_from_the_cache(msrun, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plain, cold, warm = (msrun(2, DRIVER, "[{}]", kind) for kind in ("none", "cache", "cache"))
+    results = [json.loads(line) for log in (plain, cold, warm) for line in log.splitlines() if line.startswith("{")]
+    assert len(set(bits(results))) == 1
+    assert said(results)[1:] == [["compiling…"], [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"]]
+    assert len(os.listdir(tmp_path / "resnet_fn/graphs")) == 4 - 1  # each rank's own step; evaluation has no rank
