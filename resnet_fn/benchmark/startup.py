@@ -12,8 +12,8 @@ from resnet_fn.benchmark.step import FLAGS, sides_of
 
 __all__ = ["DESCRIPTION", "FLAGS", "run"]
 
-DESCRIPTION = """Seconds from the command to the end of the first update, each side started anew, in turns; ours_from_cache: ours,
-with the step taken from the compile cache. ratio: the others' median over ours."""
+DESCRIPTION = """Seconds from the command to the end of the first update, each side started anew, in turns.
+ours_from_cache: ours, the step taken from the compile cache. ratio: the others' median over ours."""
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
