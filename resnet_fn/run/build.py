@@ -101,9 +101,7 @@ def build_components(
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
     ema = make_ema(recipe, net, feed.updates_per_epoch)
-    scaler = DynamicLossScaler.off()
-    if recipe.precision == "fp16":
-        scaler = DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
+    scaler = _make_scaler(recipe)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     cache = open_cache(options.compile_cache)
@@ -139,6 +137,12 @@ def build_components(
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )
+
+
+def _make_scaler(recipe: Recipe) -> DynamicLossScaler:
+    if recipe.precision != "fp16":
+        return DynamicLossScaler.off()
+    return DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
 
 
 def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:
