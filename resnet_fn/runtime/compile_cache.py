@@ -8,14 +8,12 @@ in a folder of this process's own, and is told of every Parameter.
 """
 
 import atexit
-import contextlib
 import functools
 import os
 import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,12 @@ import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.runtime import versions
-from resnet_fn.runtime.disk import replace_file, sha256
+from resnet_fn.runtime.disk import sha256
+from resnet_fn.runtime.graph_files import prune, read_graph, write_graph
 from resnet_fn.runtime.graph_key import Ingredients, NotCacheableError, ingredients
 from resnet_fn.runtime.workers import join, launched_by_msrun
 
-LARGEST = 256 * 2**20  # bytes in the folder; beyond that, graphs that were not used for longest go
 _SWITCH, _PLACE = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
-_A_DAY = 86400.0  # seconds; a temporary file so old is of a writer that was killed
 
 Compiled = Callable[..., Any]
 
@@ -222,38 +219,6 @@ def _surroundings() -> dict[str, Any]:
         "machine": (platform.machine(), mindspore.get_context("device_target"), mindspore.get_context("mode")),
         "environment": sorted(item for item in os.environ.items() if item[0].startswith(prefixes)),
     }
-
-
-def _seal(key: str, graph: bytes) -> bytes:
-    return sha256(key.encode() + graph).encode() + b"\n"
-
-
-def write_graph(path: Path, key: str, graph: bytes) -> None:
-    """Keep a graph, whole or not at all, whoever else writes it."""
-    with replace_file(path) as temporary:
-        temporary.write_bytes(_seal(key, graph) + graph)
-
-
-def read_graph(path: Path, key: str) -> bytes | None:
-    """A kept graph; None where there is none, or the file is not what was written under this key."""
-    try:
-        seal, end, graph = path.read_bytes().partition(b"\n")
-    except OSError:
-        return None
-    return graph if seal + end == _seal(key, graph) else None
-
-
-def prune(folder: Path) -> None:
-    """Remove what was not used for longest, down to LARGEST bytes, and what writers that were killed have left."""
-    found = []
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process prunes, too
-            found.append((path.stat().st_mtime, path.stat().st_size, path))
-    total = 0
-    for used, size, path in sorted(found, reverse=True):
-        total += size
-        if total > LARGEST or (path.name.startswith(".tmp-") and used < time.time() - _A_DAY):
-            path.unlink(missing_ok=True)
 
 
 def _warn(text: str) -> None:

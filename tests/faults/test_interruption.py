@@ -224,7 +224,7 @@ def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
-    process = start(tmp_path / "run")
+    process = start(tmp_path / "run", ["--no-compile-cache"])
     wait_for((tmp_path / "run" / "config.json").exists, process)
     end_at_once(process, number, code)
     assert RunFolder(tmp_path / "run").updates() == []

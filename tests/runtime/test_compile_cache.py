@@ -5,14 +5,14 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.runtime import compile_cache, versions
-from resnet_fn.runtime.compile_cache import CompileCache, cache_folder, open_cache, prune, read_graph, write_graph
+from resnet_fn.runtime import versions
+from resnet_fn.runtime.compile_cache import CompileCache, cache_folder, open_cache
+from resnet_fn.runtime.graph_files import read_graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -112,37 +112,6 @@ def test_a_damaged_graph_is_compiled_again_and_replaced(kept, tmp_path):
     warm = run([{}], "cache", tmp_path)
     assert (bits(warm), len(said(warm)[0])) == (bits(first), 1)
     assert said(warm)[0][0].startswith("compiled before")
-
-
-def test_a_graph_is_read_as_it_was_written_or_not_at_all(tmp_path):
-    path, graph = tmp_path / "a.graph", bytes(range(256)) * 10 + b"\n"
-    assert read_graph(path, "a") is None
-    write_graph(path, "a", graph)
-    assert os.listdir(tmp_path) == ["a.graph"]
-    assert read_graph(path, "a") == graph
-    assert read_graph(path, "b") is None  # another key's
-    whole = path.read_bytes()
-    for damaged in (b"", whole[:-1], whole + b"\0", graph, whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
-        path.write_bytes(damaged)
-        assert read_graph(path, "a") is None
-    write_graph(path, "a", b"new")
-    assert read_graph(path, "a") == b"new"
-
-
-def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(compile_cache, "LARGEST", 100)
-    now = time.time()
-    for name, size, age in (
-        ("old", 40, 30),
-        ("new", 40, 10),
-        ("newest", 40, 1),
-        (".tmp-1-a", 1, 5),
-        (".tmp-2-b", 1, 1e5),
-    ):
-        (tmp_path / name).write_bytes(bytes(size))
-        os.utime(tmp_path / name, (now - age, now - age))
-    prune(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == [".tmp-1-a", "new", "newest"]
 
 
 def test_the_folder_is_the_users(monkeypatch, tmp_path):
