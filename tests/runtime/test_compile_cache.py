@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,15 +64,15 @@ def said(results):
 @measured
 @pytest.mark.slow
 def test_ten_recipes_compute_the_same_bits_from_the_cache(tmp_path):
-    plain, cold, warm = (run(RECIPES, kind, tmp_path) for kind in ("none", "cache", "cache"))
-    assert bits(plain) == bits(cold) == bits(warm)
+    """And another seed starts from the first one's graphs."""
+    more = [*RECIPES, {"seed": 3}]
+    plain, cold, warm = run(more, "none", tmp_path), run(RECIPES, "cache", tmp_path), run(more, "cache", tmp_path)
+    assert bits(plain) == bits(warm)
+    assert bits(plain)[: len(RECIPES)] == bits(cold)
+    assert len(set(bits(warm))) == len(more)
     assert all(math.isfinite(loss) for result in warm for loss in result["losses"])
-    assert len(set(bits(warm))) == len(RECIPES)
     assert said(cold) == [["compiling…"]] * len(RECIPES)
-    assert said(warm) == [[f"compiled before: taken from {tmp_path}/resnet_fn/graphs"]] * len(RECIPES)
-    other_seed = [{**recipe, "seed": 3} for recipe in RECIPES[:2]]
-    assert bits(run(other_seed, "none", tmp_path)) == bits(from_cache := run(other_seed, "cache", tmp_path))
-    assert said(from_cache) == said(warm)[:2]
+    assert said(warm) == [[f"compiled before: taken from {tmp_path}/resnet_fn/graphs"]] * len(more)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,34 @@ def test_a_damaged_graph_is_compiled_again_and_replaced(kept, tmp_path):
     warm = run([{}], "cache", tmp_path)
     assert (bits(warm), len(said(warm)[0])) == (bits(first), 1)
     assert said(warm)[0][0].startswith("compiled before")
+
+
+@measured
+@pytest.mark.slow
+def test_a_resume_and_an_evaluation_start_from_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    flags = [*("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "2", "--no-progress")]
+    command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "run"]
+    first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shutil.rmtree("run/checkpoints/step-00000010")
+    resumed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = f"compiled before: taken from {tmp_path}/resnet_fn/graphs"
+    assert "compiling…" in first
+    assert "resuming after update 5" in resumed
+    assert found in resumed
+    assert "compiling…" not in resumed
+    of_last_epoch = [
+        line.partition(", learning rate")[0] for line in (first + resumed).splitlines() if "epoch 2/2" in line
+    ]
+    assert of_last_epoch[0] == of_last_epoch[1]
+    graphs = list((tmp_path / "resnet_fn/graphs").iterdir())
+    for path in graphs:
+        os.utime(path, (0, 0))
+    evaluation = [sys.executable, "-m", "resnet_fn.evaluate", "run", "--json"]
+    for words in (["kept.json"], ["anew.json", "--no-compile-cache"]):
+        subprocess.run([*evaluation, *words], check=True)
+    assert Path("kept.json").read_text() == Path("anew.json").read_text()
+    assert sorted(path.stat().st_mtime > 0 for path in graphs) == [False, True]  # the evaluation's has been used
 
 
 def test_the_folder_is_the_users(monkeypatch, tmp_path):
@@ -160,8 +189,11 @@ def test_a_folder_that_takes_no_files_is_told_and_stops_nothing(tmp_path):
 @pytest.mark.slow
 def test_two_workers_compute_the_same_bits_from_the_cache(msrun, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    plain, cold, warm = (msrun(2, DRIVER, "[{}]", kind) for kind in ("none", "cache", "cache"))
-    results = [json.loads(line) for log in (plain, cold, warm) for line in log.splitlines() if line.startswith("{")]
-    assert len(set(bits(results))) == 1
-    assert said(results)[1:] == [["compiling…"], [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"]]
-    assert len(os.listdir(tmp_path / "resnet_fn/graphs")) == 4 - 1  # each rank's own step; evaluation has no rank
+    logs = [msrun(2, DRIVER, "[{}]", "cache") for _ in range(2)]
+    cold, warm = (json.loads(line) for log in logs for line in log.splitlines() if line.startswith("{"))
+    assert cold["bits"] == warm["bits"]
+    assert (cold["said"], warm["said"]) == (
+        ["compiling…"],
+        [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"],
+    )
+    assert len(os.listdir(tmp_path / "resnet_fn/graphs")) == 2 + 1  # each rank's step, and an evaluation for both
