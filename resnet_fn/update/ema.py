@@ -49,18 +49,21 @@ def moving_average(parameters: Sequence[Parameter], decay: float, every: int = 1
     share = Tensor(1.0 - decay, mindspore.float32)
     whole = Tensor(1.0, mindspore.float32)
 
-    def move(now: Tensor) -> None:
+    def move(now: Tensor) -> Tensor:
         part = ops.select(now <= start, whole, share)
         each(ops.partial(_follow, part), averages, followed)
+        return now
 
     def update() -> Tensor:
+        # Each branch gives a value that is used: MindSpore drops what a branch does that gives none, and cannot write a
+        # graph to a file in which one returns None.
         now = count + 1.0
         ops.assign(count, now)
         if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
-            move(now)
+            now = move(now)
         elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
-            move(now)
-        return now  # a graph in which a branch returns None cannot be written to a file
+            now = move(now)
+        return now
 
     return Ema((*averages, count), averages, followed, update)
 
