@@ -27,7 +27,7 @@ SMALL = {"model": "resnet8", "batch_size": 48, "image_size": 8}
 ADAM, EMA, FP16 = {"optimizer": "adamw", "nesterov": False}, {"ema": 0.9}, {"precision": "fp16"}
 # For each setting that is a constant, or decides on the shape, of the step's graph: two recipes that differ in it.
 SHAPES = {
-    "model": ({}, {"model": "resnet14"}),
+    "model": ({}, {"model": "resnet20"}),
     "stem": ({}, {"stem": "imagenet"}),
     "norm": ({}, {"norm": "none"}),
     "freeze": ({}, {"freeze": "stem"}),
