@@ -83,7 +83,9 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:
-            recipe = recipe_from_dict(checkpoint.state["recipe"])  # which it is equal to but for what the weights told
+            # It is equal to the checkpoint's but for what the weights told; earlier versions had one image pipeline.
+            made = {**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline}
+            recipe = recipe_from_dict(made)
         components = build_components(recipe, options, workers, run.path, checkpoint)
         recipe, notes = components.recipe, [*components.notes]
         if checkpoint:
