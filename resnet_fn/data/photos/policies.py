@@ -95,8 +95,8 @@ def _sign(rng: np.random.Generator) -> int:
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """torch.linspace's float32, to the last bit: a pixel's place or a threshold may hang on it."""
+    """torch.linspace's float32 with its rounding, a step in float32 and then once: a pixel's place may hang on it."""
     first, last = np.float32(start), np.float32(end)
-    step = (last - first) / np.float32(count - 1)
-    places = np.arange(count, dtype=np.float32)
-    return np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))
+    step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
+    values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))
+    return values.astype(np.float32)
