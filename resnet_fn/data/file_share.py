@@ -1,6 +1,6 @@
 """A worker's share of updates over image files or records: which samples, and what is done once they are decoded."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from resnet_fn.data.augment import draw_samples
 from resnet_fn.data.buffers import Buffers
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.order import Batch, Plan
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
+    from resnet_fn.data.sources.files import FileSplit
+    from resnet_fn.data.sources.records import RecordSplit
 
 
 class FileShare:
@@ -32,15 +32,12 @@ class FileShare:
     """
 
     def __init__(self, dataset: DataSet, recipe: "Recipe", workers: Workers, as_bytes: bool) -> None:
-        assert isinstance(dataset.train, FileSplit | RecordSplit)
-        self.split, self._recipe = dataset.train, recipe
+        self.split, self._recipe = cast("FileSplit | RecordSplit", dataset.train), recipe
         self.plan = Plan(recipe, self.split.labels, len(dataset.classes), workers)
         self.repeats = self.plan.repeat_numbers()
         shape = (self.plan.share, 3, recipe.image_size, recipe.image_size)
         self.buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
-        names = self.split.names if isinstance(self.split, FileSplit) else ()
-        listing = "\0".join(names).encode("utf-8", "surrogateescape") + self.split.labels.tobytes()
-        known = self.split.contents
+        listing, known = self.split.listing + self.split.labels.tobytes(), self.split.contents
         self.key: dict[str, Any] = {
             "samples": len(self.split),
             "files": sha256(listing),

@@ -82,10 +82,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
-        if checkpoint and not recipe.model:
-            # It is equal to the checkpoint's but for what the weights told; earlier versions had one image pipeline.
-            made = {**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline}
-            recipe = recipe_from_dict(made)
+        if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
+            recipe = recipe_from_dict({**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline})
         components = build_components(recipe, options, workers, run.path, checkpoint)
         recipe, notes = components.recipe, [*components.notes]
         if checkpoint:

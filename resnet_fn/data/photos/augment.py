@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
 # Names for streams of random numbers, as in order.py and augment.py, which have 1 to 7; never renumber them.
-_CROP, _JITTER, _POLICY = 8, 9, 10
+CROP, _JITTER, _POLICY = 8, 9, 10
 _JITTERED = ("Brightness", "Contrast", "Color")
 _RATIOS = (3 / 4, 4 / 3)
 
@@ -41,12 +41,10 @@ def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, numb
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
 
-    image, size, rng = open_upright(data), recipe.image_size, stream(_CROP)
-    width, height = image.size
-    box = draw_box(width, height, recipe.crop_scale, rng)
+    image, size = open_upright(data), recipe.image_size
+    box, mirrored = draw_view(recipe, image.size, stream(CROP))
     # Not resize(box=…), which would let pixels outside of the box into its edges.
     image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
-    mirrored = recipe.flip and rng.random() < 0.5
     if not (recipe.color_jitter or recipe.policy):
         pixels = np.asarray(image)
         return pixels[:, ::-1] if mirrored else pixels
@@ -58,6 +56,11 @@ def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, numb
         for name, magnitude in choose(recipe, size, stream(_POLICY)):
             image = apply(image, name, magnitude)
     return np.asarray(image)
+
+
+def draw_view(recipe: "Recipe", size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
+    """The box that training cuts from an image of this width and height, and whether it is mirrored after that."""
+    return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:

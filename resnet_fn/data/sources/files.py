@@ -51,6 +51,11 @@ class FileSplit:
         return len(self.names)
 
     @property
+    def listing(self) -> bytes:
+        """What tells the set from others by name: the files' names."""
+        return "\0".join(self.names).encode("utf-8", "surrogateescape")
+
+    @property
     def contents(self) -> bytes:
         """What is known of the files' contents without reading them: their sizes."""
         return self.sizes.tobytes()

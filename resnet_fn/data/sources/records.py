@@ -11,7 +11,7 @@ import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class RecordSplit:
     threads: int = 1
     names: tuple[str, ...] = ()
     contents: bytes = b""
+    listing: ClassVar[bytes] = b""  # see `FileSplit`: what tells records apart is their contents
 
     def __len__(self) -> int:
         return len(self.labels)

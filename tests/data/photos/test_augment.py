@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.photos.augment import draw_box, training_pixels
+from resnet_fn.data.photos.augment import draw_box, draw_view, training_pixels
 from resnet_fn.data.photos.policies import choose
 
 RECIPE = Recipe(dataset="imagefolder", image_size=48, flip=True, seed=3)
@@ -20,12 +20,11 @@ def drawn(kind, number=5):
 
 def cropped_and_flipped(data, transforms):
     """By torchvision: the image, its box and flip from the same random numbers as ours."""
-    rng = drawn(8)
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    left, top, right, bottom = draw_box(*image.size, 0.08, rng)
+    (left, top, right, bottom), mirrored = draw_view(RECIPE, image.size, drawn(8))
     sides = (top, left, bottom - top, right - left)
     image = transforms.functional.resized_crop(image, *sides, [48, 48], antialias=True)
-    return transforms.functional.hflip(image) if rng.random() < 0.5 else image
+    return transforms.functional.hflip(image) if mirrored else image
 
 
 def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode):
