@@ -6,7 +6,7 @@ threads straight into its place in the batch, and the next update's images are b
 """
 
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -61,6 +61,7 @@ class FileFeed:
         if (update + 1) % self.updates_per_epoch:
             self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
         images, decoded = self._begun.pop(update)
+        wait(decoded, return_when=FIRST_EXCEPTION)  # woken once, not by each image: the threads need the interpreter
         try:
             for future in decoded:
                 future.result()
