@@ -26,8 +26,8 @@ from resnet_fn.data.sources.packing import Packer
 from resnet_fn.telemetry.telemetry import memory_mb
 
 DESCRIPTION = """rates: images/s of each data pipeline, and of PyTorch's DataLoader where torch is installed
-(workers: with the number that serves it best; ratios: ours over its). stages: ms per image in one thread.
-memory_mb: after epoch 2 and the last; tasks: threads of this process before and after."""
+(workers: with the number that serves it best; ratios: ours over its; fast: --image-pipeline fast). stages: ms per image
+in one thread. memory_mb: after epoch 2 and the last; tasks: threads of this process before and after."""
 FLAGS = {
     "images": (1024, "photographs to make"),
     "rounds": (3, "measurements of each, in turn"),
@@ -35,7 +35,9 @@ FLAGS = {
     "threads": (0, "of both loaders; 0: all CPUs"),
     "epochs": (20, "of the memory test"),
 }
-COMPARED = {"imagefolder": "photographs", "mindrecord": "photographs", "cifar": "cifar"}  # ours: the DataLoader's
+# Ours: the DataLoader's.
+PHOTOGRAPHS = ("imagefolder", "imagefolder, fast", "mindrecord", "mindrecord, fast")
+COMPARED = {**dict.fromkeys(PHOTOGRAPHS, "photographs"), "cifar": "cifar"}
 CIFAR = Recipe(dataset="synthetic", synthetic_samples=10240, image_size=32, batch_size=128, crop_padding=4, flip=True)
 
 
@@ -84,6 +86,7 @@ def _feeds(root: Path, batch_size: int, threads: int) -> dict[str, Feed]:
         if name == "imagefolder":
             Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
         feeds[name] = make_feed(dataset, recipe)
+        feeds[f"{name}, fast"] = make_feed(dataset, dataclasses.replace(recipe, image_pipeline="fast"))
     pictures = open_dataset(CIFAR)
     feeds["cifar"] = make_feed(pictures, CIFAR)
     feeds["cifar, trivialaugment"] = make_feed(pictures, dataclasses.replace(CIFAR, policy="trivialaugment"))

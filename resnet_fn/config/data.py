@@ -6,7 +6,7 @@ from functools import partial
 from resnet_fn.config.fields import Needs, Settings, setting
 
 DATASETS = ("digits", "cifar10", "cifar100", "imagefolder", "mindrecord", "synthetic")
-_FILES = ("imagefolder", "mindrecord")  # sets that are decoded on the fly, in MindSpore's C++ pipeline
+_FILES = ("imagefolder", "mindrecord")  # sets that are decoded on the fly
 POLICIES = ("", "trivialaugment", "randaugment", "autoaugment")
 _data = partial(setting, "data")
 _augment = partial(setting, "augmentation")
@@ -20,6 +20,7 @@ _IN_MEMORY = Needs(
 _OF_FILES = Needs(
     lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)", always=True
 )
+_DECODED = Needs(lambda r: r.of_files, "is for sets of image files, which are decoded; leave it out", always=True)
 _IN_COLOUR = Needs(
     lambda r: r.dataset != "digits",
     "needs colour images of 0..255, which the digits are not; leave it out",
@@ -137,6 +138,13 @@ class DataSettings(Settings):
     )
     multi_label: bool = _data(
         False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL
+    )
+    image_pipeline: str = _data(
+        "exact",
+        "what decodes, crops and colours image files: exact, Pillow, torchvision's pixels, the same for any number of "
+        "threads and workers; fast, MindSpore's C++, whose crops and colours hang on both, without antialiasing",
+        choices=("exact", "fast"),
+        needs=_DECODED,
     )
     on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _data(

@@ -42,8 +42,8 @@ class RunOptions(Settings):
     )
     scan_cache: str = _run(
         "",
-        "folder that keeps the check of image files, for all runs; empty: beside the data; off: unchecked, a file cut "
-        "behind its header trains as grey",
+        "folder that keeps the check of image files, for all runs; empty: beside the data; off: unchecked, a cut file "
+        "ends the run where it is met, with --image-pipeline fast it may train as grey",
         "path",
     )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")

@@ -4,9 +4,12 @@ A worker's share of an update, in order:
 
     order       which samples: a permutation drawn from (seed, epoch)                    order.py
     pixels      from memory, or decoded from files                                       memory_feed.py, file_feed.py
-    crop, flip, colour, shift, rotation, zoom: drawn from (seed, epoch, sample)          crop.py, augment.py
-    normalise   (pixels / full scale - mean) / std                                       augment.py
+    crop, flip, colour, shift, rotation, zoom: drawn from (seed, epoch, sample)          augment.py; of files: photos/
+    normalise   (pixels / full scale - mean) / std                                       normalise.py
     erase, mix  erased rectangles; mixup or CutMix, and its soft labels                  mix.py
+
+`--image-pipeline fast` has crop, flip and colour of files drawn and computed by MindSpore's C++ threads instead, which
+know nothing of (seed, epoch, sample): pipeline_feed.py.
 """
 
 from typing import Any, Protocol
@@ -18,6 +21,7 @@ from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.memory_feed import MemoryFeed
 from resnet_fn.data.order import Batch
+from resnet_fn.data.pipeline_feed import PipelineFeed
 from resnet_fn.runtime.workers import Workers
 
 
@@ -53,9 +57,10 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
         ValueError: see `Plan` and `check_feed`.
     """
     check_feed(recipe, dtype)
-    if dtype == "float32":
-        return (MemoryFeed if isinstance(dataset.train, Split) else FileFeed)(dataset, recipe, workers)
-    return FileFeed(dataset, recipe, workers, as_bytes=True)
+    if isinstance(dataset.train, Split):
+        return MemoryFeed(dataset, recipe, workers)
+    feed = FileFeed if recipe.image_pipeline == "exact" else PipelineFeed
+    return feed(dataset, recipe, workers, as_bytes=dtype == "uint8")
 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:

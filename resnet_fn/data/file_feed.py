@@ -1,209 +1,112 @@
-"""A feed from image files or records: decoded, cropped and coloured in MindSpore's C++ threads.
+"""A feed from image files or records, decoded by Pillow in threads: each sample's pixels hang on nothing but
+(seed, epoch, sample), so they are the same for any number of threads and workers, and from anywhere.
 
-An epoch is cut into stretches of about a thousand images. Each has a pipeline of its own, built from an explicit list
-of samples and a seed that both follow from (seed, epoch, stretch) alone: the order never depends on threads or
-interruption. The C++ operations draw from random generators of their own threads, which know only how many samples
-they have seen: so the *augmentation* repeats bit for bit for equal numbers of threads and workers
-(`reproducibility_key` says so to a checkpoint), and a resume decodes again what its stretch has seen already, and
-nothing before.
-Normalisation, erasing, mixup and CutMix happen on the host, as functions of the sample.
+Files are read ahead in order (`FileSplit.stream`), each is decoded, cropped, coloured and normalised by one of the
+threads straight into its place in the batch, and the next update's images are begun before this one's are waited for.
 """
 
-from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
+from collections.abc import Generator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import draw_samples
-from resnet_fn.data.buffers import Buffers
-from resnet_fn.data.colour import colour_operations, policy_levels
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.file_share import FileShare
 from resnet_fn.data.normalise import normalise
-from resnet_fn.data.order import Batch, Plan
-from resnet_fn.data.read_ahead import read_ahead
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.records import RecordSplit
-from resnet_fn.runtime.disk import sha256
-from resnet_fn.runtime.malloc import limit_arenas
+from resnet_fn.data.order import Batch
+from resnet_fn.data.photos.augment import training_pixels
 from resnet_fn.runtime.workers import Workers
 
 
+class _Begun(NamedTuple):
+    """A batch that is being decoded: its memory, and what is to be waited for."""
+
+    images: np.ndarray
+    decoded: "list[Future[None]]"
+
+
 class FileFeed:
-    """A `Feed` from files or records. Updates in sequence come at full speed; any other opens its stretch anew.
+    """A `Feed` from files or records. Any update costs what it computes, and nothing before it.
 
     Args:
         as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
 
     Raises:
-        ValueError: see `Plan`; while running, a file that cannot be read any more.
+        ValueError: see `Plan`; while running, a file that cannot be read or decoded.
     """
 
-    # Images of this worker with one pipeline: at least, and as a part of the set. Opening the next takes 2 ms from
-    # files; from records 50 ms where there are 400,000, whose places in the shards are read each time.
-    _LEAST, _PART = 1024, 64
-
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
-        assert isinstance(dataset.train, FileSplit | RecordSplit)
-        self._recipe, self._dataset, self._split, self._workers = recipe, dataset, dataset.train, workers
-        self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
-        self.updates_per_epoch = self._plan.updates_per_epoch
-        self._repeats = self._plan.repeat_numbers()
-        share = self._plan.share
-        self._chunk = max(part for part in range(1, 17) if share % part == 0)  # small enough for the caches
-        self._stretch = max(1, max(self._LEAST, len(dataset.train) // self._PART) // share)  # updates
-        names = self._split.names if isinstance(self._split, FileSplit) else ()
-        listing = "\0".join(names).encode("utf-8", "surrogateescape") + self._split.labels.tobytes()
-        known = self._split.contents
-        self._hashes = {"files": sha256(listing), **({"contents": sha256(known)} if known else {})}
-        limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
-        self._as_bytes = as_bytes
-        shape = (share, 3, recipe.image_size, recipe.image_size)
-        self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
-        self._epoch = -1
-        self._next = -1  # the update that the open pipeline gives next
-        self._rows: Any = None
+        self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
+        self._share = FileShare(dataset, recipe, workers, as_bytes)
+        self.updates_per_epoch = self._share.plan.updates_per_epoch
+        self._begun: dict[int, _Begun] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._samples: Generator[tuple[int, bytes], None, None]
 
     def indices(self, update: int) -> np.ndarray:
         """See `Feed`."""
-        self._draw_epoch(update // self.updates_per_epoch)
-        return self._order[update % self.updates_per_epoch].astype(np.int64)
+        return self._share.indices(update)
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
-        indices = self.indices(update)
-        if self._rows is None or update != self._next:
-            self._open(update)
-            # The random generators have to pass the same samples to stand where they stood.
-            while self._next < update:
-                for _ in self._chunks():
-                    pass
-        images, found = self._buffers.take(), np.empty(self._plan.share, np.int64)
-        start = 0
-        for chunk in self._chunks():
-            end = start + self._chunk
-            if self._as_bytes:
-                images[start:end] = chunk["image"]
-            else:
-                normalise(chunk["image"], self._dataset.input, images[start:end])
-            found[start:end] = chunk["index"].flat
-            start = end
-        if not np.array_equal(found, indices):
-            raise RuntimeError(f"the pipeline gave other samples than those of update {update}")
-        place = self._next % self.updates_per_epoch
-        if place == 0:
+        if update not in self._begun:
             self.close()
-        elif place % self._stretch == 0:
-            self._open(self._next)  # now, so that it decodes while the device computes
-        return self._plan.finish(images, self._dataset.train.labels[indices], update, self._draw_erasing(update))
+            epoch, place = divmod(update, self.updates_per_epoch)
+            self._pool = ThreadPoolExecutor(self._share.split.threads, "decode")
+            self._samples = self._share.split.stream(self._share.order(epoch)[place:].reshape(-1))
+            self._begin(update)
+        if (update + 1) % self.updates_per_epoch:
+            self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
+        images, decoded = self._begun.pop(update)
+        wait(decoded, return_when=FIRST_EXCEPTION)  # woken once, not by each image: the threads need the interpreter
+        try:
+            for future in decoded:
+                future.result()
+        except ValueError:
+            self.close()
+            raise
+        if not self._begun:
+            self.close()
+        return self._share.finish(images, update)
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size, hashes of what is known of its files, and what the C++ random generators depend on."""
-        return {
-            "samples": len(self._dataset.train),
-            **self._hashes,
-            "data_threads": self._split.threads,
-            "workers": self._workers.size,
-            "feed": "uint8" if self._as_bytes else "float32",
-        }
+        """The set's size and hashes of what is known of its files; pixels hang on neither threads nor workers."""
+        return self._share.key
 
     def close(self) -> None:
         """See `Feed`."""
-        if self._rows is not None:
-            self._rows.stop()
-            self._rows = None
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._samples.close()
+            self._pool = None
+            self._begun.clear()
 
-    def _chunks(self) -> Iterator[dict[str, np.ndarray]]:
-        """The pieces of the next update's share."""
-        for _ in range(self._plan.share // self._chunk):
-            try:
-                yield next(self._rows)
-            except RuntimeError as error:
-                self.close()
-                reason = self._source.failure if self._source else None
-                raise ValueError(reason or f"data: {_cause(error)}; check the files, then resume") from None
-        self._next += 1
+    def _begin(self, update: int) -> None:
+        """Hand an update's images to the threads; what cannot be read is told when the update's turn comes."""
+        assert self._pool is not None
+        images, decoded = self._share.buffers.take(), []
+        epoch = update // self.updates_per_epoch
+        numbers = self._share.numbers(update)
+        try:
+            for place, (index, data) in enumerate(islice(self._samples, len(images))):
+                job = (images[place : place + 1], index, data, epoch, *numbers[place])
+                decoded.append(self._pool.submit(self._decode, *job))
+        except ValueError as error:
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            decoded.append(failed)
+        self._begun[update] = _Begun(images, decoded)
 
-    def _draw_epoch(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            order = self._plan.order(epoch)
-            self._order, self._numbers = self._plan.own(order), self._plan.own(self._plan.draw_numbers(order))
-            self._epoch = epoch
-
-    def _draw_erasing(self, update: int) -> np.ndarray | None:
-        if not self._recipe.erasing:
-            return None
-        epoch, place = divmod(update, self.updates_per_epoch)
-        places = zip(self._repeats, self._numbers[place], strict=True)
-        return draw_samples(self._recipe, epoch, len(self._split), "erasing", places)
-
-    def _open(self, update: int) -> None:
-        """Open the pipeline of an update's stretch, at its beginning."""
-        from mindspore import dataset as engine
-
-        self.close()
-        epoch, place = divmod(update, self.updates_per_epoch)
-        stretch = place // self._stretch
-        first = stretch * self._stretch
-        threads = self._split.threads
-        engine.config.set_seed(self._plan.engine_seed(epoch, stretch))
-        engine.config.set_num_parallel_workers(threads)
-        engine.config.set_prefetch_size(max(16, 2 * self._plan.share // self._chunk))
-        order = self._order[first : first + self._stretch].reshape(-1)
-        split = self._split
-        self._source: _Source | None = None
-        if isinstance(split, RecordSplit):
-            rows = split.open(order)
+    def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
+        try:
+            pixels = training_pixels(data, self._recipe, epoch, repeat, number)
+        except Exception:
+            raise self._share.split.undecodable(index) from None
+        planes = pixels.transpose(2, 0, 1)[None]
+        if self._as_bytes:
+            target[:] = planes
         else:
-            self._source = _Source(split, order)
-            rows = engine.GeneratorDataset(self._source, ["image", "index"], shuffle=False, num_parallel_workers=1)
-        rows = rows.map(train_operations(self._recipe), ["image"], num_parallel_workers=threads)
-        rows = rows.batch(self._chunk, drop_remainder=True, num_parallel_workers=1)
-        self._rows = rows.create_dict_iterator(num_epochs=1, output_numpy=True, do_copy=False)
-        self._next = epoch * self.updates_per_epoch + first
-
-
-class _Source:
-    """Files' bytes in a given order, read ahead for MindSpore's pipeline; remembers why it failed."""
-
-    def __init__(self, split: FileSplit, order: np.ndarray) -> None:
-        self._split, self._order = split, order
-        self.failure: str | None = None
-
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        with closing(read_ahead(self._split.read_decodable, self._order)) as samples:
-            try:
-                for index, data in samples:
-                    yield np.frombuffer(data, np.uint8), np.array(index, np.int32)
-            except Exception as error:
-                self.failure = str(error)
-                raise
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-
-def train_operations(recipe: Recipe) -> list[Any]:
-    """MindSpore's C++ operations from a file's bytes to uint8 [3, image_size, image_size].
-
-    Inception's random resized crop (Szegedy et al., arXiv 1409.4842): area crop_scale..1, aspect ratio 3/4..4/3,
-    decoding only what the crop needs; a flip; the recipe's colour operations. They end with bytes: MindSpore's
-    Normalize takes twice as long as NumPy does for a batch, and floats four times as long to move.
-    """
-    from mindspore.dataset import vision
-
-    return [
-        vision.RandomCropDecodeResize(recipe.image_size, scale=(recipe.crop_scale, 1.0)),
-        *([vision.RandomHorizontalFlip()] if recipe.flip else []),
-        *colour_operations(recipe, small=False, levels=policy_levels(recipe)),
-        vision.HWC2CHW(),
-    ]
-
-
-def _cause(error: RuntimeError) -> str:
-    lines = [line.strip() for line in str(error).splitlines()]
-    marks = [number for number, line in enumerate(lines) if "Error Message" in line or "Exception" in line]
-    told = [line for line in lines[marks[0] + 1 :] if line.strip("- ")] if marks else []
-    return told[0] if told else first_line(error)
+            normalise(planes, self._input, target)

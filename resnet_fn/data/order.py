@@ -11,7 +11,8 @@ from resnet_fn.runtime.workers import Workers
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for streams of random numbers that hang on one seed; never renumber them (augment.py has 2, 3, 4 and 6).
+# Names for streams of random numbers that hang on one seed; never renumber them (2 to 4 and 6 are augment.py's,
+# 8 to 10 photos/augment.py's).
 _ORDER, _MIX, _ENGINE = 1, 5, 7
 
 

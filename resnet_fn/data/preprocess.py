@@ -29,7 +29,7 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
     turn = _TURNS.get(orientation_of(image))
     if turn is not None:
         image = image.transpose(turn)
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)  # which would copy
 
 
 # EXIF orientation → PIL's Transpose that undoes it: mirrored, upside down, …

@@ -36,8 +36,18 @@ def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed
     if differences and not allow_other:
         raise ValueError(f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
     names = {"data_threads": "data threads", "workers": "workers"}
+    fast_then = "data_threads" in then and "data_threads" not in now  # an earlier version, which had no other
     return (
         *([f"resuming with {text}"] if differences else []),
+        *(
+            [
+                "resuming with --image-pipeline exact: this run's images were decoded in MindSpore's C++ pipeline; the "
+                "same samples in the same order, but other crops and colours follow, and antialiased ones; "
+                "--image-pipeline fast goes on as it began"
+            ]
+            if fast_then
+            else []
+        ),
         *(
             f"resuming with {now[key]} {name} instead of {then[key]}: the same samples in the same order, "
             "but their random crops and colours differ from the unbroken run's"

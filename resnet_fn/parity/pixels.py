@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.fake_photos import photograph
 from resnet_fn.data.normalise import prepare
+from resnet_fn.data.photos.augment import CROP as CROP_STREAM
+from resnet_fn.data.photos.augment import Box, draw_view, training_pixels
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright, orientation_of
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 
@@ -74,7 +77,7 @@ def sample_files() -> list[bytes]:
 
 
 def data_stage(files: Sequence[bytes]) -> list[PixelDifference]:
-    """Compare decoding, evaluation's preprocessing, training's resampling and normalisation.
+    """Compare decoding, evaluation's and training's preprocessing, normalisation, and the fast pipeline's resize.
 
     Args:
         files: JPEGs' bytes; none: `sample_files()`.
@@ -97,10 +100,11 @@ def data_stage(files: Sequence[bytes]) -> list[PixelDifference]:
     normalised = prepare(np.stack(ours), CROP, color_spec("", (), IMAGENET_MEAN, IMAGENET_STD))
     expected = (np.stack(theirs).astype(np.float64) / 255 - IMAGENET_MEAN) / IMAGENET_STD
     return [
-        _difference("decode, C++", "PIL", decoded, images, 0.0),
+        _difference("fast: decode, C++", "PIL", decoded, images, 0.0),
         _difference("evaluation: resize, centre crop", name, ours, theirs, 0.0),
+        _training(files, images),
         _difference("normalise", "float64", [normalised], [expected.transpose(0, 3, 1, 2)], 2e-6),
-        _training_resize(images),
+        _fast_resize(images),
     ]
 
 
@@ -116,8 +120,19 @@ def _difference(
     return PixelDifference(name, reference, float(gap.max()), float(gap.mean()), float((gap > 0).mean()), limit)
 
 
-def _training_resize(images: Sequence[np.ndarray]) -> PixelDifference:
-    # Training's crops are resized in C++ without antialiasing, PIL's with: known, and no bias between the two.
+def _training(files: Sequence[bytes], images: Sequence[np.ndarray]) -> PixelDifference:
+    recipe = Recipe(dataset="imagefolder", image_size=CROP, flip=True)
+    transform, name = _reference_view()
+    ours, theirs = [], []
+    for number, (data, image) in enumerate(zip(files, images, strict=True)):
+        rng = np.random.default_rng([recipe.seed, 0, CROP_STREAM, 0, number])
+        ours.append(training_pixels(data, recipe, 0, 0, number))
+        theirs.append(transform(image, *draw_view(recipe, (image.shape[1], image.shape[0]), rng)))
+    return _difference("training: crop, resize, flip", name, ours, theirs, 0.0)
+
+
+def _fast_resize(images: Sequence[np.ndarray]) -> PixelDifference:
+    # MindSpore's C++ resizes without antialiasing, PIL with: known, and no bias between the two.
     from mindspore.dataset import vision
     from PIL import Image
 
@@ -128,7 +143,32 @@ def _training_resize(images: Sequence[np.ndarray]) -> PixelDifference:
         box = image[height // 8 : -height // 8, width // 8 : -width // 8]
         ours.append(resize(np.ascontiguousarray(box)))
         theirs.append(np.asarray(Image.fromarray(box).resize((CROP, CROP), Image.Resampling.BILINEAR)))
-    return _difference("training: resize of a crop, C++", "PIL, antialiased", ours, theirs, None)
+    return _difference("fast: resize of a crop, C++", "PIL, antialiased", ours, theirs, None)
+
+
+def _reference_view() -> tuple[Callable[[np.ndarray, Box, bool], np.ndarray], str]:
+    # A crop for this box, resized and perhaps mirrored, by torchvision where it is installed, else by PIL and NumPy.
+    from PIL import Image
+
+    if importlib.util.find_spec("torchvision") is not None:
+        from torchvision.transforms import functional
+
+        def by_torchvision(image: np.ndarray, box: Box, mirrored: bool) -> np.ndarray:
+            left, top, right, bottom = box
+            picture = functional.resized_crop(
+                Image.fromarray(image), top, left, bottom - top, right - left, [CROP, CROP]
+            )
+            return np.asarray(functional.hflip(picture) if mirrored else picture)
+
+        return by_torchvision, "torchvision"
+
+    def written_out(image: np.ndarray, box: Box, mirrored: bool) -> np.ndarray:
+        left, top, right, bottom = box
+        cut = Image.fromarray(np.ascontiguousarray(image[top:bottom, left:right]))
+        pixels = np.asarray(cut.resize((CROP, CROP), Image.Resampling.BILINEAR))
+        return pixels[:, ::-1] if mirrored else pixels
+
+    return written_out, "PIL, torchvision's steps"
 
 
 def reference_transform(resize: int, crop: int) -> tuple[Callable[[bytes], np.ndarray], str]:

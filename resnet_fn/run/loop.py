@@ -82,8 +82,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
-        if checkpoint and not recipe.model:
-            recipe = recipe_from_dict(checkpoint.state["recipe"])  # which it is equal to but for what the weights told
+        if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
+            recipe = recipe_from_dict({**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline})
         components = build_components(recipe, options, workers, run.path, checkpoint)
         recipe, notes = components.recipe, [*components.notes]
         if checkpoint:

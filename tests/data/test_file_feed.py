@@ -63,28 +63,6 @@ def test_any_update_found_directly_equals_the_walk_bit_for_bit(photographs):
     assert len(set(walk)) == 13
 
 
-def test_a_resume_inside_an_epoch_reads_only_its_own_stretch(tmp_path, make_photograph, encode):
-    """1,024 images have a pipeline; what lay before the stretch is not even there any more."""
-    files = [encode(make_photograph(seed)) for seed in range(7)]
-    for name in ("bee", "cat"):
-        for number in range(1200):
-            path = tmp_path / "train" / name / f"{number}.JPEG"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(files[number % 7])
-        (tmp_path / "val" / name).mkdir(parents=True)
-        (tmp_path / "val" / name / "0.JPEG").write_bytes(files[0])
-    recipe = dataclasses.replace(RECIPE, batch_size=100)  # 24 updates of 100; stretches of 10
-    dataset = check_files(load_dataset(recipe, str(tmp_path)), "error")
-    walk = make_feed(dataset, recipe)
-    whole = bytes_of(walk, range(24))
-    for update in range(10):
-        for index in walk.indices(update):
-            Path(dataset.train.path(index)).unlink()
-    assert bytes_of(make_feed(dataset, recipe), range(13, 24)) == whole[13:]
-    assert bytes_of(make_feed(dataset, recipe), [20]) == whole[20:21]
-    assert len(set(whole)) == 24
-
-
 def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
     """Its memory is used again, but not before."""
     feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
@@ -95,21 +73,97 @@ def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
     assert len(set(copies)) == 10
 
 
-def test_every_augmentation_repeats(photographs):
-    for fields in (
-        {"policy": "trivialaugment"},
-        {"policy": "randaugment"},
-        {"policy": "randaugment", "policy_noise": 1.5},
-        {"policy": "autoaugment"},
-        {"color_jitter": 0.4},
-    ):
-        recipe = dataclasses.replace(RECIPE, **fields)
-        one, two = (
-            bytes_of(make_feed(photographs, recipe), range(6)),
-            bytes_of(make_feed(photographs, recipe), range(6)),
-        )
-        assert one == two
-        assert one != bytes_of(make_feed(photographs, RECIPE), range(6)), fields
+def on_threads(dataset, threads):
+    return dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, threads=threads))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"policy": "trivialaugment", "erasing": 0.0},
+        {"policy": "randaugment", "policy_noise": 1.5, "repeats": 2},
+        {"policy": "autoaugment", "cutmix": 1.0},
+        {"color_jitter": 0.4, "sampling": "balanced"},
+    ],
+)
+def test_pixels_are_the_same_for_any_threads_workers_and_resume(photographs, fields):
+    recipe = dataclasses.replace(RECIPE, batch_size=8, **fields)
+    feed = make_feed(on_threads(photographs, 1), recipe)
+    assert feed.updates_per_epoch == 2
+    walk = [feed.batch(update)[0] for update in range(4)]
+    if fields:
+        plain = make_feed(photographs, dataclasses.replace(RECIPE, batch_size=8))
+        assert walk[3].tobytes() != plain.batch(3)[0].tobytes()
+    for threads in (2, 3):
+        assert bytes_of(make_feed(on_threads(photographs, threads), recipe), range(4)) == bytes_of(feed, range(4))
+    for start in range(4):
+        resumed = bytes_of(make_feed(photographs, recipe), range(start, 4))
+        assert resumed == [images.tobytes() for images in walk[start:]]
+    for workers in (2, 4):
+        shares = [make_feed(on_threads(photographs, 2), recipe, Workers(rank, workers)) for rank in range(workers)]
+        for update in (3, 0):
+            parts = [share.batch(update)[0] for share in shares]
+            # CutMix draws one box for an update and mixes neighbours, so the shares are the batch there too.
+            assert np.concatenate(parts).tobytes() == walk[update].tobytes()
+
+
+def test_a_sample_that_comes_again_looks_different_in_every_epoch_and_place(photographs):
+    recipe = dataclasses.replace(RECIPE, batch_size=20, sampling="balanced", erasing=0.0)
+    keep = np.zeros(21, bool)
+    keep[[0, 1, 2, 3, 4, 5, 6, 7, 14]] = True  # 7, 1 and 1 of the classes
+    few = dataclasses.replace(photographs, train=photographs.train.keep(keep))
+    feed = make_feed(few, dataclasses.replace(recipe, batch_size=9))
+    images = np.concatenate([feed.batch(update)[0] for update in range(3)])
+    seen = np.concatenate([feed.indices(update) for update in range(3)])
+    assert np.unique(seen, return_counts=True)[1].max() >= 9
+    assert len({image.tobytes() for image in images}) == 27
+
+
+def test_a_resume_costs_nothing_that_was_seen(photographs):
+    """What the updates before took need not even be there any more."""
+    feed = make_feed(photographs, RECIPE)
+    walk = bytes_of(feed, range(5))
+    for index in np.concatenate([feed.indices(update) for update in range(3)]):
+        Path(photographs.train.path(index)).unlink()
+    assert bytes_of(make_feed(photographs, RECIPE), [3, 4]) == walk[3:]
+
+
+class CountingSplit(FileSplit):
+    """Counts what is read."""
+
+    count = 0
+
+    def read(self, index: int) -> bytes:
+        type(self).count += 1
+        return super().read(index)
+
+
+def test_a_bounded_window_is_read_and_decoded_ahead(photographs):
+    """This update, the next one, and the 64 files that are read ahead: not the epoch."""
+    many = tiled(photographs.train, CountingSplit)
+    feed = make_feed(dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10))
+    assert len(many) == 1050
+    feed.batch(0)
+    time.sleep(0.2)
+    assert 20 <= CountingSplit.count <= 20 + 64
+    feed.close()
+
+
+@pytest.mark.parametrize("keep", [300, 0.5])
+def test_a_file_that_is_cut_ends_the_run_in_one_line_when_its_turn_comes(photographs, keep):
+    """Unchecked, as with --scan-cache off: MindSpore's decoder would die of the one, and give grey for the other."""
+    unchecked = dataclasses.replace(photographs.train, sizes=np.zeros(0, np.int64), converted=np.zeros(0, bool))
+    feed = make_feed(dataclasses.replace(photographs, train=unchecked), RECIPE)
+    path = Path(unchecked.path(feed.indices(2)[1]))
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if keep > 1 else int(len(data) * keep)])
+    bytes_of(feed, range(2))
+    with pytest.raises(ValueError) as caught:
+        feed.batch(2)
+    assert str(caught.value) == f"{path}: cannot be decoded; fix it and resume"
+    path.write_bytes(data)
+    assert bytes_of(feed, range(2, 5)) == bytes_of(make_feed(photographs, RECIPE), range(2, 5))
 
 
 def test_a_file_that_vanishes_or_changes_ends_the_run_in_one_line(photographs):
@@ -122,6 +176,15 @@ def test_a_file_that_vanishes_or_changes_ends_the_run_in_one_line(photographs):
         bytes_of(make_feed(photographs, RECIPE), range(5))
 
 
+def tiled(split: FileSplit, kind: type[FileSplit]) -> FileSplit:
+    """Each sample 50 times."""
+    fields = {field.name: getattr(split, field.name) for field in dataclasses.fields(split)}
+    places = np.tile(np.arange(21), 50)
+    fields |= {"names": tuple(split.names[k] for k in places)}
+    fields |= {name: fields[name][places] for name in ("labels", "sizes", "converted")}
+    return kind(**fields)
+
+
 class SlowSplit(FileSplit):
     """A disk that answers after 2 ms, however little it is asked for."""
 
@@ -131,24 +194,25 @@ class SlowSplit(FileSplit):
 
 
 def test_a_disk_with_2_ms_of_latency_does_not_cap_a_worker(photographs):
-    """One after the other would be 500 images a second at most, here and in evaluation."""
-    split = photographs.train
-    fields = {field.name: getattr(split, field.name) for field in dataclasses.fields(split)}
-    places = np.tile(np.arange(21), 50)
-    fields |= {"names": tuple(split.names[k] for k in places)}
-    fields |= {name: fields[name][places] for name in ("labels", "sizes", "converted")}
-    slow = SlowSplit(**fields)
-    feed = make_feed(dataclasses.replace(photographs, train=slow), dataclasses.replace(RECIPE, batch_size=100))
-    feed.batch(0)
-    began = time.perf_counter()
-    for update in range(1, 10):
-        feed.batch(update)
-    assert 900 / (time.perf_counter() - began) > 1000
-    feed.close()
-    began = time.perf_counter()
+    """One after the other, 900 files would take 1.8 s longer than from memory, here and in evaluation."""
+
+    def seconds(kind):
+        split = tiled(photographs.train, kind)
+        feed = make_feed(dataclasses.replace(photographs, train=split), dataclasses.replace(RECIPE, batch_size=100))
+        feed.batch(0)
+        began = time.perf_counter()
+        for update in range(1, 10):
+            feed.batch(update)
+        took = time.perf_counter() - began
+        feed.close()
+        return took
+
+    assert seconds(SlowSplit) < seconds(FileSplit) + 0.9
+    slow = tiled(photographs.train, SlowSplit)
     spec = dataclasses.replace(photographs.input, image_size=24, eval_resize=28)
+    began = time.perf_counter()
     assert sum(len(images) for images in slow.eval_images(np.arange(900).reshape(9, 100), spec)) == 900
-    assert 900 / (time.perf_counter() - began) > 700
+    assert time.perf_counter() - began < 1.8
 
 
 def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):

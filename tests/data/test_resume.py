@@ -60,8 +60,6 @@ def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
     expected = {
         "files": files.hexdigest(),
         "contents": contents.hexdigest(),
-        "data_threads": 1,
-        "workers": 1,
         "feed": "float32",
     }
     assert one.state["feed"] == {"samples": 21, **expected}
@@ -98,10 +96,31 @@ def photographs(folder):
     return dataset
 
 
-def test_a_resume_with_other_threads_or_workers_says_so(photographs):
-    feed = make_feed(
-        dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2)), RECIPE, Workers(0, 2)
+def on_two_threads_and_workers(photographs, recipe):
+    train = dataclasses.replace(photographs.train, threads=2)
+    return make_feed(dataclasses.replace(photographs, train=train), recipe, Workers(0, 2))
+
+
+def test_threads_and_workers_are_none_of_a_resumes_business(photographs):
+    feed, other = on_two_threads_and_workers(photographs, RECIPE), make_feed(photographs, RECIPE)
+    assert feed.reproducibility_key() == other.reproducibility_key()
+    assert notes_on_resume({"feed": other.reproducibility_key()}, (), feed, False) == ()
+
+
+def test_a_checkpoint_from_before_the_exact_pipeline_says_what_changes(photographs):
+    fast = make_feed(photographs, dataclasses.replace(RECIPE, image_pipeline="fast"))
+    exact = make_feed(photographs, RECIPE)
+    [line] = notes_on_resume({"feed": fast.reproducibility_key()}, (), exact, False)
+    assert line == (
+        "resuming with --image-pipeline exact: this run's images were decoded in MindSpore's C++ pipeline; the same "
+        "samples in the same order, but other crops and colours follow, and antialiased ones; --image-pipeline fast "
+        "goes on as it began"
     )
+    assert notes_on_resume({"feed": fast.reproducibility_key()}, (), fast, False) == ()
+
+
+def test_a_resume_of_the_fast_pipeline_with_other_threads_or_workers_says_so(photographs):
+    feed = on_two_threads_and_workers(photographs, dataclasses.replace(RECIPE, image_pipeline="fast"))
     same = {"feed": feed.reproducibility_key()}
     assert notes_on_resume(same, (), feed, False) == ()
     [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, (), feed, False)

@@ -117,7 +117,8 @@ def _check_files(
         return check_files(dataset, recipe.on_bad_sample, cache, workers, progress, splits)
     if not isinstance(dataset.train, FileSplit):
         return dataset
-    note = "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"
+    cut = "ends the run when it is met" if recipe.image_pipeline == "exact" else "trains as grey"
+    note = f"scan_cache off: image files are not checked; one that is cut behind its header {cut}"
     return dataclasses.replace(dataset, notes=(*dataset.notes, note))
 
 

@@ -1,7 +1,9 @@
 """Packed records give what the image folder gives, bit for bit."""
 
+import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,33 @@ def test_records_give_the_very_bits_of_the_folder(folder, pack, make_photograph,
         assert labels.tolist() == same.tolist()
     one.close()
     two.close()
+
+
+@pytest.mark.parametrize("fields", [{"image_pipeline": "fast"}, {"repeats": 4}, {"sampling": "balanced"}])
+def test_samples_that_come_often_and_the_fast_pipeline_give_the_folders_bits_too(folder, pack, fields):
+    files, records = check_files(load_dataset(FOLDER, str(folder)), "error"), pack(folder)
+    one = make_feed(files, dataclasses.replace(FOLDER, **fields))
+    two = make_feed(records, dataclasses.replace(RECORDS, **fields))
+    for update in (0, 1, 2, 6, 4):
+        assert one.batch(update)[0].tobytes() == two.batch(update)[0].tobytes()
+    one.close()
+    two.close()
+
+
+def test_a_packed_image_that_no_decoder_takes_is_named(folder, pack):
+    path = folder / "train" / "bee" / "03 ü.JPEG"
+    records = pack(folder)
+    feed = make_feed(records, RECORDS)
+    index = next(index for index, name in enumerate(records.train.names) if name.endswith(path.name))
+    shard = next(file for file in records.train.files if path.read_bytes() in Path(file).read_bytes())
+    whole = Path(shard).read_bytes()
+    Path(shard).write_bytes(whole.replace(path.read_bytes(), bytes(len(path.read_bytes()))))
+    name = re.escape(records.train.names[index])
+    with pytest.raises(
+        ValueError, match=rf"^data: sample {index} \({name}\) of the packed set cannot be decoded; pack"
+    ):
+        list(map(feed.batch, range(5)))
+    feed.close()
 
 
 @pytest.mark.parametrize("workers", [1, 4])

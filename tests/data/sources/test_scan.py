@@ -162,10 +162,11 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
 
 def test_a_check_that_is_off_says_so_and_finds_nothing_before_the_files_are_read(zoo):
     folder = zoo[0]
-    dataset = open_dataset(RECIPE, str(folder), scan_cache="off")
-    assert dataset.notes[0] == (
-        "scan_cache off: image files are not checked; one that is cut behind its header trains as grey"
-    )
+    for pipeline, fate in (("fast", "trains as grey"), ("exact", "ends the run when it is met")):
+        dataset = open_dataset(dataclasses.replace(RECIPE, image_pipeline=pipeline), str(folder), scan_cache="off")
+        assert dataset.notes[0] == (
+            f"scan_cache off: image files are not checked; one that is cut behind its header {fate}"
+        )
     assert (len(dataset.train), dataset.input.scan_cache) == (36, "off")
     assert not (folder / ".resnet_fn-scan.npz").exists()
     with pytest.raises(ValueError, match=r"^scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them"):

@@ -1,0 +1,1 @@
+"""Training pictures from files, as torchvision's transforms compute them with Pillow."""
