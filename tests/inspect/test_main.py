@@ -126,7 +126,7 @@ def test_a_recipe_file_says_which_lists_and_where_the_check_of_files_is_kept(fol
         Path(f"{name}.txt").write_text("\n".join(rows))
     settings = {"extends": "finetune", "model": "resnet8", "data_dir": str(folder), "scan_cache": "kept"}
     settings |= {"train_list": "train.txt", "val_list": "val.txt"}
-    text = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
-    Path("mine.toml").write_text(f"{text}image_size = 24\neval_size = 24\neval_resize = 32\n")
-    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", "mine.toml"]) == 0
+    settings |= {"image_size": 24, "eval_size": 24, "eval_resize": 32}
+    Path("mine.json").write_text(json.dumps(settings))
+    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", "mine.json"]) == 0
     assert len(list(Path("kept").iterdir())) == 1
