@@ -7,6 +7,7 @@ default, meaning) and `run(options)`, which returns JSON types.
 import importlib
 import json
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print("usage: python -m resnet_fn.benchmark PART [--json FILE] [flags; PART --help lists them]\n")
-        print(f"parts: {', '.join(PARTS)}\n\nexamples:")
+        print(textwrap.fill(f"parts: {', '.join(PARTS)}", 80) + "\n\nexamples:")
         print("\n".join(f"  python -m resnet_fn.benchmark {part} --json {part}.json" for part in PARTS))
         return 0
     if name not in PARTS:

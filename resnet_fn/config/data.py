@@ -10,6 +10,7 @@ _FILES = ("imagefolder", "mindrecord")  # sets that are decoded on the fly
 POLICIES = ("", "trivialaugment", "randaugment", "autoaugment")
 _data = partial(setting, "data")
 _augment = partial(setting, "augmentation")
+_evaluation = partial(setting, "evaluation")
 _mixing = partial(setting, "mixing of images")
 
 _IN_MEMORY = Needs(
@@ -51,8 +52,8 @@ class DataSettings(Settings):
 
     dataset: str = _data("digits", "data set", choices=DATASETS)
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases=("img-size",))
-    eval_size: int = _data(0, "the same in evaluation; 0: image_size", "pixels", at_least=0)
-    eval_resize: int = _data(
+    eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
+    eval_resize: int = _evaluation(
         0,
         "shorter side before evaluation's centre crop; 0: eval_size / 0.875",
         "pixels",
@@ -141,8 +142,8 @@ class DataSettings(Settings):
     )
     image_pipeline: str = _data(
         "exact",
-        "what decodes, crops and colours image files: exact, Pillow, torchvision's pixels, the same for any number of "
-        "threads and workers; fast, MindSpore's C++, whose crops and colours hang on both, without antialiasing",
+        "Pillow, torchvision's pixels for any number of threads and workers; or MindSpore's C++: faster, not "
+        "antialiased, crops that hang on both",
         choices=("exact", "fast"),
         needs=_DECODED,
     )

@@ -57,4 +57,4 @@ def test_nothing_is_prepared_beyond_the_last_update(photographs):
     prefetcher.get(4)
     prefetcher.prepare(5)
     assert feed.indices(4).shape == (4,)
-    assert feed._rows is None  # no pipeline was opened for an epoch that never comes
+    assert feed._pool is None  # nothing was begun for an epoch that never comes
