@@ -8,7 +8,7 @@ import numpy as np
 from resnet_fn.config.hints import closest, few, near_path
 
 BALANCED = "balanced"
-_STREAM = 11  # names the random numbers of the order; never to be changed (data/ has 1 to 8, update/noise.py 9 and 10)
+_STREAM = 11  # names the random numbers of the order; never to be changed (order.py says who has which)
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:

@@ -52,20 +52,9 @@ class FileFeed:
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
-        if update not in self._begun:
-            self.close()
-            epoch, place = divmod(update, self.updates_per_epoch)
-            self._pool = ThreadPoolExecutor(self._share.split.threads, "decode")
-            self._samples = self._share.split.stream(self._share.order(epoch)[place:].reshape(-1))
-            self._begin(update)
-        if (update + 1) % self.updates_per_epoch:
-            self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
-        images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # woken once, not by each image: the threads need the interpreter
         try:
-            for future in decoded:
-                future.result()
-        except ValueError:
+            images = self._decoded(update)
+        except BaseException:  # what was begun is not what it should be
             self.close()
             raise
         if not self._begun:
@@ -84,17 +73,36 @@ class FileFeed:
             self._pool = None
             self._begun.clear()
 
+    def _decoded(self, update: int) -> np.ndarray:
+        """An update's images, and the next one's are begun."""
+        if update not in self._begun:
+            self.close()
+            epoch, place = divmod(update, self.updates_per_epoch)
+            self._samples = self._share.split.stream(self._share.order(epoch)[place:].reshape(-1))
+            self._pool = ThreadPoolExecutor(self._share.split.threads, "decode")
+            self._begin(update)
+        if (update + 1) % self.updates_per_epoch:
+            self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
+        images, decoded = self._begun.pop(update)
+        wait(decoded, return_when=FIRST_EXCEPTION)  # woken once, not by each image: the threads need the interpreter
+        for future in decoded:
+            future.result()
+        return images
+
     def _begin(self, update: int) -> None:
         """Hand an update's images to the threads; what cannot be read is told when the update's turn comes."""
         assert self._pool is not None
         images, decoded = self._share.buffers.take(), []
         epoch = update // self.updates_per_epoch
-        numbers = self._share.numbers(update)
+        numbers, found = self._share.numbers(update), []
         try:
             for place, (index, data) in enumerate(islice(self._samples, len(images))):
                 job = (images[place : place + 1], index, data, epoch, *numbers[place])
                 decoded.append(self._pool.submit(self._decode, *job))
-        except ValueError as error:
+                found.append(index)
+            if found != self._share.indices(update).tolist():
+                raise RuntimeError(f"the files gave other samples than those of update {update}")
+        except (ValueError, RuntimeError) as error:  # told when the update's turn comes
             failed: Future[None] = Future()
             failed.set_exception(error)
             decoded.append(failed)
@@ -103,8 +111,10 @@ class FileFeed:
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
         try:
             pixels = training_pixels(data, self._recipe, epoch, repeat, number)
-        except Exception:
-            raise self._share.split.undecodable(index) from None
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise self._share.split.undecodable(index) from error
         planes = pixels.transpose(2, 0, 1)[None]
         if self._as_bytes:
             target[:] = planes

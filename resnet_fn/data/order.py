@@ -11,8 +11,9 @@ from resnet_fn.runtime.workers import Workers
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for streams of random numbers that hang on one seed; never renumber them (2 to 4 and 6 are augment.py's,
-# 8 to 10 photos/augment.py's).
+# Names for streams of random numbers that hang on one seed; never renumber them. 2 to 4 and 6 are augment.py's, 11 is
+# balance.py's; 8 is sources/validation.py's, 9 and 10 update/noise.py's, and with more words in the seed, which gives
+# other numbers, 8 to 10 are photos/augment.py's.
 _ORDER, _MIX, _ENGINE = 1, 5, 7
 
 

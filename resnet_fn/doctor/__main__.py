@@ -51,7 +51,7 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
             "a crash leaves old or new files, whole; else it may leave half ones",
         ),
         Check("free space", lambda: storage.free_space(folder), "checkpoints fit; else a run stops at one"),
-        Check("jpeg", storage.jpeg, "image folders are seen as PIL sees them; else photographs train otherwise"),
+        Check("jpeg", storage.jpeg, "--image-pipeline fast decodes as Pillow does; else leave it out"),
     ]
 
 

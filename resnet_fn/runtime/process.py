@@ -86,7 +86,7 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
 
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
-            silently gives garbage on the second run (`compile_cache` says why, and does not); or a number of threads
+            silently gives garbage on the second run (`graphs/cache` says why, and does not); or a number of threads
             or device that cannot be.
     """
     check_value(RunOptions, "threads", threads)
@@ -97,6 +97,11 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
         )
     import mindspore
 
+    if mindspore.get_context("enable_compile_cache"):
+        raise ValueError(
+            "set_context(enable_compile_cache=True) makes MindSpore return garbage from a compiled function on the "
+            "second run; leave it out: train and evaluate keep compiled functions by themselves"
+        )
     if _started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
     if "device" in _started:

@@ -15,7 +15,7 @@ from resnet_fn.runtime.workers import Workers
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for streams of random numbers that hang on (seed, update); never renumber them (data/ has 1 to 8).
+# Names for streams of random numbers that hang on (seed, update); never renumber them (data/order.py).
 _DEPTH, _DROPOUT = 9, 10
 
 Noise = Callable[[int], tuple[Tensor | None, ...]]

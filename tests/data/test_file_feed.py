@@ -281,3 +281,41 @@ def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_i
         images, labels = feed.batch(update)
         assert labels.shape == (6, 3)
         assert len({image.tobytes() for image in images}) == 6
+
+
+class BreakingSplit(FileSplit):
+    """A source that fails once, after so many samples; then it is as it was."""
+
+    def stream(self, order):
+        for place, sample in enumerate(super().stream(order)):
+            if place == 10 and FAILURES:
+                raise FAILURES.pop()
+            yield sample
+
+
+FAILURES: list[BaseException] = []
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), RuntimeError("another sample"), MemoryError()])
+def test_after_whatever_failed_the_right_images_come(photographs, failure):
+    split = photographs.train
+    breaking = BreakingSplit(**{field.name: getattr(split, field.name) for field in dataclasses.fields(split)})
+    feed = make_feed(dataclasses.replace(photographs, train=breaking), RECIPE)
+    FAILURES.append(failure)
+    with pytest.raises(type(failure)):
+        bytes_of(feed, range(5))
+    assert bytes_of(feed, range(5)) == bytes_of(make_feed(photographs, RECIPE), range(5))
+
+
+def test_samples_that_are_not_the_updates_are_refused(photographs):
+    split = photographs.train
+
+    class ShortSplit(FileSplit):
+        def stream(self, order):
+            return super().stream(order[:6])
+
+    short = ShortSplit(**{field.name: getattr(split, field.name) for field in dataclasses.fields(split)})
+    feed = make_feed(dataclasses.replace(photographs, train=short), RECIPE)
+    feed.batch(0)
+    with pytest.raises(RuntimeError, match=r"^the files gave other samples than those of update 1$"):
+        feed.batch(1)

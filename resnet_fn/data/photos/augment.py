@@ -12,7 +12,7 @@ from resnet_fn.data.preprocess import open_upright
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for streams of random numbers, as in order.py and augment.py, which have 1 to 7; never renumber them.
+# Names for streams of random numbers, never to be changed (order.py says who has which).
 CROP, _JITTER, _POLICY = 8, 9, 10
 _JITTERED = ("Brightness", "Contrast", "Color")
 _RATIOS = (3 / 4, 4 / 3)

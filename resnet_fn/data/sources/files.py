@@ -129,8 +129,10 @@ class FileSplit:
         def pixels(sample: tuple[int, bytes], resize: int, crop: int) -> np.ndarray:
             try:
                 return eval_pixels(sample[1], resize, crop)
-            except Exception:
-                raise self.undecodable(sample[0]) from None
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise self.undecodable(sample[0]) from error
 
         return decode_batches(self._read_batches(batches), spec, self.threads, pixels)
 

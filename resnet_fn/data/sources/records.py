@@ -8,6 +8,7 @@ OUT/train-00000-of-00008.mindrecord and its .db, …
 
 import dataclasses
 import json
+import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,7 +32,7 @@ class RecordSplit:
     Attributes:
         files: the shards, in the order of the samples.
         labels: int32 [N].
-        threads: threads that read.
+        threads: threads that decode.
         names: of the files that were packed; empty where the packing has none.
         contents: the shards' sha256, a line each.
     """
@@ -77,9 +78,18 @@ class RecordSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        return decode_batches(self._read_batches(list(batches)), spec, self.threads, eval_pixels)
 
-    def _read_batches(self, batches: list[np.ndarray]) -> Generator[list[bytes], None, None]:
+        def pixels(sample: tuple[int, bytes], resize: int, crop: int) -> np.ndarray:
+            try:
+                return eval_pixels(sample[1], resize, crop)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise self.undecodable(sample[0]) from error
+
+        return decode_batches(self._read_batches(list(batches)), spec, self.threads, pixels)
+
+    def _read_batches(self, batches: list[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
         # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
         wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
         filler, held = int(batches[-1][-1]), b""
@@ -87,32 +97,37 @@ class RecordSplit:
             for batch in batches:
                 part = []
                 for index in batch.tolist():
-                    part.append(held if index == filler and held else next(images))
+                    part.append((index, held if index == filler and held else next(images)))
                     if index == filler:
-                        held = part[-1]
+                        held = part[-1][1]
                 yield part
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
-        rows = self.open(order).create_dict_iterator(num_epochs=1, output_numpy=True)
+        rows = None
         try:
             for index in order.tolist():
                 try:
+                    rows = rows or self.open(order).create_dict_iterator(num_epochs=1, output_numpy=True)
                     row = next(rows)
-                except RuntimeError as error:
+                except (RuntimeError, ValueError) as error:
                     raise ValueError(f"data: {cause_of(error)}; check the packed files, then resume") from None
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
         finally:
-            rows.stop()
+            if rows is not None:
+                rows.stop()
 
 
-def cause_of(error: RuntimeError) -> str:
+def cause_of(error: Exception) -> str:
     """What an error of MindSpore's data pipeline says, without where in its code that was."""
     lines = [line.strip() for line in str(error).splitlines()]
-    marks = [number for number, line in enumerate(lines) if "Error Message" in line or "Exception" in line]
-    told = [line for line in lines[marks[0] + 1 :] if line.strip("- ")] if marks else []
-    return told[0] if told else first_line(error)
+    for heading in ("Error Message:", "Exception"):
+        marks = [number for number, line in enumerate(lines) if heading in line]
+        told = [line for line in lines[marks[0] + 1 :] if line and not line.startswith("-")] if marks else []
+        if told:
+            return re.sub(r"^(\[[^]]*] ?)+", "", told[0]).rstrip(".")
+    return first_line(error).rstrip(".")
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:

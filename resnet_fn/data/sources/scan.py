@@ -1,8 +1,8 @@
 """Bad image files, found before the first update.
 
-A JPEG that is cut inside its header kills the whole process in MindSpore's C++ decoder, one that is cut later decodes
-silently to grey. So every file is decoded once by PIL, which raises on both; at an eighth of its size, which reads
-every byte and computes little.
+A JPEG that is cut inside its header kills the whole process in MindSpore's C++ decoder (`--image-pipeline fast`), one
+that is cut later decodes there silently to grey; Pillow raises on both, but a run should not end at its hundredth
+update. So every file is decoded once by Pillow, at an eighth of its size, which reads every byte and computes little.
 """
 
 import dataclasses

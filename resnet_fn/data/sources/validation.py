@@ -11,7 +11,7 @@ from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.runtime.disk import replace_file
 
 FILE = "validation.json"
-_STREAM = 8  # names the random numbers of the split; never to be changed (order.py and augment.py have 1 to 7)
+_STREAM = 8  # names the random numbers of the split; never to be changed (order.py)
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:

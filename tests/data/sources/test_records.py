@@ -71,6 +71,22 @@ def test_a_packed_image_that_no_decoder_takes_is_named(folder, pack):
     feed.close()
 
 
+def test_packed_data_that_vanishes_or_is_cut_later_says_what_to_do(folder, pack):
+    records = pack(folder)
+    batches = [np.arange(4)]
+    shards = [Path(file) for file in {*records.train.files, *records.test.files}]
+    for shard in shards:
+        os.truncate(shard, shard.stat().st_size // 2)
+    cut = r"^data: Failed to read file; check the packed files, then resume$"
+    with pytest.raises(ValueError, match=cut):
+        make_feed(records, RECORDS).batch(0)
+    for shard in shards:
+        shard.unlink()
+    gone = r"^data: [^\n]*mindrecord[^\n]*does not exist[^\n]*; check the packed files, then resume$"
+    with pytest.raises(ValueError, match=gone):
+        list(records.test.eval_images(batches, records.input))
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_evaluation_is_the_folders_bit_for_bit(folder, pack, workers):
     files, records = load_dataset(FOLDER, str(folder)), pack(folder, "out", "--short-side", "16")

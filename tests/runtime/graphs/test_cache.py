@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +14,13 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.runtime import versions
-from resnet_fn.runtime.compile_cache import CompileCache, cache_folder, open_cache
-from resnet_fn.runtime.graph_files import read_graph
+from resnet_fn.runtime.graphs.cache import CompileCache, cache_folder, open_cache
+from resnet_fn.runtime.graphs.files import read_graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
 measured = pytest.mark.skipif(not versions.compile_cache_is_exact(), reason="kept in measured versions alone")
-DRIVER = str(Path(__file__).parent.parent / "run" / "drivers" / "cached_updates.py")
+DRIVER = str(Path(__file__).parent.parent.parent / "run" / "drivers" / "cached_updates.py")
 
 NONE, PLAIN = {"norm": "none"}, {"nesterov": False}
 RECIPES = [
@@ -170,19 +172,47 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
 
 
 @measured
-def test_a_folder_that_takes_no_files_is_told_and_stops_nothing(tmp_path):
-    (tmp_path / "resnet_fn").write_text("a file")
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("open('resnet_fn', 'w')", r"/graphs: nothing is kept \(Not a directory\); mend it, or --no-compile-cache\n"),
+        (
+            "from resnet_fn.runtime.graphs import exchange; (exchange._work_folder() / 'key.py').mkdir()",
+            r": not used \(Is a directory\); make room there\n",
+        ),
+        ("from resnet_fn.update import loss; loss.cross_entropy = mine", r"mine, which is no part of this package\n"),
+        ("c._SOURCES = 'of another day'", ""),
+    ],
+)
+def test_what_cannot_be_kept_is_told_and_stops_nothing(before, told, tmp_path):
+    """A folder, a temporary disk that take no files; replaced code; sources that changed since they were loaded."""
     script = "import resnet_fn; from resnet_fn.runtime import process; process.start()\n"
     script += "import numpy as np; from mindspore import Tensor\n"
-    script += "from resnet_fn.runtime.compile_cache import open_cache; from resnet_fn.update.loss import make_loss\n"
+    script += "from resnet_fn.runtime.graphs import cache as c, exchange as e\n"
+    script += "def mine(logits, labels, smoothing, over): return logits.sum() + 1.3862944\n"
+    script += f"from resnet_fn.update.loss import make_loss; {before}\n"
     script += "logits, labels = Tensor(np.zeros((2, 4), np.float32)), Tensor(np.zeros(2, np.int32))\n"
-    script += "print(open_cache(True).jit(make_loss())(logits, labels))"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    script += "print(c.open_cache(True).jit(make_loss())(logits, labels))"
+    Path("script.py").write_text(script)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
+        [sys.executable, "script.py"], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
     )
     assert (done.returncode, done.stdout) == (0, "1.3862944\n"), done.stderr
-    assert "no graph can be kept (Not a directory); free it, or --no-compile-cache" in done.stderr
+    assert re.fullmatch(rf"warning: compile cache: .*{told}" if told else "", done.stderr)
+    assert not list(tmp_path.rglob("*.graph"))
+
+
+@measured
+def test_a_user_without_a_home_is_told(monkeypatch, capsys):
+    def unknown(_):
+        raise KeyError
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert open_cache(True).folder is None
+    assert "there is no home folder; set XDG_CACHE_HOME, or --no-compile-cache" in capsys.readouterr().err
 
 
 @measured

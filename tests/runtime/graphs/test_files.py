@@ -3,8 +3,8 @@
 import os
 import time
 
-from resnet_fn.runtime import graph_files
-from resnet_fn.runtime.graph_files import prune, read_graph, write_graph
+from resnet_fn.runtime.graphs import files as graph_files
+from resnet_fn.runtime.graphs.files import prune, read_graph, write_graph
 
 
 def test_a_graph_is_read_as_it_was_written_or_not_at_all(tmp_path):
@@ -20,6 +20,16 @@ def test_a_graph_is_read_as_it_was_written_or_not_at_all(tmp_path):
         assert read_graph(path, "a") is None
     write_graph(path, "a", b"new")
     assert read_graph(path, "a") == b"new"
+
+
+def test_a_file_that_others_may_write_is_not_trusted(tmp_path):
+    path = tmp_path / "a.graph"
+    write_graph(path, "a", b"graph")
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "fifo")
+    assert [read_graph(tmp_path / name, "a") for name in ("a.graph", "link", "fifo")] == [b"graph", None, None]
+    path.chmod(0o620)
+    assert read_graph(path, "a") is None
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):

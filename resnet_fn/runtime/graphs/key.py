@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,8 +19,9 @@ _NOTES = {
     *("_compiled", "_init_flag", "_lazy_construct_sig", "_cell_init_args", "arguments_key", "_exist_objs"),
     *("_exist_names", "_is_check_and_refresh"),
 }
-_TYPES = "mindspore._c_expression.typing"
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice)
+# What says how a Parameter begins, which no graph holds.
+_INITIALISERS = {f"{name}_init" for name in ("weight", "bias", "gamma", "beta", "moving_mean", "moving_var")}
 
 
 class NotCacheableError(Exception):
@@ -54,6 +56,7 @@ def ingredients(function: Any, inputs: Iterable[Any]) -> Ingredients:
         NotCacheableError: code of another package, or two Parameters of one name.
     """
     found = Ingredients()
+    _read_namespaces(found)
     _Reader(found).read(function)
     found.words.extend(map(_input_word, inputs))
     return found
@@ -65,6 +68,32 @@ def _input_word(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_input_word, value))})"
     return f"input {value!r}"
+
+
+def _read_namespaces(found: Ingredients) -> None:
+    """What code finds by name: this package's globals and classes, which somebody may have replaced at run time."""
+    for name in sorted(sys.modules):
+        ours = name.startswith(("resnet_fn.models", "resnet_fn.update"))
+        if ours or name in ("mindspore.amp", "mindspore.nn", "mindspore.ops"):
+            for place, value in sorted(vars(sys.modules[name]).items()):
+                if not place.startswith("__"):
+                    _read_global(found, f"{name}.{place}", value, ours)
+
+
+def _read_global(found: Ingredients, place: str, value: Any, ours: bool) -> None:
+    named = value if hasattr(value, "__qualname__") else type(value)
+    module = str(named.__module__)
+    package = module.partition(".")[0]
+    if package not in (*_KNOWN, "numpy", *sys.stdlib_module_names):
+        raise NotCacheableError(f"{place} is {module}.{named.__qualname__}, which is no part of this package")
+    if ours:
+        found.words.append(
+            f"{place} {value!r}" if isinstance(value, _PLAIN) else f"{place} {module}.{named.__qualname__}"
+        )
+    if ours and isinstance(value, type) and package == "resnet_fn":
+        for name, part in sorted(vars(value).items()):
+            if isinstance(part, (types.FunctionType, *_PLAIN)) and not (name.startswith("__") and name != "__init__"):
+                _read_global(found, f"{place}.{name}", part, ours)
 
 
 class _Reader:
@@ -116,10 +145,14 @@ class _Reader:
         module = str(named.__module__)
         if module.partition(".")[0] not in (*_KNOWN, "builtins", "numpy", "types", "typing", "collections"):
             raise NotCacheableError(f"{module}.{named.__qualname__} is no part of this package")
-        # Of MindSpore's C++ objects (dtypes) only the text tells one from another.
-        self._say(type(value).__name__, module, named.__qualname__, value if module == _TYPES else "")
-        if isinstance(value, type):
+        self._say(type(value).__name__, module, named.__qualname__)
+        if isinstance(value, (type, types.BuiltinFunctionType)):
             return
+        if module.startswith("mindspore._c_expression") or not hasattr(value, "__dict__"):
+            # Of C++ objects (dtypes, enumerations) only the text tells one from another; an address tells nothing.
+            if " at 0x" in (text := repr(value)) or not module.startswith("mindspore._c_expression"):
+                raise NotCacheableError(f"nobody knows what a {module}.{named.__qualname__} holds")
+            self._say(text)
         if isinstance(value, types.FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             return self._read_all("closure", (*cells, value.__defaults__, value.__kwdefaults__))
@@ -127,14 +160,14 @@ class _Reader:
             self._read_all("attributes", (value.attrs,))
         held = {name: part for name, part in getattr(value, "__dict__", {}).items() if name not in _NOTES}
         if isinstance(value, nn.Cell):
-            # Initialisers make a Parameter's first value, which no graph holds; places for hooks are made when first
-            # looked for, and are empty, or None.
-            held = {name: part for name, part in held.items() if not name.endswith("_init") and _says(name, part)}
+            # Places for hooks are made when first looked for, and are empty, or None.
+            held = {name: part for name, part in held.items() if name not in _INITIALISERS and _says(name, part)}
         self._read_all("attributes", (held,))
 
 
 def _says(name: str, part: Any) -> bool:
-    return not name.startswith("_") or bool(part)
+    empty = part is None or (isinstance(part, (Mapping, tuple, list, set)) and not part)
+    return not (name.startswith("_") and empty)
 
 
 def _digest(array: np.ndarray) -> str:

@@ -1,0 +1,1 @@
+"""Graphs of compiled functions that are kept for the next process."""
