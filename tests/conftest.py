@@ -1,14 +1,18 @@
 """Every test runs in a folder of its own, on one device, from one seed; tiny data sets in the real on-disk formats."""
 
+import importlib.util
 import io
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -64,6 +68,33 @@ def device() -> None:
 
     process.start("CPU")
     mindspore.set_seed(1)
+
+
+@pytest.fixture(scope="session")
+def torchvision() -> ModuleType:
+    """torchvision beside a CPU build of PyTorch, where its C++ operators do not load: its transforms need none of them.
+
+    They are declared, so that its Python code can register what it has for them.
+    """
+    torch = pytest.importorskip("torch")
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or not spec.origin:
+        pytest.skip("compares with torchvision: pip install --no-deps torchvision==0.28.0")
+    if torch.version.cuda is None:
+        root, library = Path(spec.origin).parent, torch.library.Library("torchvision", "FRAGMENT")
+        code = "".join((root / name).read_text() for name in ("_meta_registrations.py", "ops/_register_onnx_ops.py"))
+        for name in set(re.findall(r'(?:register_meta\("|register_fake\("torchvision::)(\w+)"\)', code)):
+            library.define(f"{name}(Tensor x) -> Tensor")
+        KEPT.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its image decoders, which do not load either
+        import torchvision.datasets
+        import torchvision.transforms
+
+        return torchvision
+
+
+KEPT: list[object] = []  # operators last as long as the library that declares them
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The data stage of the parity ladder: how far this package's pixels are from PIL's and torchvision's, on JPEGs."""
 
 import dataclasses
-import importlib.util
 import io
 from collections.abc import Callable, Sequence
 
@@ -14,6 +13,7 @@ from resnet_fn.data.photos.augment import CROP as CROP_STREAM
 from resnet_fn.data.photos.augment import Box, draw_view, training_pixels
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright, orientation_of
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
+from resnet_fn.parity.torch_side.vision import find_torchvision
 
 RESIZE, CROP = 256, 224  # evaluation's shorter side and centre crop, pixels
 
@@ -147,11 +147,11 @@ def _fast_resize(images: Sequence[np.ndarray]) -> PixelDifference:
 
 
 def _reference_view() -> tuple[Callable[[np.ndarray, Box, bool], np.ndarray], str]:
-    # A crop for this box, resized and perhaps mirrored, by torchvision where it is installed, else by PIL and NumPy.
+    # A crop for this box, resized and perhaps mirrored, by torchvision where it loads, else by PIL and NumPy.
     from PIL import Image
 
-    if importlib.util.find_spec("torchvision") is not None:
-        from torchvision.transforms import functional
+    if torchvision := find_torchvision():
+        functional = torchvision.transforms.functional
 
         def by_torchvision(image: np.ndarray, box: Box, mirrored: bool) -> np.ndarray:
             left, top, right, bottom = box
@@ -172,7 +172,7 @@ def _reference_view() -> tuple[Callable[[np.ndarray, Box, bool], np.ndarray], st
 
 
 def reference_transform(resize: int, crop: int) -> tuple[Callable[[bytes], np.ndarray], str]:
-    """Evaluation's preprocessing by torchvision where it is installed, else the same steps written with PIL.
+    """Evaluation's preprocessing by torchvision where it loads, else the same steps written with PIL.
 
     Args:
         resize, crop: shorter side and centre crop, pixels.
@@ -180,9 +180,8 @@ def reference_transform(resize: int, crop: int) -> tuple[Callable[[bytes], np.nd
     Returns:
         A function from a file's bytes to uint8 [crop, crop, 3], and what it is.
     """
-    if importlib.util.find_spec("torchvision") is not None:
-        from torchvision import transforms
-
+    if torchvision := find_torchvision():
+        transforms = torchvision.transforms
         both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
         return lambda data: np.asarray(both(open_upright(data))), "torchvision"
 

@@ -9,11 +9,6 @@ from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
 torch = pytest.importorskip("torch")
 
 
-@pytest.fixture
-def transforms():
-    return pytest.importorskip("torchvision.transforms")
-
-
 def both(transforms, crop, ours, image, open_image):
     steps = [crop, transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     whole = transforms.Compose([*steps, transforms.Normalize(IMAGENET_MEAN, IMAGENET_STD)])
@@ -24,17 +19,18 @@ def both(transforms, crop, ours, image, open_image):
         assert torch.equal(found, whole(open_image(image)))
 
 
-def test_photographs_pixel_for_pixel(transforms, folder):
+def test_photographs_pixel_for_pixel(torchvision, folder):
     from resnet_fn.benchmark.reference_loader import photograph
 
-    pil_loader = pytest.importorskip("torchvision.datasets.folder").pil_loader
+    transforms, pil_loader = torchvision.transforms, torchvision.datasets.folder.pil_loader
     for path in sorted((folder / "train").rglob("*.JPEG"))[:3]:
         both(transforms, transforms.RandomResizedCrop(224), photograph, path, pil_loader)
 
 
-def test_cifar_pixel_for_pixel(transforms):
+def test_cifar_pixel_for_pixel(torchvision):
     from resnet_fn.benchmark.reference_loader import cifar
 
+    transforms = torchvision.transforms
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     both(transforms, transforms.RandomCrop(32, 4), cifar, pixels, Image.fromarray)
 

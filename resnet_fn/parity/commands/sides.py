@@ -1,7 +1,6 @@
 """Both sides as a command asks for them: MindSpore started, its net, the reference in torch."""
 
 import argparse
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ from resnet_fn.config import cli
 from resnet_fn.parity.commands.flags import net_arguments
 from resnet_fn.parity.commands.functions import returned
 from resnet_fn.parity.matching.corrections import Corrections, read_map
+from resnet_fn.parity.torch_side.vision import find_torchvision
 from resnet_fn.parity.traces.trace import Task
 
 
@@ -72,16 +72,14 @@ def build_net(function: Callable[[], Any] | None, place: str | None, model: str,
 
 
 def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
-    """Torchvision's own net where it is installed and has this one; else the one that the package carries."""
+    """Torchvision's own net where it loads and has this one; else the one that the package carries."""
     import torch
 
     plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
-    if plain and importlib.util.find_spec("torchvision"):
-        import torchvision  # type: ignore[import-not-found,unused-ignore]
-
-        if hasattr(torchvision.models, model):
-            known = {"zero_init_residual": True} if zero_init_residual else {}
-            return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **known)
+    torchvision = find_torchvision() if plain else None
+    if torchvision and hasattr(torchvision.models, model):
+        known = {"zero_init_residual": True} if zero_init_residual else {}
+        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **known)
     from resnet_fn.parity.torch_side.reference import reference_net
 
     net = reference_net(model, **shape)

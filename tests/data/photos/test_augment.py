@@ -27,9 +27,8 @@ def cropped_and_flipped(data, transforms):
     return transforms.functional.hflip(image) if mirrored else image
 
 
-def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode):
-    transforms = pytest.importorskip("torchvision.transforms")
-    autoaugment = pytest.importorskip("torchvision.transforms.autoaugment")
+def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode, torchvision):
+    transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
     functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
     for number in range(12):
         data = encode(make_photograph(number, 130 + 17 * number, 100), quality=90)

@@ -21,9 +21,9 @@ def magnitudes(name):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_pixels_are_torchvisions(name, make_photograph):
-    reference = pytest.importorskip("torchvision.transforms.autoaugment")
-    nearest = pytest.importorskip("torchvision.transforms").InterpolationMode.NEAREST
+def test_pixels_are_torchvisions(name, make_photograph, torchvision):
+    reference = torchvision.transforms.autoaugment
+    nearest = torchvision.transforms.InterpolationMode.NEAREST
     for picture in (make_photograph(1, 64, 64), make_photograph(2, 53, 53), Image.new("RGB", (9, 9), (7, 7, 7))):
         for magnitude in magnitudes(name):
             theirs = reference._apply_op(picture, name, magnitude, nearest, None)

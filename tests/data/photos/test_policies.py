@@ -18,8 +18,8 @@ def picks(count, **fields):
 
 
 @pytest.mark.parametrize("size", [24, 160, 176, 224, 299])
-def test_magnitudes_are_torchvisions(size):
-    module = pytest.importorskip("torchvision.transforms.autoaugment")
+def test_magnitudes_are_torchvisions(size, torchvision):
+    module = torchvision.transforms.autoaugment
     spaces = {
         "trivialaugment": module.TrivialAugmentWide()._augmentation_space(31),
         "randaugment": module.RandAugment()._augmentation_space(31, (size, size)),
@@ -36,8 +36,8 @@ def test_magnitudes_are_torchvisions(size):
         assert set(CHOICE) == {"Identity", *space} - {"Invert"}
 
 
-def test_autoaugments_pairs_are_torchvisions():
-    module = pytest.importorskip("torchvision.transforms.autoaugment")
+def test_autoaugments_pairs_are_torchvisions(torchvision):
+    module = torchvision.transforms.autoaugment
     theirs = module.AutoAugment()._get_policies(module.AutoAugmentPolicy.IMAGENET)
     ours = [
         tuple((name, float(share), int(level[0]) if level else None) for name, share, *level in pair) for pair in PAIRS
