@@ -125,11 +125,13 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        with replace_file(self.path / "config.json") as file:  # a signal may end this process before the first update
-            file.write_text(json.dumps(config, indent=1) + "\n")
+        for left in self.path.glob(".tmp-*"):  # of a process that was killed here; the lock keeps living ones out
+            left.unlink()
         ending = ".json" if recipe_file.startswith("{") else ".toml"
         with replace_file(self.path / f"recipe{ending}") as file:
             file.write_text(recipe_file, encoding="utf-8", errors="surrogateescape")
+        with replace_file(self.path / "config.json") as file:  # the last: where it is, all of the run's settings are
+            file.write_text(json.dumps(config, indent=1) + "\n")
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:

@@ -38,6 +38,14 @@ def test_a_new_folder_starts_at_update_0(lock):
     assert run.checkpoints.is_dir()
 
 
+def test_what_a_killed_process_left_of_its_settings_goes(lock):
+    run = RunFolder(Path("run"))
+    run.create(lock)
+    Path("run/.tmp-1-00aa-recipe.toml").write_text("half of")
+    run.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n')
+    assert sorted(path.name for path in Path("run").iterdir()) == ["checkpoints", "config.json", "lock", "recipe.toml"]
+
+
 def test_auto_goes_on_from_the_newest(lock):
     for update in (5, 10):
         checkpoint("run", update)
