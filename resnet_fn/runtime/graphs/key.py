@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import hashlib
+import importlib
+import pkgutil
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -72,6 +74,9 @@ def _input_word(value: Any) -> str:
 
 def _read_namespaces(found: Ingredients) -> None:
     """What code finds by name: this package's globals and classes, which somebody may have replaced at run time."""
+    for package in map(importlib.import_module, ("resnet_fn.models", "resnet_fn.update")):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)  # all of them: the key is the same whichever a command has loaded
     for name in sorted(sys.modules):
         ours = name.startswith(("resnet_fn.models", "resnet_fn.update"))
         if ours or name in ("mindspore.amp", "mindspore.nn", "mindspore.ops"):

@@ -92,6 +92,7 @@ SHOWN = {
         "sampling",
         "validation_share",
         "on_bad_sample",
+        "image_pipeline",
         "synthetic_samples",
         "synthetic_classes",
         "drop_path",
