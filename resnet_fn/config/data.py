@@ -21,7 +21,7 @@ _IN_MEMORY = Needs(
 _OF_FILES = Needs(
     lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)", always=True
 )
-_DECODED = Needs(lambda r: r.of_files, "is for sets of image files, which are decoded; leave it out", always=True)
+_DECODED = _OF_FILES._replace(text="is for sets of image files, which are decoded; leave it out")
 _IN_COLOUR = Needs(
     lambda r: r.dataset != "digits",
     "needs colour images of 0..255, which the digits are not; leave it out",

@@ -18,6 +18,7 @@ from resnet_fn.data.file_share import FileShare
 from resnet_fn.data.normalise import normalise
 from resnet_fn.data.order import Batch
 from resnet_fn.data.photos.augment import training_pixels
+from resnet_fn.data.preprocess import naming
 from resnet_fn.runtime.workers import Workers
 
 
@@ -109,12 +110,8 @@ class FileFeed:
         self._begun[update] = _Begun(images, decoded)
 
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
-        try:
+        with naming(self._share.split.undecodable, index):
             pixels = training_pixels(data, self._recipe, epoch, repeat, number)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise self._share.split.undecodable(index) from error
         planes = pixels.transpose(2, 0, 1)[None]
         if self._as_bytes:
             target[:] = planes

@@ -4,12 +4,30 @@
 and a net that was trained in PyTorch loses accuracy with it; its C++ decoder gives PIL's bytes (a test compares them).
 """
 
+import contextlib
 import io
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
+
+
+@contextlib.contextmanager
+def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
+    """As a context in which a sample is decoded: whatever a decoder raises says which sample it was.
+
+    Args:
+        undecodable: what to raise of a sample that no decoder takes.
+        index: the sample.
+    """
+    try:
+        yield
+    except MemoryError:  # of which the sample is not to blame
+        raise
+    except Exception as error:
+        raise undecodable(index) from error
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:

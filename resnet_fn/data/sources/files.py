@@ -7,17 +7,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain, islice
-from typing import TypeVar
 
 import numpy as np
 
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.normalise import prepare
-from resnet_fn.data.preprocess import as_decodable, eval_pixels, reads_alike
+from resnet_fn.data.preprocess import as_decodable, eval_pixels, naming, reads_alike
 from resnet_fn.data.read_ahead import read_ahead
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-Encoded = TypeVar("Encoded")
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
@@ -125,16 +123,7 @@ class FileSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-
-        def pixels(sample: tuple[int, bytes], resize: int, crop: int) -> np.ndarray:
-            try:
-                return eval_pixels(sample[1], resize, crop)
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise self.undecodable(sample[0]) from error
-
-        return decode_batches(self._read_batches(batches), spec, self.threads, pixels)
+        return decode_batches(self._read_batches(batches), spec, self.threads, self.undecodable)
 
     def _read_batches(self, batches: Iterable[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
         rows = list(batches)
@@ -144,21 +133,30 @@ class FileSplit:
 
 
 def decode_batches(
-    batches: Generator[list[Encoded], None, None],
+    batches: Generator[list[tuple[int, bytes]], None, None],
     spec: InputSpec,
     threads: int,
-    pixels: Callable[[Encoded, int, int], np.ndarray],
+    undecodable: Callable[[int], ValueError],
 ) -> Iterator[np.ndarray]:
-    """Decode batches of files for evaluation, one batch ahead of the caller; no thread outlives the iteration.
+    """Decode batches of samples for evaluation, one batch ahead of the caller; no thread outlives the iteration.
 
-    `pixels` decodes one: see `eval_pixels`.
+    Args:
+        batches: each sample's number and bytes.
+        spec: what `eval_pixels` makes of them.
+        threads: that decode.
+        undecodable: what to raise of a sample that no decoder takes.
     """
+
+    def pixels(index: int, data: bytes) -> np.ndarray:
+        with naming(undecodable, index):
+            return eval_pixels(data, spec.eval_resize, spec.image_size)
+
     pool = ThreadPoolExecutor(threads)
     waiting: list[list[Future[np.ndarray]]] = []
     try:
         for batch in chain(batches, (None,)):
             if batch is not None:
-                waiting.append([pool.submit(pixels, data, spec.eval_resize, spec.image_size) for data in batch])
+                waiting.append([pool.submit(pixels, *sample) for sample in batch])
             if waiting and (batch is None or len(waiting) > 1):
                 images = np.stack([future.result() for future in waiting.pop(0)])
                 yield prepare(images, spec.image_size, spec)

@@ -19,7 +19,6 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.data.sources.files import color_spec, decode_batches
 
 INDEX, FORMAT = "index.json", 1
@@ -78,16 +77,7 @@ class RecordSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-
-        def pixels(sample: tuple[int, bytes], resize: int, crop: int) -> np.ndarray:
-            try:
-                return eval_pixels(sample[1], resize, crop)
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise self.undecodable(sample[0]) from error
-
-        return decode_batches(self._read_batches(list(batches)), spec, self.threads, pixels)
+        return decode_batches(self._read_batches(list(batches)), spec, self.threads, self.undecodable)
 
     def _read_batches(self, batches: list[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
         # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.

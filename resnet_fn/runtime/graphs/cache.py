@@ -79,7 +79,7 @@ class CompileCache:
 
     def _first_call(self, function: Compiled, compiled: Compiled, *inputs: Any) -> Any:
         if self.folder is None:
-            self._say("compiling…")
+            self._once(self.say, "compiling…")
             return compiled(*inputs)
         try:
             parts = ingredients(function, inputs)
@@ -92,11 +92,11 @@ class CompileCache:
         try:
             exchange.lay_out()
         except OSError as error:
-            self._complain(f"{tempfile.gettempdir()}: not used ({error.strerror or error}); make room there")
-            self._say("compiling…")
+            self._once(_warn, f"{tempfile.gettempdir()}: not used ({error.strerror or error}); make room there")
+            self._once(self.say, "compiling…")
             return compiled(*inputs)
         if not exchange.offers:
-            self._say("compiling…")
+            self._once(self.say, "compiling…")
         try:
             with exchange:
                 result = compiled(*inputs)
@@ -106,7 +106,7 @@ class CompileCache:
             _warn(f"{function.__name__} is compiled anew each time: {first_line(error)}")
             return compiled(*inputs)
         if exchange.taken:
-            self._say(f"compiled before: taken from {self.folder}")
+            self._once(self.say, f"compiled before: taken from {self.folder}")
             with contextlib.suppress(OSError):  # a folder that is only read
                 os.utime(entry)  # the last use
         elif exchange.written and _sources() == _SOURCES:  # else of code that is no longer there
@@ -115,18 +115,13 @@ class CompileCache:
                 prune(self.folder)
             except OSError as error:
                 reason = error.strerror or error
-                self._complain(f"{self.folder}: nothing is kept ({reason}); mend it, or --no-compile-cache")
+                self._once(_warn, f"{self.folder}: nothing is kept ({reason}); mend it, or --no-compile-cache")
         return result
 
-    def _say(self, text: str) -> None:
+    def _once(self, tell: Callable[[str], None], text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self.say(text)
-
-    def _complain(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            _warn(text)
+            tell(text)
 
 
 def _sources() -> str:
