@@ -10,13 +10,13 @@ from resnet_fn.benchmark.__main__ import main
 
 @pytest.mark.slow
 def test_two_micro_batches_beside_one():
-    flags = ["--net", "resnet20-digits", "--accumulate", "2", "--rounds", "1", "--threads", "1"]
+    flags = ["--net", "resnet20-digits", "--accumulate", "2", "--rounds", "3", "--threads", "1"]
     assert main(["accumulation", *flags, "--json", "accumulation.json"]) == 0
     with open("accumulation.json", encoding="utf-8") as file:
         result = json.load(file)
     one, several = (statistics.median(result["seconds_per_sample"][name]) for name in ("one", "several"))
     assert result["cost"] == pytest.approx(several / one)
-    assert 0.2 < result["cost"] < 5  # of a sample: not of an update, which has twice as many
+    assert 0.4 < result["cost"] < 2  # 0.9; 2.4 to 5 where a micro-batch's call waits for the one before by spinning
     assert result["gradient_bytes"] == 4 * 272_474
     peaks = result["peak_bytes"]
     assert result["memory"] == pytest.approx(peaks["several"] / (peaks["one"] + 4 * 272_474))
