@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -52,15 +50,6 @@ def test_shares_are_disjoint_complete_and_in_the_one_workers_order(photographs):
         for update in (0, 3, 7):
             parts = [share.indices(update) for share in shares]
             assert np.concatenate(parts).tolist() == whole.indices(update).tolist()
-
-
-def test_any_update_found_directly_equals_the_walk_bit_for_bit(photographs):
-    walk = bytes_of(make_feed(photographs, RECIPE), range(13))
-    for start in (0, 3, 5, 7):
-        assert bytes_of(make_feed(photographs, RECIPE), range(start, 13)) == walk[start:]
-    back = make_feed(photographs, RECIPE)
-    assert bytes_of(back, [6, 2, 6]) == [walk[6], walk[2], walk[6]]
-    assert len(set(walk)) == 13
 
 
 def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
@@ -129,27 +118,6 @@ def test_a_resume_costs_nothing_that_was_seen(photographs):
     assert bytes_of(make_feed(photographs, RECIPE), [3, 4]) == walk[3:]
 
 
-class CountingSplit(FileSplit):
-    """Counts what is read."""
-
-    count = 0
-
-    def read(self, index: int) -> bytes:
-        type(self).count += 1
-        return super().read(index)
-
-
-def test_a_bounded_window_is_read_and_decoded_ahead(photographs):
-    """This update, the next one, and the 64 files that are read ahead: not the epoch."""
-    many = tiled(photographs.train, CountingSplit)
-    feed = make_feed(dataclasses.replace(photographs, train=many), dataclasses.replace(RECIPE, batch_size=10))
-    assert len(many) == 1050
-    feed.batch(0)
-    time.sleep(0.2)
-    assert 20 <= CountingSplit.count <= 20 + 64
-    feed.close()
-
-
 @pytest.mark.parametrize("keep", [300, 0.5])
 def test_a_file_that_is_cut_ends_the_run_in_one_line_when_its_turn_comes(photographs, keep):
     """Unchecked, as with --scan-cache off: MindSpore's decoder would die of the one, and give grey for the other."""
@@ -166,55 +134,6 @@ def test_a_file_that_is_cut_ends_the_run_in_one_line_when_its_turn_comes(photogr
     assert bytes_of(feed, range(2, 5)) == bytes_of(make_feed(photographs, RECIPE), range(2, 5))
 
 
-def test_a_file_that_vanishes_or_changes_ends_the_run_in_one_line(photographs):
-    path = Path(photographs.train.path(3))
-    path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: has changed since it was checked; start the command again$"):
-        bytes_of(make_feed(photographs, RECIPE), range(5))
-    path.unlink()
-    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: cannot be read \(No such file or directory\)"):
-        bytes_of(make_feed(photographs, RECIPE), range(5))
-
-
-def tiled(split: FileSplit, kind: type[FileSplit]) -> FileSplit:
-    """Each sample 50 times."""
-    fields = {field.name: getattr(split, field.name) for field in dataclasses.fields(split)}
-    places = np.tile(np.arange(21), 50)
-    fields |= {"names": tuple(split.names[k] for k in places)}
-    fields |= {name: fields[name][places] for name in ("labels", "sizes", "converted")}
-    return kind(**fields)
-
-
-class SlowSplit(FileSplit):
-    """A disk that answers after 2 ms, however little it is asked for."""
-
-    def read(self, index: int) -> bytes:
-        time.sleep(0.002)
-        return super().read(index)
-
-
-def test_a_disk_with_2_ms_of_latency_does_not_cap_a_worker(photographs):
-    """One after the other, 900 files would take 1.8 s longer than from memory, here and in evaluation."""
-
-    def seconds(kind):
-        split = tiled(photographs.train, kind)
-        feed = make_feed(dataclasses.replace(photographs, train=split), dataclasses.replace(RECIPE, batch_size=100))
-        feed.batch(0)
-        began = time.perf_counter()
-        for update in range(1, 10):
-            feed.batch(update)
-        took = time.perf_counter() - began
-        feed.close()
-        return took
-
-    assert seconds(SlowSplit) < seconds(FileSplit) + 0.9
-    slow = tiled(photographs.train, SlowSplit)
-    spec = dataclasses.replace(photographs.input, image_size=24, eval_resize=28)
-    began = time.perf_counter()
-    assert sum(len(images) for images in slow.eval_images(np.arange(900).reshape(9, 100), spec)) == 900
-    assert time.perf_counter() - began < 1.8
-
-
 def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
     """The numbers of a sample are found without those before: the bits of a generator that walked through them."""
     recipe = dataclasses.replace(RECIPE, batch_size=6, repeats=3, erasing=1.0, flip=False, crop_scale=1.0)
@@ -224,32 +143,6 @@ def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
         expected = erase(plain.batch(update)[0], chosen, 1.0)
         assert feed.batch(update)[0].tobytes() == expected.tobytes()
-
-
-def tasks() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-def python_threads() -> int:
-    """Those that Python started: a C++ thread that once called Python stays listed after its end."""
-    return sum(not isinstance(thread, threading._DummyThread) for thread in threading.enumerate())
-
-
-def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs):
-    bytes_of(make_feed(photographs, RECIPE), range(10))  # whatever the library starts once and for all
-    python, before = python_threads(), tasks()
-    for _ in range(5):
-        feed = make_feed(photographs, RECIPE)
-        bytes_of(feed, range(5))
-        bytes_of(feed, range(5, 8))
-        feed.batch(0)
-        feed.close()
-        feed.close()
-    deadline = time.monotonic() + 5
-    while tasks() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert tasks() <= before
-    assert python_threads() <= python
 
 
 def test_no_process_is_started(photographs):
