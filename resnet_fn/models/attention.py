@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.models.broadcast import spread
+
 Norm = Callable[[int], nn.Cell]
 
 REDUCTION = 16  # both papers' r: C → C/16 → C
@@ -29,7 +31,7 @@ class SqueezeExcite(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W] to the same."""
         context = x.mean((2, 3), keep_dims=True)
-        return x * ops.sigmoid(self.fc2(self.relu(self.fc1(context))))
+        return x * spread(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x)
 
 
 class GlobalDepthwise(nn.Conv2d):
@@ -49,7 +51,7 @@ class GlobalDepthwise(nn.Conv2d):
                 f"image_size: this net's gather spans {height}x{width} features, its input has "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size that it is fed with"
             )
-        return (x * self.weight.reshape((1, channels, height, width))).sum((2, 3), keepdims=True)
+        return (x * spread(self.weight.reshape((1, channels, height, width)), x)).sum((2, 3), keepdims=True)
 
 
 class Gather(nn.Cell):
@@ -105,7 +107,7 @@ class GatherExcite(nn.Cell):
         context = x.mean((2, 3), keep_dims=True) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)
-        return x * ops.sigmoid(context)
+        return x * spread(ops.sigmoid(context), x)
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:

@@ -5,6 +5,8 @@ from typing import Any
 
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.models.broadcast import spread
+
 _sum, _assign = ops.ReduceSum(keep_dims=True), ops.Assign()
 
 
@@ -31,12 +33,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         n, _, height, width = x.shape
         count = n * height * width * self.ranks
         mean = self.all_reduce(_sum(x, (0, 2, 3))) / count  # [1, C, 1, 1]
-        centred = x - mean
+        centred = x - spread(mean, x)
         variance = self.all_reduce(_sum(centred * centred, (0, 2, 3))) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
-        return centred * scale + self.beta.reshape(1, -1, 1, 1)
+        return centred * spread(scale, x) + spread(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
         # `momentum` is what the new value weighs: nn.BatchNorm2d keeps 1 - its argument.

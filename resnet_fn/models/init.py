@@ -15,8 +15,6 @@ from mindspore.common.initializer import (
     initializer,
 )
 
-from resnet_fn.models.resnet import BasicBlock, Bottleneck
-
 LayerInit = tuple[Callable[[int], Initializer], Callable[[int], Initializer], Callable[[int], Initializer | str]]
 
 
@@ -78,7 +76,7 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
             ops.assign(cell.moving_variance, Tensor(np.ones(cell.gamma.shape, np.float32)))
     if zero_init_residual:
         for _, cell in net.cells_and_names():
-            last = cell.bn3 if isinstance(cell, Bottleneck) else cell.bn2 if isinstance(cell, BasicBlock) else None
+            last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
             if isinstance(last, nn.BatchNorm2d):
                 ops.assign(last.gamma, Tensor(np.zeros(last.gamma.shape, np.float32)))
 

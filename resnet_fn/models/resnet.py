@@ -12,6 +12,7 @@ from mindspore import Tensor, nn
 
 from resnet_fn.models.attention import make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
+from resnet_fn.models.broadcast import spread
 from resnet_fn.models.pool import MaxPool2d
 from resnet_fn.models.winograd import Conv2d
 
@@ -52,7 +53,7 @@ class BasicBlock(nn.Cell):
         downsample: the shortcut's projection, or None.
     """
 
-    expansion = 1
+    expansion, last_norm = 1, "bn2"
 
     def __init__(
         self,
@@ -84,14 +85,14 @@ class BasicBlock(nn.Cell):
         if self.se is not None:
             x = self.se(x)
         if keep is not None:
-            x = x * keep.astype(x.dtype)
+            x = x * spread(keep.astype(x.dtype), x)
         return self.relu(x + shortcut)
 
 
 class Bottleneck(nn.Cell):
     """1x1 reduce, 3x3 (strides, grouped), 1x1 expand to four times the stage's planes. Arguments: see BasicBlock."""
 
-    expansion = 4
+    expansion, last_norm = 4, "bn3"
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class Bottleneck(nn.Cell):
         if self.se is not None:
             x = self.se(x)
         if keep is not None:
-            x = x * keep.astype(x.dtype)
+            x = x * spread(keep.astype(x.dtype), x)
         return self.relu(x + shortcut)
 
 

@@ -6,6 +6,7 @@ import mindspore
 from mindspore import Tensor
 
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.models.broadcast import spread
 
 
 def make_normalise(spec: InputSpec) -> Callable[[Tensor], Tensor]:
@@ -18,6 +19,7 @@ def make_normalise(spec: InputSpec) -> Callable[[Tensor], Tensor]:
     full_scale = spec.full_scale
 
     def normalise(images: Tensor) -> Tensor:
-        return (images.astype(mindspore.float32) / full_scale - mean) / std
+        scaled = images.astype(mindspore.float32) / full_scale
+        return (scaled - spread(mean, scaled)) / spread(std, scaled)
 
     return normalise

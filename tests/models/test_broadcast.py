@@ -1,0 +1,61 @@
+"""A factor in the shape of what it multiplies: the same numbers and gradients, without MindSpore's buffers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from resnet_fn.models.broadcast import spread
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 1, 1), (1, 4, 5, 6), (3, 1, 1, 1), (4, 1, 1)])
+def test_values_and_both_gradients_are_the_products(shape):
+    rng = np.random.default_rng(0)
+    x, given = rng.normal(size=(2, 3, 4, 5, 6)).astype(np.float32)
+    factor = rng.normal(size=shape).astype(np.float32)
+
+    def total(x, factor):
+        return (x * spread(factor, x) * Tensor(given)).sum()
+
+    of_x, of_factor = mindspore.jit(mindspore.grad(total, (0, 1)))(Tensor(x), Tensor(factor))
+    np.testing.assert_array_equal(of_x.asnumpy(), np.broadcast_to(factor, x.shape) * given)
+    lost = tuple(k for k in range(4) if ((1,) * (4 - len(shape)) + shape)[k] == 1)
+    expected = (x.astype(np.float64) * given).sum(lost, keepdims=True).reshape(shape)
+    np.testing.assert_allclose(of_factor.asnumpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+MEMORY = """
+import re, sys
+import mindspore, numpy as np
+from mindspore import Tensor, ops
+from resnet_fn.models.broadcast import spread
+from resnet_fn.runtime import process
+
+process.start("CPU", 1)
+ours = sys.argv[1] == "spread"
+
+@mindspore.jit
+def products(x, factor):
+    for _ in range(20):
+        x = ops.relu(x * (spread(factor, x) if ours else factor))
+    return x.sum()
+
+products(Tensor(np.ones((8, 64, 64, 64), np.float32)), Tensor(np.ones((8, 64, 1, 1), np.float32))).asnumpy()
+print(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+def test_no_buffers_are_kept():
+    """20 products of 8 MiB: MindSpore's own broadcast keeps two buffers for each of them."""
+    Path("products.py").write_text(MEMORY)  # a compiled function must have a file
+    plain, ours = (
+        int(subprocess.run([sys.executable, "products.py", kind], check=True, capture_output=True, text=True).stdout)
+        for kind in ("plain", "spread")
+    )
+    assert plain - ours > 20 * 8 * 1024  # KiB
