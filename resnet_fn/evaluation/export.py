@@ -19,7 +19,7 @@ from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.models.build import build_net
-from resnet_fn.models.winograd import standard_convolutions
+from resnet_fn.models.standard import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
@@ -159,7 +159,7 @@ def _rewrite(file: Path, model: Any) -> None:
 def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
     shape = [batch or None, *card["input"]["shape"][1:]]
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
-    with standard_convolutions(trained.net):
+    with standard_operations(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
     model = ModelProto.FromString(file.read_bytes())
     _name_ends(model.graph)
@@ -177,7 +177,7 @@ def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]
     # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
-    with standard_convolutions(trained.net):
+    with standard_operations(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
     model = onnx.load(str(file))
     _name_ends(model.graph)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.broadcast import spread
+from resnet_fn.models.positions import mean, spread, total
 
 Norm = Callable[[int], nn.Cell]
 
@@ -20,7 +20,12 @@ class SqueezeExcite(nn.Cell):
 
     r = 16 in every block, as in the paper: 64 channels squeeze to 4. (timm's `seresnet18` and `seresnet34` round that
     up to 8; from 128 channels on, and so in `seresnet50`, the two agree.)
+
+    Attributes:
+        standard: see `positions.spread`; so in `GlobalDepthwise` and `GatherExcite`.
     """
+
+    standard = False
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -30,8 +35,8 @@ class SqueezeExcite(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W] to the same."""
-        context = x.mean((2, 3), keep_dims=True)
-        return x * spread(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x)
+        context = mean(x, self.standard)
+        return x * spread(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
 
 
 class GlobalDepthwise(nn.Conv2d):
@@ -39,6 +44,8 @@ class GlobalDepthwise(nn.Conv2d):
 
     Computed as the sum of products: the same, faster on CPU, and free of the kernel-size limits of accelerators.
     """
+
+    standard = False
 
     def __init__(self, channels: int, size: int) -> None:
         super().__init__(channels, channels, size, pad_mode="valid", group=channels, has_bias=False)
@@ -51,7 +58,7 @@ class GlobalDepthwise(nn.Conv2d):
                 f"image_size: this net's gather spans {height}x{width} features, its input has "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size that it is fed with"
             )
-        return (x * spread(self.weight.reshape((1, channels, height, width)), x)).sum((2, 3), keepdims=True)
+        return total(x * spread(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard)
 
 
 class Gather(nn.Cell):
@@ -97,6 +104,8 @@ class GatherExcite(nn.Cell):
         norm: what follows the depthwise convolution.
     """
 
+    standard = False
+
     def __init__(self, channels: int, variant: str, size: int, norm: Norm) -> None:
         super().__init__()
         self.gather = None if variant == "minus" else Gather(channels, size, norm)
@@ -104,10 +113,10 @@ class GatherExcite(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to the same."""
-        context = x.mean((2, 3), keep_dims=True) if self.gather is None else self.gather(x)
+        context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)
-        return x * spread(ops.sigmoid(context), x)
+        return x * spread(ops.sigmoid(context), x, self.standard)
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:

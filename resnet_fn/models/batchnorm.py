@@ -5,7 +5,7 @@ from typing import Any
 
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.broadcast import spread
+from resnet_fn.models.positions import spread
 
 _sum, _assign = ops.ReduceSum(keep_dims=True), ops.Assign()
 

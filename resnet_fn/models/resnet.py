@@ -12,8 +12,8 @@ from mindspore import Tensor, nn
 
 from resnet_fn.models.attention import make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
-from resnet_fn.models.broadcast import spread
 from resnet_fn.models.pool import MaxPool2d
+from resnet_fn.models.positions import spread
 from resnet_fn.models.winograd import Conv2d
 
 BATCH_NORM_EPS = 1e-5

@@ -13,9 +13,7 @@ forward and both gradients, takes 1.5 to 2.9 times as long as here in every shap
 need no code: they are those of the matrix products.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator
 
 import mindspore
 import numpy as np
@@ -158,14 +156,3 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
     for cell in changed:
         cell.winograd = wanted
     return changed
-
-
-@contextlib.contextmanager
-def standard_convolutions(net: nn.Cell) -> Iterator[None]:
-    """While this lasts, all convolutions are MindSpore's own: what an exported graph must hold."""
-    changed = use_winograd(net, False)
-    try:
-        yield
-    finally:
-        for cell in changed:
-            cell.winograd = True

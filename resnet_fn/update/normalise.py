@@ -6,7 +6,7 @@ import mindspore
 from mindspore import Tensor
 
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.models.broadcast import spread
+from resnet_fn.models.positions import spread
 
 
 def make_normalise(spec: InputSpec) -> Callable[[Tensor], Tensor]:

@@ -15,7 +15,6 @@ from resnet_fn.models.winograd import (
     axis_matrices,
     convolve,
     cook_toom,
-    standard_convolutions,
 )
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -102,19 +101,6 @@ def test_only_what_fits_is_computed_so():
         Conv2d(16, 16, 3, pad_mode="pad", padding=1, has_bias=True),
     ):
         assert not other.fits()
-
-
-def test_standard_convolutions_are_mindspores_and_end():
-    net = create_model("resnet8", num_classes=3).set_train(False)
-    images = Tensor(np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
-    before, fitting = net(images).asnumpy(), by_winograd(net)
-    with standard_convolutions(net):
-        assert not by_winograd(net)
-        inside = net(images).asnumpy()
-    assert by_winograd(net) == fitting
-    assert (before == net(images).asnumpy()).all()
-    assert (before != inside).any()
-    np.testing.assert_allclose(before, inside, rtol=1e-5, atol=1e-5)
 
 
 def test_it_is_a_conv2d_to_all_who_ask():

@@ -1,4 +1,4 @@
-"""A factor in the shape of what it multiplies: the same numbers and gradients, without MindSpore's buffers."""
+"""Sums over positions and values spread over them: their equations, their gradients, and no buffers that stay."""
 
 import subprocess
 import sys
@@ -9,32 +9,56 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.models.broadcast import spread
+from resnet_fn.models.positions import mean, spread, total
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 1, 1), (1, 4, 5, 6), (3, 1, 1, 1), (4, 1, 1)])
-def test_values_and_both_gradients_are_the_products(shape):
+@pytest.mark.parametrize("standard", [False, True])
+def test_values_and_both_gradients_are_the_products(shape, standard):
     rng = np.random.default_rng(0)
     x, given = rng.normal(size=(2, 3, 4, 5, 6)).astype(np.float32)
     factor = rng.normal(size=shape).astype(np.float32)
 
-    def total(x, factor):
-        return (x * spread(factor, x) * Tensor(given)).sum()
+    def weighted(x, factor):
+        return (x * spread(factor, x, standard) * Tensor(given)).sum()
 
-    of_x, of_factor = mindspore.jit(mindspore.grad(total, (0, 1)))(Tensor(x), Tensor(factor))
+    of_x, of_factor = mindspore.jit(mindspore.grad(weighted, (0, 1)))(Tensor(x), Tensor(factor))
     np.testing.assert_array_equal(of_x.asnumpy(), np.broadcast_to(factor, x.shape) * given)
     lost = tuple(k for k in range(4) if ((1,) * (4 - len(shape)) + shape)[k] == 1)
     expected = (x.astype(np.float64) * given).sum(lost, keepdims=True).reshape(shape)
     np.testing.assert_allclose(of_factor.asnumpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("standard", [False, True])
+@pytest.mark.parametrize(("function", "count"), [(total, 1), (mean, 35)])
+def test_sums_and_means_are_those_of_the_positions(function, count, standard):
+    rng = np.random.default_rng(0)
+    x, given = rng.normal(size=(3, 4, 5, 7)).astype(np.float32), rng.normal(size=(3, 4, 1, 1)).astype(np.float32)
+
+    def weighted(x):
+        sums = function(x, standard)
+        return (sums * Tensor(given)).sum(), sums
+
+    (_, sums), of_x = mindspore.jit(mindspore.value_and_grad(weighted, 0, None, has_aux=True))(Tensor(x))
+    expected = x.astype(np.float64).sum((2, 3), keepdims=True) / count
+    np.testing.assert_allclose(sums.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_x.asnumpy(), np.broadcast_to(given / count, x.shape), rtol=1e-6)
+
+
+def test_float16_is_mindspores():
+    """A sum of 64 x 64 values of 20 is beyond float16's largest number; their mean is 20."""
+    x = Tensor(np.full((1, 2, 64, 64), 20, np.float16))
+    assert mean(x).asnumpy().tolist() == [[[[20]], [[20]]]]
+    assert spread(mean(x), x).shape == (1, 2, 1, 1)
+
+
 MEMORY = """
 import re, sys
 import mindspore, numpy as np
 from mindspore import Tensor, ops
-from resnet_fn.models.broadcast import spread
+from resnet_fn.models.positions import spread
 from resnet_fn.runtime import process
 
 process.start("CPU", 1)

@@ -1,0 +1,70 @@
+"""Sums over a map's positions, and values spread over them, as a CPU computes them fast.
+
+MindSpore's CPU kernels are slow at both, and keep memory: 8 × 256 × 56 × 56 values on one core take 29 ms to average
+over positions, as long again to spread, and a product with another shape keeps two buffers of the larger one, each
+kernel its own, for good. Products with a vector of ones take 3 and 4 ms, keep nothing, and their gradients are such
+products (docs/benchmarks.md).
+"""
+
+import functools
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, ops
+
+_times, _times_transposed = ops.MatMul(), ops.MatMul(transpose_b=True)
+
+
+@functools.cache
+def _of_ones(count: int) -> Tensor:
+    return Tensor(np.ones((count, 1), np.float32))
+
+
+@ops.constexpr
+def _ones(count: int) -> Tensor:
+    return _of_ones(count)
+
+
+@ops.constexpr
+def _by_products(dtype: mindspore.Type) -> bool:
+    return dtype == mindspore.float32 and mindspore.get_context("device_target") == "CPU"
+
+
+def total(x: Tensor, standard: bool = False) -> Tensor:
+    """The sums over positions.
+
+    Args:
+        x: [N, C, H, W].
+        standard: by MindSpore's own operation, as everywhere but for float32 on a CPU.
+
+    Returns:
+        [N, C, 1, 1].
+    """
+    if standard or not _by_products(x.dtype):
+        return x.sum((2, 3), keepdims=True)
+    n, c, height, width = x.shape
+    return _times(x.reshape(n * c, height * width), _ones(height * width)).reshape(n, c, 1, 1)
+
+
+def mean(x: Tensor, standard: bool = False) -> Tensor:
+    """The means over positions. Arguments and result: see `total`."""
+    if standard or not _by_products(x.dtype):
+        return x.mean((2, 3), keep_dims=True)  # in float16 a sum may be too large
+    return total(x) / (x.shape[2] * x.shape[3])
+
+
+def spread(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
+    """What x is multiplied by, added to or divided by, in x's shape; exact.
+
+    Args:
+        factor: of a shape that broadcasts to x's.
+        x: [N, C, H, W].
+        standard: as it is, for MindSpore to broadcast, as everywhere but for float32 on a CPU.
+    """
+    if standard or not _by_products(factor.dtype):
+        return factor
+    n, c, height, width = x.shape
+    if factor.shape[-1] != 1:  # a value for each position
+        return ops.broadcast_to(factor, x.shape)
+    column = ops.broadcast_to(factor, (n, c, 1, 1)).reshape(n * c, 1)
+    return _times_transposed(column, _ones(height * width)).reshape(x.shape)
