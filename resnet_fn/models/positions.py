@@ -1,9 +1,8 @@
 """Sums over a map's positions, and values spread over them, as a CPU computes them fast.
 
-MindSpore's CPU kernels are slow at both, and keep memory: 8 × 256 × 56 × 56 values on one core take 29 ms to average
-over positions, as long again to spread, and a product with another shape keeps two buffers of the larger one, each
-kernel its own, for good. Products with a vector of ones take 3 and 4 ms, keep nothing, and their gradients are such
-products (docs/benchmarks.md).
+MindSpore's CPU kernels are slow at both, and keep memory: a product, sum or difference of two shapes keeps two buffers of
+the larger one, each kernel its own, for good. Products with a vector of ones are fast, keep nothing, and their gradients
+are such products (docs/benchmarks.md).
 """
 
 import functools
