@@ -1,8 +1,8 @@
 """Sums over a map's positions, and values spread over them, as a CPU computes them fast.
 
-MindSpore's CPU kernels are slow at both, and keep memory: a product, sum or difference of two shapes keeps two buffers of
-the larger one, each kernel its own, for good. Products with a vector of ones are fast, keep nothing, and their gradients
-are such products (docs/benchmarks.md).
+MindSpore's CPU kernels are slow at both, and keep memory: a product, sum or difference of two shapes keeps two buffers
+of the larger one, each kernel its own, for good. Products with a vector of ones are fast, keep nothing, and their
+gradients are such products (docs/benchmarks.md).
 """
 
 import functools
