@@ -9,8 +9,8 @@ and along both axes 36 instead of 144. With A, G and B as in `cook_toom` the equ
 error is 9e-7 of the output's size, a direct convolution's 3e-7.
 
 Why: on a CPU, MindSpore's convolution is im2col and a matrix product (docs/benchmarks.md). A whole step of one layer,
-forward and both gradients, takes longer than here in every shape that ResNets have. The gradients need no code: they are
-those of the matrix products.
+forward and both gradients, takes longer than here in every shape that ResNets have. The gradients need no code: they
+are those of the matrix products.
 """
 
 import functools
