@@ -10,7 +10,7 @@ from resnet_fn.benchmark.__main__ import main
 
 @pytest.mark.slow
 def test_two_micro_batches_beside_one():
-    flags = ["--net", "resnet20-digits", "--accumulate", "2", "--rounds", "3", "--threads", "1"]
+    flags = ["--net", "resnet20-digits", "--accumulate", "2", "--rounds", "5", "--threads", "1"]
     assert main(["accumulation", *flags, "--json", "accumulation.json"]) == 0
     with open("accumulation.json", encoding="utf-8") as file:
         result = json.load(file)

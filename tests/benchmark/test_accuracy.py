@@ -31,4 +31,4 @@ def test_all_sides_learn():
         result = json.load(file)
     (ours,), (cached,), (torch,) = (result["seconds"][kind] for kind in ("ours", "ours_from_cache", "torch"))
     assert result["ratio"] == pytest.approx({"ours_from_cache": cached / ours, "torch": torch / ours})
-    assert cached < ours - 1  # compiling both functions takes five seconds
+    assert cached < ours  # compiling both functions takes five seconds
