@@ -38,9 +38,9 @@ def test_the_step_beside_pytorchs():
     peaks = result["peak_mib"]
     assert result["memory"]["torch"] == pytest.approx(peaks["ours"] / peaks["torch"])
     assert min(peaks.values()) > 100  # each has imported a whole library
-    # Units, whatever else the machine computes meanwhile: three processes were timed one after the other.
-    assert 0.05 < result["flops_per_second"] / result["gemm_peak_flops_per_second"] < 5
+    assert result["gemm_peak_flops_per_second"] > result["flops_per_second"] > 0
     operations = result["operations"]
+    # Milliseconds, whatever else the machine computes meanwhile: it gave 6 in a suite with other work beside it.
     assert 0.1 < sum(operations.values()) / (1000 * min(result["step_seconds"]["ours"])) < 10
     assert min(operations.values()) > 0  # one runs after the other: together they are less than the step
     assert any("matmul" in kind for kind in operations)
