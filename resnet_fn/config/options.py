@@ -77,7 +77,10 @@ class RunOptions(Settings):
         needs=_CARD,
     )
     threads: int = _compute(
-        0, "CPU kernel threads per worker; 0: this machine's CPUs shared evenly", "threads", at_least=0
+        0,
+        "CPU kernel threads per worker, MindSpore takes at least 2; 0: this machine's CPUs shared evenly",
+        "threads",
+        at_least=0,
     )
     eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)

@@ -7,7 +7,7 @@ from mindspore import nn
 
 from resnet_fn.config.hints import closest
 from resnet_fn.models.attention import GlobalDepthwise
-from resnet_fn.models.init import initialise
+from resnet_fn.models.init import drawn_later, initialise_new
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm
 from resnet_fn.models.winograd import use_winograd
 
@@ -83,8 +83,9 @@ def create_model(
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
     design = MODELS[name]
     design = dataclasses.replace(design, stem=stem or design.stem)
-    net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
-    initialise(net, initialisation, zero_init_residual)
+    with drawn_later():
+        net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
+    initialise_new(net, initialisation, zero_init_residual)
     if precision == "fp32":
         use_winograd(net)
     else:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.models.init import first_values
 from resnet_fn.models.positions import mean, spread, total
 
 Norm = Callable[[int], nn.Cell]
@@ -29,8 +30,8 @@ class SqueezeExcite(nn.Cell):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True)
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True)
+        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
+        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
         self.relu = nn.ReLU()
 
     def construct(self, x: Tensor) -> Tensor:
@@ -48,7 +49,8 @@ class GlobalDepthwise(nn.Conv2d):
     standard = False
 
     def __init__(self, channels: int, size: int) -> None:
-        super().__init__(channels, channels, size, pad_mode="valid", group=channels, has_bias=False)
+        options = {"pad_mode": "valid", "group": channels, "has_bias": False}
+        super().__init__(channels, channels, size, **options, **first_values())
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to [N, C, 1, 1]."""
@@ -79,8 +81,8 @@ class Excite(nn.Cell):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True)
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True)
+        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
+        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from typing import Any
 
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.positions import spread
+from resnet_fn.models.positions import spread, total
 
-_sum, _assign = ops.ReduceSum(keep_dims=True), ops.Assign()
+_assign = ops.Assign()
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -32,9 +32,9 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().construct(x)
         n, _, height, width = x.shape
         count = n * height * width * self.ranks
-        mean = self.all_reduce(_sum(x, (0, 2, 3))) / count  # [1, C, 1, 1]
+        mean = self.all_reduce(total(x).sum(0, keepdims=True)) / count  # [1, C, 1, 1]
         centred = x - spread(mean, x)
-        variance = self.all_reduce(_sum(centred * centred, (0, 2, 3))) / count
+        variance = self.all_reduce(total(centred * centred).sum(0, keepdims=True)) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)

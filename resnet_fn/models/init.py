@@ -1,10 +1,11 @@
 """Initialisations by name. Where a port's accuracy differs, look here first (conv and Dense defaults differ)."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import (
     HeNormal,
     HeUniform,
@@ -44,6 +45,24 @@ INITIALISATIONS: dict[str, LayerInit] = {
 }
 
 
+_first_values: dict[str, str] = {}
+
+
+def first_values() -> dict[str, str]:
+    """Arguments for a new convolution or Dense layer: none, which are MindSpore's defaults; in `drawn_later` zeros."""
+    return _first_values
+
+
+@contextlib.contextmanager
+def drawn_later() -> Iterator[None]:
+    """A context whose layers `initialise_new` draws later: they start as zeros, instead of numbers that nobody sees."""
+    _first_values.update(weight_init="zeros", bias_init="zeros")
+    try:
+        yield
+    finally:
+        _first_values.clear()
+
+
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
 
@@ -55,35 +74,53 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
         zero_init_residual: gamma 0 in the last BatchNorm of every block, so that blocks start as the identity
             (Goyal et al., arXiv 1706.02677).
     """
+    for parameter, values in _draw_all(net, name, zero_init_residual):
+        ops.assign(parameter, values)  # not set_data, which a function that is compiled already does not see
+
+
+def initialise_new(net: nn.Cell, name: str, zero_init_residual: bool) -> None:
+    """The same for a net that was made `drawn_later` and that nothing has been compiled with; no tensor is copied.
+
+    MindSpore's own defaults would have taken a number, its seed, from NumPy's generator for each tensor. They are taken
+    here, so that a seed gives the weights that it gives `initialise` after those defaults.
+    """
+    for _, cell in net.cells_and_names():
+        if isinstance(cell, nn.Conv2d | nn.Dense):
+            for _ in range(1 + cell.has_bias):
+                np.random.randint(1, 1 << 63, dtype=np.int64)
+    for parameter, values in _draw_all(net, name, zero_init_residual):
+        parameter.set_data(values)
+
+
+def _draw_all(net: nn.Cell, name: str, zero_init_residual: bool) -> Iterator[tuple[Parameter, Tensor]]:
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
     for _, cell in net.cells_and_names():
-        if isinstance(cell, nn.Conv2d):
+        if isinstance(cell, nn.Conv2d | nn.Dense):
             fan_in = _fan_in(cell.weight.shape)
-            _draw(cell.weight, conv_init(fan_in))
+            weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
+            yield cell.weight, _draw(cell.weight, weight_init(fan_in))
             if cell.bias is not None:
-                _draw(cell.bias, bias_init(fan_in))
-        elif isinstance(cell, nn.Dense):
-            fan_in = _fan_in(cell.weight.shape)
-            _draw(cell.weight, dense_init(fan_in))
-            if cell.bias is not None:
-                _draw(cell.bias, bias_init(fan_in))
+                yield cell.bias, _draw(cell.bias, bias_init(fan_in))
         elif isinstance(cell, nn.BatchNorm2d):
-            ops.assign(cell.gamma, Tensor(np.ones(cell.gamma.shape, np.float32)))
-            ops.assign(cell.beta, Tensor(np.zeros(cell.beta.shape, np.float32)))
-            ops.assign(cell.moving_mean, Tensor(np.zeros(cell.gamma.shape, np.float32)))
-            ops.assign(cell.moving_variance, Tensor(np.ones(cell.gamma.shape, np.float32)))
+            for parameter, value in (
+                (cell.gamma, "ones"),
+                (cell.beta, "zeros"),
+                (cell.moving_mean, "zeros"),
+                (cell.moving_variance, "ones"),
+            ):
+                yield parameter, _draw(parameter, value)
     if zero_init_residual:
         for _, cell in net.cells_and_names():
             last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
             if isinstance(last, nn.BatchNorm2d):
-                ops.assign(last.gamma, Tensor(np.zeros(last.gamma.shape, np.float32)))
+                yield last.gamma, _draw(last.gamma, "zeros")
 
 
 def _fan_in(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape[1:]))
 
 
-def _draw(parameter: Tensor, how: Initializer | str) -> None:
-    ops.assign(parameter, initializer(how, parameter.shape, parameter.dtype).init_data())
+def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:
+    return initializer(how, parameter.shape, parameter.dtype).init_data()

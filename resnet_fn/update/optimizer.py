@@ -9,6 +9,7 @@ from typing import NamedTuple
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.common.initializer import initializer
 
 _NORM_LAYERS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
@@ -96,8 +97,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     stats: dict[tuple[int, ...], Parameter] = {}
     for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:
-            name = f"sgd_stat.{index}"
-            stats[parameter.shape] = Parameter(ops.zeros_like(parameter), name=name, requires_grad=False)
+            stats[parameter.shape] = _zeros_like(parameter, f"sgd_stat.{index}")
     by_decay = {decay: ops.SGD(0.0, decay, nesterov) for decay in decays}
     kernels = tuple(by_decay[decay] for decay in decays)
     zeros = tuple(stats[parameter.shape] for parameter in parameters)
@@ -117,10 +117,12 @@ def _norm(tensor: Tensor) -> Tensor:
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
     """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
-    return tuple(
-        Parameter(ops.zeros_like(parameter), name=f"{prefix}.{parameter.name}", requires_grad=False)
-        for parameter in parameters
-    )
+    return tuple(_zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
+
+
+def _zeros_like(parameter: Parameter, name: str) -> Parameter:
+    # Not ops.zeros_like, which computes: pages that nobody has written yet are zero, and cost the start nothing.
+    return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)
 
 
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:

@@ -102,3 +102,24 @@ def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
         assert (folder == place) == (kind == "ours"), done
         status = folder.lstat()
         assert (status.st_uid, status.st_mode & 0o777) == (os.getuid(), 0o700)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_mindspore_computes_with_two_threads_at_least(tmp_path):
+    """As the help of --threads says: by the CPU time of each thread over 20 large products."""
+    script = tmp_path / "products.py"
+    script.write_text(
+        "from resnet_fn.runtime import process; process.start(threads=1)\n"
+        "import numpy as np; from mindspore import Tensor, jit, ops\n"
+        "from pathlib import Path\n"
+        "x, times = Tensor(np.ones((1024, 1024), np.float32)), ops.MatMul()\n"
+        "@jit\n"
+        "def f(x): return times(times(x, x), x)\n"
+        "for _ in range(10): f(x).asnumpy()\n"
+        "for task in Path('/proc/self/task').iterdir():\n"
+        "    name, _, fields = (task / 'stat').read_text().partition('(')[2].rpartition(')')\n"
+        "    user = int(fields.split()[11])  # ticks of 10 ms\n"
+        "    if name.startswith(('ActorThread', 'KernelThread')) and user >= 5: print(name)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert sorted(done.stdout.split()) == ["ActorThread_0", "KernelThread_0"], done.stderr
