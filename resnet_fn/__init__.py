@@ -8,14 +8,14 @@ import importlib
 import sys
 import types
 
-from resnet_fn.runtime.parent import terminate_with, waiting_msrun
+from resnet_fn.runtime.parent import end_with, waiting_msrun
 from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
 prepare_environment()
 # As early as possible: a worker must not outlive an msrun that waits for it.
 if _msrun := waiting_msrun():
-    terminate_with(_msrun)
+    end_with(_msrun)
 
 __version__ = "0.1.0"
 

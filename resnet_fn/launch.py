@@ -12,7 +12,7 @@ from pathlib import Path
 from resnet_fn.config import cli
 from resnet_fn.runtime import console
 from resnet_fn.runtime.msrun import WorkerProcesses, claim_port
-from resnet_fn.runtime.signals import SIGNALS
+from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 2 -- --epochs 5 --out-dir runs/two
@@ -102,9 +102,8 @@ def main(arguments: Sequence[str]) -> int:
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
     signals: list[int] = []
-    for number in SIGNALS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # else nohup started it
-            signal.signal(number, lambda got, _: signals.append(got))
+    for number in heeded():
+        signal.signal(number, lambda got, _: signals.append(got))
     ranks = range(given.node_rank * local, (given.node_rank + 1) * local)
     processes = WorkerProcesses()
     with nullcontext(given.log_dir) if given.log_dir else tempfile.TemporaryDirectory(prefix="launch-") as folder:

@@ -15,11 +15,11 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
-def terminate_with(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when its parent dies; now, if `parent` is no longer its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with(parent: int, number: int = signal.SIGTERM) -> None:
+    """Have the kernel send this process a signal when its parent dies; now, if `parent` is no longer its parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
 
 def waiting_msrun() -> int:
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     launcher = int(sys.argv[1])
     while os.getppid() != launcher and os.path.exists(f"/proc/{launcher}"):
         time.sleep(0.01)
-    terminate_with(launcher)
+    end_with(launcher)
     os.execvp(sys.argv[2], sys.argv[2:])

@@ -1,16 +1,20 @@
-"""MindSpore's scheduler, which msrun starts beside the workers: its port, and a worker that has lost it."""
+"""MindSpore's scheduler, which msrun starts beside the workers: its port, its end, and a worker that has lost it."""
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 from resnet_fn.runtime.msrun import claim_port
-from resnet_fn.runtime.parent import children, waiting_msrun
+from resnet_fn.runtime.parent import children, end_with, waiting_msrun
+from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _PATIENCE = 20.0  # seconds; as long MindSpore itself tries to find a lost scheduler again
 _CONNECT = 5.0
+_AFTER_WORKERS = 10.0  # seconds for MindSpore's scheduler to see that they have left
 
 
 def _address() -> tuple[str, int]:
@@ -35,6 +39,45 @@ def check_port() -> None:
         raise ValueError(
             f"master port {port} at {host} cannot be used ({reason}); give msrun another --master_port"
         ) from None
+
+
+def outlast_workers() -> None:
+    """In the scheduler process: return as its child, which a signal ends only when this job's workers have gone.
+
+    Workers save before they end at a signal, and MindSpore lets one whose scheduler has gone look for it for 20 s,
+    then gives up its update. What often reaches them reaches the scheduler, too: the end of the launcher or msrun, a
+    job manager's SIGTERM. MindSpore's part of it holds Python's lock until its end, so that no handler and no thread
+    runs there; here they do. No thread has been started yet that a fork would leave behind.
+    """
+    here, asked = os.getpid(), list[int]()
+    for number in heeded():
+        signal.signal(number, lambda got, _: asked.append(got))
+    child = os.fork()
+    if not child:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        end_with(here, signal.SIGKILL)
+        return
+    deadline = float("inf")
+    while not (end := os.waitpid(child, os.WNOHANG))[0]:
+        if asked and deadline == float("inf") and not _workers():
+            deadline = time.monotonic() + _AFTER_WORKERS
+        if time.monotonic() > deadline:
+            os._exit(128 + asked[0])  # and the child with it
+        time.sleep(0.05)
+    code = os.waitstatus_to_exitcode(end[1])
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _workers() -> list[int]:
+    """The ids of this job's workers on this machine."""
+    job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has gone meanwhile, or is another user's
+            if {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
+    return found
 
 
 def end_with_scheduler() -> None:

@@ -11,6 +11,11 @@ import numpy as np
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def heeded() -> list[signal.Signals]:
+    """`SIGNALS`, but for a SIGHUP that is ignored (nohup)."""
+    return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+
+
 class StoppedError(Exception):
     """Every rank leaves an evaluation between two batches, for the signal `number`."""
 
@@ -58,8 +63,7 @@ class StopRequest:
         if not self._taken:
             self._taken = True
             if _in_main_thread():
-                noted = [n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-                self._before = {number: signal.signal(number, self._note) for number in noted}
+                self._before = {number: signal.signal(number, self._note) for number in heeded()}
 
     def _listen(self) -> None:
         while True:

@@ -20,7 +20,7 @@ def run(code):
 
 
 def test_whose_parent_is_dead_already_ends_at_once():
-    code = "from resnet_fn.runtime.parent import terminate_with; terminate_with({}); print('lives')"
+    code = "from resnet_fn.runtime.parent import end_with; end_with({}); print('lives')"
     assert run(code.format("__import__('os').getppid()")) == 0
     assert run(code.format(NOBODY)) == -signal.SIGTERM
 
