@@ -16,7 +16,7 @@ from resnet_fn.update.step import make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
-RATES, MOMENTUM, DECAY, CLIP = (0.1, 0.05), 0.9, 0.01, 0.5
+RATES, MOMENTUM, DECAY, CLIP = (0.1, 0.05), 0.9, 0.01, 0.2
 
 
 class Linear(nn.Cell):
