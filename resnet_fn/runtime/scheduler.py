@@ -47,7 +47,7 @@ def outlast_workers() -> None:
     Workers save before they end at a signal, and MindSpore lets one whose scheduler has gone look for it for 20 s,
     then gives up its update. What often reaches them reaches the scheduler, too: the end of the launcher or msrun, a
     job manager's SIGTERM. MindSpore's part of it holds Python's lock until its end, so that no handler and no thread
-    runs there; here they do. No thread has been started yet that a fork would leave behind.
+    runs there; here they do. A fork leaves threads behind: on a CPU there are none yet but OpenBLAS's, which knows.
     """
     here, asked = os.getpid(), list[int]()
     for number in heeded():
