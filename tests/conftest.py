@@ -40,7 +40,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(autouse=True)
 def one_seed() -> None:
-    """MindSpore draws its default weights from NumPy's generator, too: the same in any order of tests."""
+    """What a test draws from NumPy's generator, as MindSpore does its default weights, is the same in any order."""
     np.random.seed(1)
 
 

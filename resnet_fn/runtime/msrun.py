@@ -69,7 +69,7 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def send(self, number: int) -> None:
-        """Send a signal to every worker. (The scheduler ends when they have left; before, it would take them along.)"""
+        """Send a signal to every worker. (The scheduler ends after them; before, it takes them along.)"""
         for pid, name in self.running.items():
             if name != "scheduler":
                 os.kill(pid, number)

@@ -42,14 +42,20 @@ def check_port() -> None:
 
 
 def outlast_workers() -> None:
-    """In the scheduler process: return as its child, which a signal ends only when this job's workers have gone.
+    """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    Workers save before they end at a signal, and MindSpore lets one whose scheduler has gone look for it for 20 s,
-    then gives up its update. What often reaches them reaches the scheduler, too: the end of the launcher or msrun, a
-    job manager's SIGTERM. MindSpore's part of it holds Python's lock until its end, so that no handler and no thread
-    runs there; here they do. A fork leaves threads behind: on a CPU there are none yet but OpenBLAS's, which knows.
+    It does so through signals, until this machine's workers have gone and `_AFTER_WORKERS` more. Workers save before
+    they end at a signal, and MindSpore lets one whose scheduler has gone look for it for 20 s, then gives up its
+    update. What ends them often reaches the scheduler, too: the end of the launcher or msrun, a job manager's SIGTERM.
+    MindSpore's scheduler holds Python's lock until its end, so that neither a handler nor a thread would run in it.
+
+    Threads do not survive a fork: call this before any are started. (OpenBLAS stops and restarts its own around one.)
+    Outside the main thread, where Python allows no handlers, nothing is done.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return
     here, asked = os.getpid(), list[int]()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how the child ends
     for number in heeded():
         signal.signal(number, lambda got, _: asked.append(got))
     child = os.fork()
@@ -70,12 +76,14 @@ def outlast_workers() -> None:
 
 
 def _workers() -> list[int]:
-    """The ids of this job's workers on this machine."""
+    """The ids of this job's workers on this machine; not of msrun's `tail` processes, which have their environment."""
+    program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has gone meanwhile, or is another user's
-            if {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0")):
+            theirs = {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0"))
+            if theirs and os.readlink(path.with_name("exe")) == program:
                 found.append(int(path.parent.name))
     return found
 

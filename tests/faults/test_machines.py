@@ -1,5 +1,6 @@
 """resnet_fn.launch on two machines: training in two network namespaces that see each other over a cable only."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -61,7 +62,8 @@ def kill_machine(name):
     """Everything that runs on it, at once."""
     pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout.split()
     for pid in pids:
-        os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its parent
+            os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -31,6 +31,21 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path)
 
 
 @pytest.mark.slow
+def test_nobody_stays_when_msrun_dies_before_the_workers_have_joined(launcher, tmp_path):
+    """Nobody tells the scheduler then that they have left; the `tail` processes look like workers."""
+    run = tmp_path / "run"
+    msrun = launcher.start_msrun(run, free_port())
+    deadline = time.monotonic() + 60
+    while len(launcher.workers_of(run)) < 4 and time.monotonic() < deadline:  # two workers, and two of the scheduler
+        time.sleep(0.01)
+    msrun.kill()
+    msrun.wait()
+    launcher.wait_for_nobody(run)
+    assert not RunFolder(run).updates()
+    end_tails()
+
+
+@pytest.mark.slow
 def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
     """Not after the ten minutes that MindSpore's workers wait for a scheduler."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

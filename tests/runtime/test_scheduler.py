@@ -38,17 +38,20 @@ def test_a_signal_does_not_end_it_before_the_workers_of_its_job():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     job = {**os.environ, "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
-    command = [sys.executable, "-m", "resnet_fn.train"]
+    code = "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; workers.join()"
+    command = [sys.executable, "-c", code]
     scheduler = subprocess.Popen(command, env={**job, "MS_ROLE": "MS_SCHED"}, stderr=subprocess.DEVNULL)
+    worker = [sys.executable, "-c", "import time; time.sleep(100)"]
     workers = [
-        subprocess.Popen(["sleep", "100"], env={**job, "MS_ROLE": "MS_WORKER"}),
-        subprocess.Popen(["sleep", "100"], env={**job, "MS_ROLE": "MS_WORKER", "MS_SCHED_PORT": "1"}),  # of another job
+        subprocess.Popen(worker, env={**job, "MS_ROLE": "MS_WORKER"}),
+        subprocess.Popen(worker, env={**job, "MS_ROLE": "MS_WORKER", "MS_SCHED_PORT": "1"}),  # of another job
+        subprocess.Popen(["sleep", "100"], env={**job, "MS_ROLE": "MS_WORKER"}),  # as msrun's `tail` processes
     ]
     try:
         wait_until(lambda: listens(port))
         for pid in (scheduler.pid, *children(scheduler.pid)):
             os.kill(pid, signal.SIGTERM)
-        time.sleep(1)
+        time.sleep(2)
         assert scheduler.poll() is None
         assert listens(port)
         workers[0].kill()
@@ -68,10 +71,33 @@ def test_it_ends_when_it_is_killed():
     job = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
     command = [sys.executable, "-m", "resnet_fn.train"]
     scheduler = subprocess.Popen(command, env={**os.environ, **job}, stderr=subprocess.DEVNULL)
-    wait_until(lambda: listens(port))
-    scheduler.kill()
+    try:
+        wait_until(lambda: listens(port))
+    finally:
+        scheduler.kill()
     assert scheduler.wait() == -signal.SIGKILL
     wait_until(lambda: not listens(port))
+
+
+def test_it_ends_with_the_exit_code_of_its_child():
+    """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some starters have it."""
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from resnet_fn.runtime.scheduler import outlast_workers; outlast_workers(); {}"
+    )
+    for end, expected in (("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)):
+        done = subprocess.run([sys.executable, "-c", code.format(end)], timeout=60)
+        assert done.returncode == expected
+
+
+def test_outside_the_main_thread_it_is_as_mindspore_has_it():
+    code = (
+        "import os, threading; from resnet_fn.runtime.scheduler import outlast_workers; here = os.getpid()\n"
+        "def job(): outlast_workers(); print(os.getpid() == here)\n"
+        "threading.Thread(target=job).start()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def wait_until(holds):
