@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import signal
-import socket
 import subprocess
 import sys
 import warnings
@@ -19,6 +18,7 @@ import pytest
 from PIL import Image
 
 import resnet_fn  # noqa: F401  (sets MindSpore's environment before anything imports it)
+from resnet_fn.runtime.msrun import claim_port
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -109,9 +109,7 @@ def msrun() -> Callable[..., str]:
 
     def run(workers: int, *command: str) -> str:
         here = Path(sys.executable).parent
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = claim_port("127.0.0.1", 0)
         done = subprocess.run(
             [
                 *(here / "msrun", "--worker_num", str(workers), "--local_worker_num", str(workers)),

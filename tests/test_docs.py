@@ -20,12 +20,13 @@ import importlib.util
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from resnet_fn.runtime.msrun import claim_port
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,9 +72,7 @@ def shorten(line, flags=SHORT):
             command, hash_, comment = part.partition("  #")
             part = f"{command.rstrip()} {flags}{hash_}{comment}"
         if part.startswith("msrun "):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                part = f"msrun --master_port {probe.getsockname()[1]} {part.removeprefix('msrun ')}"
+            part = f"msrun --master_port {claim_port('127.0.0.1', 0)} {part.removeprefix('msrun ')}"
         parts.append(part)
     return " && ".join(parts)
 

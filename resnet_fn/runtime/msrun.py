@@ -30,6 +30,12 @@ def claim_port(address: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def shell_code(status: int) -> int:
+    """The exit code of a process from what `os.waitpid` gives; 128 + n for one that signal n has killed."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
 class WorkerProcesses:
     """The workers of this machine, on machine 0 also the scheduler.
 
@@ -38,7 +44,7 @@ class WorkerProcesses:
 
     Attributes:
         running: process id → name: scheduler, worker_0, worker_1, …
-        ended: name → exit code, in the order of their ends; 128 + n for one that signal n has killed.
+        ended: name → exit code, see `shell_code`, in the order of their ends.
     """
 
     def __init__(self) -> None:
@@ -78,9 +84,8 @@ class WorkerProcesses:
         """See who has ended."""
         with contextlib.suppress(ChildProcessError):  # nobody is left
             while (end := os.waitpid(-1, os.WNOHANG))[0]:
-                code = os.waitstatus_to_exitcode(end[1])
                 if name := self.running.pop(end[0], ""):  # else an orphan of one of them
-                    self.ended[name] = code if code >= 0 else 128 - code
+                    self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:
         """Leave nothing behind: kill whatever runs below this process, for 5 s at most."""

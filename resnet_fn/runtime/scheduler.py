@@ -8,9 +8,9 @@ import threading
 import time
 from pathlib import Path
 
-from resnet_fn.runtime.msrun import claim_port
+from resnet_fn.runtime.msrun import claim_port, shell_code
 from resnet_fn.runtime.parent import children, end_with, waiting_msrun
-from resnet_fn.runtime.signals import SIGNALS, heeded
+from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds; as long MindSpore itself tries to find a lost scheduler again
 _CONNECT = 5.0
@@ -50,9 +50,9 @@ def outlast_workers() -> None:
     MindSpore's scheduler holds Python's lock until its end, so that neither a handler nor a thread would run in it.
 
     Threads do not survive a fork: call this before any are started. (OpenBLAS stops and restarts its own around one.)
-    Outside the main thread, where Python allows no handlers, nothing is done.
+    Outside the main thread nothing is done.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not in_main_thread():
         return
     here, asked = os.getpid(), list[int]()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how the child ends
@@ -64,28 +64,26 @@ def outlast_workers() -> None:
             signal.signal(number, signal.SIG_IGN)
         end_with(here, signal.SIGKILL)
         return
-    deadline = float("inf")
+    needed = time.monotonic()
     while not (end := os.waitpid(child, os.WNOHANG))[0]:
-        if asked and deadline == float("inf") and not _workers():
-            deadline = time.monotonic() + _AFTER_WORKERS
-        if time.monotonic() > deadline:
+        if not asked or _has_workers():
+            needed = time.monotonic()
+        elif time.monotonic() > needed + _AFTER_WORKERS:
             os._exit(128 + asked[0])  # and the child with it
         time.sleep(0.05)
-    code = os.waitstatus_to_exitcode(end[1])
-    os._exit(code if code >= 0 else 128 - code)
+    os._exit(shell_code(end[1]))
 
 
-def _workers() -> list[int]:
-    """The ids of this job's workers on this machine; not of msrun's `tail` processes, which have their environment."""
+def _has_workers() -> bool:
+    """Whether this job has workers on this machine; msrun's `tail` processes, with a worker's environment, are none."""
     program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
-    found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has gone meanwhile, or is another user's
             theirs = {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0"))
             if theirs and os.readlink(path.with_name("exe")) == program:
-                found.append(int(path.parent.name))
-    return found
+                return True
+    return False
 
 
 def end_with_scheduler() -> None:
@@ -95,7 +93,7 @@ def end_with_scheduler() -> None:
     is a request to stop after this update (`StopRequest`), a worker in an all-reduce would answer it after
     MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a thread looks whether the scheduler still answers.
     """
-    if threading.current_thread() is threading.main_thread():  # where Python allows signal handlers
+    if in_main_thread():
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -16,6 +16,11 @@ def heeded() -> list[signal.Signals]:
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
+def in_main_thread() -> bool:
+    """Whether this is the main thread; Python allows signal handlers nowhere else."""
+    return threading.current_thread() is threading.main_thread()
+
+
 class StoppedError(Exception):
     """Every rank leaves an evaluation between two batches, for the signal `number`."""
 
@@ -45,7 +50,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         self._open = True
-        if _in_main_thread() and signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        if in_main_thread() and signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
             self._listener = threading.Thread(target=self._listen, name="sigint", daemon=True)
             self._listener.start()
         return self
@@ -62,7 +67,7 @@ class StopRequest:
         """From now on there is something to lose. Further calls do nothing."""
         if not self._taken:
             self._taken = True
-            if _in_main_thread():
+            if in_main_thread():
                 self._before = {number: signal.signal(number, self._note) for number in heeded()}
 
     def _listen(self) -> None:
@@ -82,10 +87,6 @@ class StopRequest:
     def stop_flags(self) -> np.ndarray:
         """float32 [3]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
         return self._asked.copy()
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:

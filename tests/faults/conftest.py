@@ -90,7 +90,7 @@ class Launcher:
             time.sleep(0.01)
         raise AssertionError(process.communicate()[0] if process.stdout else Path("msrun.txt").read_text())
 
-    def wait_for_nobody(self, folder, seconds=30):
+    def wait_for_nobody(self, folder, seconds=15):
         """Until no process of a run is left."""
         deadline = time.monotonic() + seconds
         while (left := self.processes(folder)) and time.monotonic() < deadline:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.runtime.msrun import claim_port
 
 
 @pytest.mark.slow
@@ -16,7 +17,7 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path)
     """SIGTERM or SIGKILL to msrun alone; then the run goes on and ends with the unbroken run's bits."""
     run = tmp_path / "run"
     for number in (signal.SIGTERM, signal.SIGKILL):
-        msrun = launcher.start_msrun(run, free_port())
+        msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
         launcher.wait_for_update(run, msrun, max(RunFolder(run).updates(), default=0))
         msrun.send_signal(number)
         assert msrun.wait() == -number
@@ -34,15 +35,17 @@ def test_workers_save_and_end_when_msrun_dies(launcher, unbroken_pair, tmp_path)
 def test_nobody_stays_when_msrun_dies_before_the_workers_have_joined(launcher, tmp_path):
     """Nobody tells the scheduler then that they have left; the `tail` processes look like workers."""
     run = tmp_path / "run"
-    msrun = launcher.start_msrun(run, free_port())
+    msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
     deadline = time.monotonic() + 60
     while len(launcher.workers_of(run)) < 4 and time.monotonic() < deadline:  # two workers, and two of the scheduler
         time.sleep(0.01)
     msrun.kill()
     msrun.wait()
-    launcher.wait_for_nobody(run)
+    try:
+        launcher.wait_for_nobody(run, seconds=30)  # they may still import; then the scheduler stays for 10 s
+    finally:
+        end_tails()
     assert not RunFolder(run).updates()
-    end_tails()
 
 
 @pytest.mark.slow
@@ -56,12 +59,6 @@ def test_a_taken_port_is_shown_on_the_screen(launcher, tmp_path):
     assert time.monotonic() - began < 60
     assert f"train: error: master port {port} at 127.0.0.1 cannot be used" in Path("msrun.txt").read_text()
     launcher.wait_for_nobody(tmp_path / "run")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def end_tails():

@@ -7,24 +7,19 @@ import subprocess
 import sys
 import time
 
+from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.parent import children
 
 
 def test_a_taken_port_is_named_before_mindspore_tries_it():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        cluster = {
-            "MS_ROLE": "MS_SCHED",
-            "MS_WORKER_NUM": "2",
-            "MS_SCHED_HOST": "127.0.0.1",
-            "MS_SCHED_PORT": str(port),
-        }
         done = subprocess.run(
             [sys.executable, "-m", "resnet_fn.train"],
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, **cluster},
+            env={**job_at(port), "MS_ROLE": "MS_SCHED"},
         )
     assert (done.returncode, done.stderr) == (
         1,
@@ -35,9 +30,7 @@ def test_a_taken_port_is_named_before_mindspore_tries_it():
 
 def test_a_signal_does_not_end_it_before_the_workers_of_its_job():
     """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20 s."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    job = {**os.environ, "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
+    job = job_at(port := claim_port("127.0.0.1", 0))
     code = "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; workers.join()"
     command = [sys.executable, "-c", code]
     scheduler = subprocess.Popen(command, env={**job, "MS_ROLE": "MS_SCHED"}, stderr=subprocess.DEVNULL)
@@ -66,11 +59,9 @@ def test_a_signal_does_not_end_it_before_the_workers_of_its_job():
 
 def test_it_ends_when_it_is_killed():
     """By a signal that nobody can heed; MindSpore's part of it, too."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    job = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
+    job = job_at(port := claim_port("127.0.0.1", 0))
     command = [sys.executable, "-m", "resnet_fn.train"]
-    scheduler = subprocess.Popen(command, env={**os.environ, **job}, stderr=subprocess.DEVNULL)
+    scheduler = subprocess.Popen(command, env={**job, "MS_ROLE": "MS_SCHED"}, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: listens(port))
     finally:
@@ -98,6 +89,11 @@ def test_outside_the_main_thread_it_is_as_mindspore_has_it():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def job_at(port):
+    """The environment of a job's processes, but for their roles."""
+    return {**os.environ, "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
 
 
 def wait_until(holds):
