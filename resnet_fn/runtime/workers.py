@@ -1,21 +1,31 @@
 """Workers: who am I, how many are we, and host-level exchange between all ranks.
 
-The sums inside a step are in gradients.py; what is here happens between updates.
+The sums inside a step are in update/exchange.py; what is here happens between updates.
 """
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import closest
 
+Reduce = Callable[[Sequence[Any]], Sequence[Any]]
+
 
 class Workers(NamedTuple):
-    """This process's place among the workers of a run."""
+    """This process's place among the workers of a run.
+
+    Attributes:
+        rank, size: which of them this is, of how many.
+        all_reduce: the sum over them of every tensor of a sequence, inside jit; a step of several workers needs it
+            (`with_all_reduce`).
+    """
 
     rank: int = 0
     size: int = 1
+    all_reduce: Reduce | None = None
 
     @property
     def is_main(self) -> bool:
