@@ -5,7 +5,9 @@ import dataclasses
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from mindspore import Tensor
 
 from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter

@@ -1,7 +1,7 @@
 """What a net is fed beside plain images: images that come as bytes, and random numbers for its layers.
 
-The numbers are drawn on the host, a pure function of (seed, update, sample): MindSpore's own Dropout draws from a stream
-that a checkpoint cannot bring back.
+The numbers are drawn on the host, a pure function of (seed, update, sample): MindSpore's own Dropout draws from a
+stream that a checkpoint cannot bring back.
 """
 
 from collections.abc import Callable
