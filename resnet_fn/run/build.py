@@ -1,7 +1,6 @@
 """A recipe made real: data, net, optimizer and compiled step, built once for training or evaluation."""
 
 import dataclasses
-from pathlib import Path
 
 from mindspore import Parameter, ops
 
@@ -68,28 +67,25 @@ class Components:
 
 
 def build_components(
-    recipe: Recipe, options: RunOptions, workers: Workers, run: Path = Path(), checkpoint: Checkpoint | None = None
+    recipe: Recipe, options: RunOptions, workers: Workers, checkpoint: Checkpoint | None = None
 ) -> Components:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update.
 
     Args:
         recipe, options, workers: of the run; a recipe that names no model gets its weights'.
-        run: its folder, which may hold an earlier check of the image files.
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
     check_feed(recipe, options.feed)
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-    runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(
         recipe,
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
-        scan_cache=options.scan_cache,
-        runs=[run, *runs],
-        split_of=runs[0] if runs else None,
+        check=options.check_files,
+        run=checkpoint.path.parent.parent if checkpoint else None,
         progress=options.progress,
         lists=(options.train_list, options.val_list),
     )

@@ -16,7 +16,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.normalise import as_fed
+from resnet_fn.data.images import as_fed
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
@@ -83,8 +83,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
-            recipe = recipe_from_dict({**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline})
-        components = build_components(recipe, options, workers, run.path, checkpoint)
+            recipe = recipe_from_dict(checkpoint.state["recipe"])
+        components = build_components(recipe, options, workers, checkpoint)
         recipe, notes = components.recipe, [*components.notes]
         if checkpoint:
             state, classes = checkpoint.state, components.dataset.classes

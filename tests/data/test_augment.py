@@ -1,10 +1,10 @@
 """Crops, flips, shifts, rotations and zooms by hand; the random numbers that they hang on."""
 
 import numpy as np
+from resnet_fn.data.augment import crop_and_flip, draw_epoch, draw_samples, random_affine, vary_images, vary_pixels
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import crop_and_flip, draw_epoch, draw_samples, random_affine, vary_images, vary_pixels
-from resnet_fn.data.normalise import prepare
+from resnet_fn.data.images import prepare
 from resnet_fn.data.sources.files import color_spec
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from resnet_fn.data.buffers import Buffers
+from resnet_fn.data.file_feed import Buffers
 
 
 def test_what_is_held_is_not_given_out_and_what_is_let_go_is():

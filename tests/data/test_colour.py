@@ -7,7 +7,7 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.colour import colour_each, policy_levels
-from resnet_fn.data.sources.synthetic import make_synthetic
+from resnet_fn.data.sources.bundled import make_synthetic
 
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 RECIPE = Recipe(dataset="synthetic", image_size=16, policy="trivialaugment", color_jitter=0.3)

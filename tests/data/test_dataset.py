@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.dataset import Split, check_batch, check_images, check_labels
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 
 
 @pytest.mark.parametrize("label", [-1, 10])

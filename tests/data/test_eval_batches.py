@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from resnet_fn.data.eval_batches import eval_batches
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.dataset import eval_batches
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.runtime.workers import Workers
 
 DIGITS = load_digits()

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.fake_photos import photograph, write_folder
+from resnet_fn.data.sources.bundled import photograph, write_folder
 from resnet_fn.data.sources.load import load_dataset
 
 

@@ -5,11 +5,10 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.feed import make_feed
+from resnet_fn.data.feed import MemoryFeed, make_feed
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.normalise import as_fed
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.images import as_fed
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
 from resnet_fn.runtime.workers import Workers

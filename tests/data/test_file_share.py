@@ -1,9 +1,9 @@
 """What both feeds from files know of an update before anything is decoded."""
 
 import numpy as np
+from resnet_fn.data.file_share import FileShare
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.file_share import FileShare
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.runtime.workers import Workers
 

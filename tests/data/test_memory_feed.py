@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.data.sources.synthetic import make_synthetic
+from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.runtime.workers import Workers
 
 DIGITS = load_digits()

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.data.normalise import normalise, prepare
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.images import normalise, prepare
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.files import color_spec
 
 DIGITS = load_digits()

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-
 from resnet_fn.data.read_ahead import read_ahead
 
 

@@ -6,7 +6,7 @@ import mindspore
 import numpy as np
 import pytest
 
-from resnet_fn.data.buffers import Buffers
+from resnet_fn.data.file_feed import Buffers
 from resnet_fn.runtime.tensors import hand_over
 
 pytestmark = pytest.mark.usefixtures("device")

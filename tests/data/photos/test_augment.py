@@ -6,10 +6,10 @@ import io
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
-
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.photos.augment import draw_box, draw_view, training_pixels
 from resnet_fn.data.photos.policies import choose
+
+from resnet_fn.config.recipe import Recipe
 
 RECIPE = Recipe(dataset="imagefolder", image_size=48, flip=True, seed=3)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-
 from resnet_fn.data.photos.operations import OPERATIONS, apply, enhance
 
 # A magnitude that does something, and one of the other sign.

@@ -4,10 +4,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.photos.operations import OPERATIONS
 from resnet_fn.data.photos.policies import CHOICE, PAIRS, choose, magnitude
+
+from resnet_fn.config.recipe import Recipe
 
 RECIPE = Recipe(dataset="imagefolder")
 

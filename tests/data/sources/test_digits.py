@@ -2,7 +2,7 @@
 
 import pytest
 
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 
 DIGITS = load_digits()
 

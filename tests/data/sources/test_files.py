@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.sources.files import FileSplit, is_image
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.runtime.workers import Workers

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files

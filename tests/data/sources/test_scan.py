@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from PIL import Image
+from resnet_fn.data.sources.scan_cache import Scan, ScanCache
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.feed import make_feed
@@ -15,7 +16,6 @@ from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_bad_files
-from resnet_fn.data.sources.scan_cache import Scan, ScanCache
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)

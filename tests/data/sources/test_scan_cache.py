@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from resnet_fn.data.sources.scan_cache import UNKNOWN, Scan, ScanCache
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.sources.scan_cache import UNKNOWN, Scan, ScanCache
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
