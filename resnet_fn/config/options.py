@@ -63,8 +63,8 @@ class RunOptions(Settings):
     )
     mode: str = _compute(
         "graph",
-        "an update as one compiled function, as two, as none",
-        choices=("graph", "split", "pynative"),
+        "an update as one compiled function, or as none",
+        choices=("graph", "pynative"),
     )
     compile_cache: bool = _compute(
         True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"

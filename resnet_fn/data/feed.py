@@ -124,8 +124,8 @@ class MemoryFeed:
         return self._plan.finish(images, self._split.labels[samples], update, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size; and, for earlier versions had others, whose colour operations."""
-        return {"samples": len(self._split), **({"colours": "Pillow"} if self._recipe.colours else {})}
+        """The set's size; and whose operations vary colours (`config.gone.check_resume`)."""
+        return {"samples": len(self._split), **({"colour": "Pillow"} if self._recipe.colours else {})}
 
     def close(self) -> None:
         """Nothing to end."""

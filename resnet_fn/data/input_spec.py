@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.gone import translated
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpec:
@@ -50,7 +52,6 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types; earlier checkpoints lack data_dir and lists, or have a scan_cache."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        values.pop("scan_cache", None)
+        """Rebuild it from JSON types, also of an earlier version; absent fields take their default."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in translated(cls, fields).items()}
         return cls(**values)

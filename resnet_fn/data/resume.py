@@ -6,8 +6,6 @@ from typing import Any
 from resnet_fn.config.hints import renamed
 from resnet_fn.data.feed import Feed
 
-_OTHERWISE = "evaluate, predict and export still take its checkpoints; to train on, start another run with --weights"
-
 
 def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> tuple[str, ...]:
     """Compare a checkpoint's training set with the present one.
@@ -21,20 +19,10 @@ def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed
         One line for each difference that goes on.
 
     Raises:
-        ValueError: images that an earlier version decoded or coloured otherwise; another training set, with the
-            differences: later updates would hold other samples or labels.
+        ValueError: another training set, with the differences: later updates would hold other samples or labels.
     """
-    now, before = feed.reproducibility_key(), state.get("feed", {})
-    if "data_threads" in before:  # `--image-pipeline fast`, or a version that had no other
-        raise ValueError(
-            f"resume: this run's images were decoded by MindSpore's C++ pipeline, which has gone; {_OTHERWISE}"
-        )
-    if now.get("colours") != before.get("colours"):
-        raise ValueError(
-            "resume: this run's policy or color_jitter was MindSpore's, and is torchvision's now, with other pixels; "
-            f"{_OTHERWISE}"
-        )
-    then = {**now, **before}
+    now = feed.reproducibility_key()
+    then = {**now, **state.get("feed", {})}
     changes = renamed(state.get("dataset", {}).get("classes", classes), classes)
     differences = [f"classes {changes}"] if changes else []
     if then["samples"] != now["samples"]:
