@@ -23,7 +23,8 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
     for field in fields:
         told = field.metadata
-        choices = f" ({', '.join(choice for choice in told['choices'] if choice)})" if told["choices"] else ""
+        named = [choice for choice in told["choices"] if choice and told["choices"] != YES_NO_AUTO]
+        choices = f" ({', '.join(named)})" if named else ""
         unit = f" [{told['unit']}]" if told["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
