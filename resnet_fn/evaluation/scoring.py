@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.evaluation.metrics import (
     SAID_FROM,
     average_precisions,

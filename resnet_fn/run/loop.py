@@ -14,8 +14,8 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.normalise import as_fed
+from resnet_fn.data.dataset import BadSampleError, check_batch
+from resnet_fn.data.images import as_fed
 from resnet_fn.data.order import Batch
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
@@ -32,7 +32,7 @@ from resnet_fn.run.session import Session, build_components, restore, save, shou
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
-from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
+from resnet_fn.runtime.workers import barrier, gather_texts, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
 from resnet_fn.update.exchange import Report, make_flags, unpack
@@ -83,8 +83,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
-            recipe = recipe_from_dict({**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline})
-        components = build_components(recipe, options, workers, run.path, checkpoint)
+            recipe = recipe_from_dict(checkpoint.state["recipe"])
+        components = build_components(recipe, options, workers, checkpoint)
         recipe, notes = components.recipe, [*components.notes]
         if checkpoint:
             state, classes = checkpoint.state, components.dataset.classes
@@ -101,7 +101,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
             contextlib.closing(components.feed),
             open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
             CheckpointWriter(components.state if workers.is_main else None) as writer,
-            contextlib.closing(Prefetcher(components.feed, components.total)) as prefetcher,
+            contextlib.closing(Prefetcher(components.feed, components.total, components.blank)) as prefetcher,
         ):
             session = Session(
                 components=components,
@@ -164,15 +164,17 @@ def train_epoch(session: Session) -> int:
     session.pace.start()
     for update in range(progress.update, end):
         learning_rate = components.schedule(update)
-        batch, (images, labels), data_seconds = session.prefetcher.get(update)
+        batch, (images, labels), data_seconds, error = session.prefetcher.get(update)
         session.prefetcher.start(update + 1)  # in a thread, while the device computes
         check_batch(*batch, len(components.dataset.classes), update + 1, options.feed)
         session.norms.before(update + 1)
-        flags = make_flags(session.stop_request.stop_flags())
+        flags = make_flags(session.stop_request.stop_flags(), withheld=error is not None)
         result = components.train_step(images, labels, learning_rate, flags, *components.noise(update))
         session.stop_request.install_handlers()  # it is compiled: from now on there is something to lose
         session.prefetcher.hand_over()
         done = fetch(result)
+        if done.report.withheld:
+            stop_bad_sample(session, error)
         progress.update = update + 1
         seconds = session.pace.add(float(done.report.loss), applied=not done.skipped_in_row)
         if update == 0:
@@ -251,6 +253,31 @@ def overflows_for_good(session: Session, done: Done) -> bool:
     return done.skipped_in_row >= allowed
 
 
+def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
+    """End the run on all ranks, with a checkpoint: no rank has applied the update, one has a sample that is bad.
+
+    Args:
+        session: after the update before.
+        error: this rank's, if it has one.
+    """
+    update, workers = session.progress.update, session.workers
+    texts = gather_texts(str(error or "")[:1000], workers)
+    if update:
+        save(session)
+    finish_log(session)
+    where = "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
+    saved = f"a checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}")
+
+
+def finish_log(session: Session) -> None:
+    """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    session.telemetry.flush()
+    barrier(session.workers)
+
+
 def stop_not_finite(session: Session, batch: Batch, done: Done) -> None:
     """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
     run, workers, update = session.run, session.workers, session.progress.update
@@ -258,10 +285,7 @@ def stop_not_finite(session: Session, batch: Batch, done: Done) -> None:
     if workers.rank in find_suspects(broken):
         keep_batch(run.path, update, *batch, indices, workers)
     text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
-    session.writer.wait()
-    session.telemetry.checkpointed(session.writer.poll())
-    session.telemetry.flush()
-    barrier(workers)
+    finish_log(session)
     times = f"{in_row} overflows in a row at update {update}, the loss scale does not help; " if in_row > 1 else ""
     good = run.updates()
     last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"

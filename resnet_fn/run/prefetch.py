@@ -8,6 +8,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
+from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
 from resnet_fn.update.card import on_card
@@ -20,11 +21,13 @@ class Prepared(NamedTuple):
         batch: its arrays, which must not be written while the step computes.
         tensors: the same as tensors.
         seconds: what preparing them took.
+        error: why there are zeros in the place of the samples; None: there are none.
     """
 
     batch: Batch
     tensors: tuple[Tensor, ...]
     seconds: float
+    error: BadSampleError | None = None
 
 
 class Prefetcher:
@@ -35,14 +38,16 @@ class Prefetcher:
     Args:
         feed: what prepares them.
         total: updates of the whole run; nothing is prepared beyond.
+        blank: a batch in the place of one with a sample that cannot be read (`blank_batch`).
     """
 
-    def __init__(self, feed: Feed, total: int) -> None:
-        self._feed, self._total = feed, total
+    def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
+        self._feed, self._total, self._blank = feed, total, blank
         self._card = on_card()
         self._next = -1  # the update that is prepared
         self._thread: threading.Thread | None = None
         self._batch: Batch | Exception | None = None
+        self._error: BadSampleError | None = None
         self._tensors: tuple[Tensor, ...] = ()
         self._seconds = 0.0
 
@@ -50,17 +55,18 @@ class Prefetcher:
         """This worker's share of an update; prepared now if it is not there yet.
 
         Raises:
-            Exception: what the feed raised, as late as here: the update before is done, and its epoch's end saved.
+            Exception: what the feed raised (but `BadSampleError`), as late as here: the update before is done, and its
+                epoch's end saved.
         """
         if self._next != update:
             self.start(update)
         self.hand_over()
-        batch, tensors = self._batch, self._tensors
-        self._next, self._batch, self._tensors = -1, None, ()  # the memory is for the batch after the next
+        batch, tensors, error = self._batch, self._tensors, self._error
+        self._next, self._batch, self._tensors, self._error = -1, None, (), None  # the memory is for a later batch
         if isinstance(batch, Exception):
             raise batch
         assert batch is not None
-        return Prepared(batch, tensors, self._seconds)
+        return Prepared(batch, tensors, self._seconds, error)
 
     def start(self, update: int) -> None:
         """Begin to prepare an update's batch in a thread, if the run has that update."""
@@ -86,6 +92,8 @@ class Prefetcher:
         began = time.perf_counter()
         try:
             self._batch = self._feed.batch(update)
+        except BadSampleError as error:
+            self._batch, self._error = self._blank, error
         except Exception as error:
             self._batch = error
         self._seconds = time.perf_counter() - began

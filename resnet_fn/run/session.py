@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from mindspore import ops
@@ -17,8 +16,8 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import BALANCED, class_weights, describe, treatment
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.feed import Feed, check_feed, make_feed
-from resnet_fn.data.order import split_batch
+from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
+from resnet_fn.data.order import Batch, split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.build import build_net
@@ -47,6 +46,7 @@ class Components:
 
     Attributes:
         feed: the training samples of every update.
+        blank: in the place of an update's share that cannot be read.
         state: all that an update changes on the device, what a checkpoint holds.
         noise: what the net takes beside an update's images.
         total: updates in the run.
@@ -58,6 +58,7 @@ class Components:
     recipe: Recipe
     dataset: DataSet
     feed: Feed
+    blank: Batch
     state: TrainState
     train_step: TrainStep
     noise: Noise
@@ -70,28 +71,25 @@ class Components:
 
 
 def build_components(
-    recipe: Recipe, options: RunOptions, workers: Workers, run: Path = Path(), checkpoint: Checkpoint | None = None
+    recipe: Recipe, options: RunOptions, workers: Workers, checkpoint: Checkpoint | None = None
 ) -> Components:
     """Build everything a training run needs; whatever cannot work is refused here, before the first update.
 
     Args:
         recipe, options, workers: of the run; a recipe that names no model gets its weights'.
-        run: its folder, which may hold an earlier check of the image files.
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
     check_feed(recipe, options.feed)
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
-    runs = [checkpoint.path.parent.parent] if checkpoint else []
     dataset = open_dataset(
         recipe,
         options.data_dir,
         threads=options.data_threads,
         workers=workers,
-        scan_cache=options.scan_cache,
-        runs=[run, *runs],
-        split_of=runs[0] if runs else None,
+        check=options.check_files,
+        run=checkpoint.path.parent.parent if checkpoint else None,
         progress=options.progress,
         lists=(options.train_list, options.val_list),
     )
@@ -120,6 +118,7 @@ def build_components(
         recipe=recipe,
         dataset=dataset,
         feed=feed,
+        blank=blank_batch(dataset, recipe, workers, options.feed),
         state=state,
         train_step=train_step,
         noise=make_noise(recipe, net, workers),

@@ -11,12 +11,10 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.order import Streams
 from resnet_fn.models.positions import spread
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
-
-# Names for streams of random numbers that hang on (seed, update); never renumber them (data/order.py).
-_DEPTH, _DROPOUT = 9, 10
 
 Noise = Callable[[int], tuple[Tensor | None, ...]]
 
@@ -44,8 +42,8 @@ def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noi
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))
 
     def noise(update: int) -> tuple[Tensor | None, ...]:
-        keep = draw(_DEPTH, update, depth) if recipe.drop_path else None
-        return keep, draw(_DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
+        keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
+        return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
 
     return noise if recipe.drop_path or recipe.dropout else lambda _: ()
 
