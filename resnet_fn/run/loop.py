@@ -161,7 +161,7 @@ def train_epoch(session: Session) -> int:
     components, progress, options = session.components, session.progress, session.options
     epoch = progress.update // components.feed.updates_per_epoch
     end = (epoch + 1) * components.feed.updates_per_epoch
-    session.pace.start()
+    began = time.perf_counter()
     for update in range(progress.update, end):
         learning_rate = components.schedule(update)
         batch, (images, labels), data_seconds, error = session.prefetcher.get(update)
@@ -176,7 +176,8 @@ def train_epoch(session: Session) -> int:
         if done.report.withheld:
             stop_bad_sample(session, error)
         progress.update = update + 1
-        seconds = session.pace.add(float(done.report.loss), applied=not done.skipped_in_row)
+        seconds, began = time.perf_counter() - began, time.perf_counter()
+        session.pace.add(float(done.report.loss), seconds, applied=not done.skipped_in_row)
         if update == 0:
             show_first_batch(session, batch)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)

@@ -170,21 +170,14 @@ class Pace:
         self.losses: list[float] = []
         self.seconds: list[float] = []
 
-    def start(self) -> None:
-        """Start the clock of the next update."""
-        self._update_began = time.perf_counter()
-
-    def add(self, loss: float, applied: bool) -> float:
-        """Count an update; returns its seconds, from the end of the one before."""
-        now = time.perf_counter()
-        seconds, self._update_began = now - self._update_began, now
+    def add(self, loss: float, seconds: float, applied: bool) -> None:
+        """Count an update."""
         if applied:
             self.losses.append(loss)
         if self._compiled:
             self.seconds.append(seconds)
         else:
             self._compiled, self.compiling = True, seconds
-        return seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
