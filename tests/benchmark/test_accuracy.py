@@ -1,12 +1,15 @@
-"""When a growing log has an evaluation at the target; both sides' whole processes to a target that comes soon."""
+"""When a growing log has an evaluation at the target; what PyTorch's side calls accuracy; all sides' processes."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from resnet_fn.benchmark.__main__ import main
-from resnet_fn.benchmark.accuracy import reached
+from resnet_fn.benchmark.accuracy import reached, torch_top1
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.recipes import recipe
 
 
 def test_an_evaluation_counts_once_its_line_is_whole():
@@ -20,6 +23,21 @@ def test_an_evaluation_counts_once_its_line_is_whole():
     log.write_text(log.read_text() + "8}\n")
     assert reached(log, 0.98)
     assert not reached(log, 0.981)
+
+
+def test_accuracy_is_of_every_test_image_once():
+    """Of a net that always says three: the share of threes."""
+    torch = pytest.importorskip("torch")
+    digits = open_dataset(recipe("digits"))
+    labels = np.asarray(digits.test.labels)
+
+    class AlwaysThree(torch.nn.Module):
+        def forward(self, images):
+            assert not self.training
+            assert images.shape == (len(labels), 1, 16, 16)
+            return torch.nn.functional.one_hot(torch.full((len(images),), 3), 10).float()
+
+    assert torch_top1(AlwaysThree(), digits) == pytest.approx((labels == 3).mean())
 
 
 @pytest.mark.slow

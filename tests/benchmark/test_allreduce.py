@@ -13,7 +13,6 @@ def test_two_workers():
     with open("allreduce.json", encoding="utf-8") as file:
         result = json.load(file)
     assert (result["workers"], result["samples"]) == (2, 64)
-    assert list(result["bucket_seconds"]) == ["0", "1", "4", "16", "64"]
     assert result["efficiency"] + result["share"] == pytest.approx(1)
     assert result["one_process_step_seconds"] > 0
     alone, shared = result["one_worker_step_seconds"], result["shared_step_seconds"]

@@ -37,7 +37,6 @@ def test_a_side_trains_as_it_is_told_and_knows_its_memory():
         # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.
         assert any("convolution" in line for line in side.log) == versions.avx512_convolutions_are_slow()
     facts = side.facts
-    assert facts["gradient_bytes"] == 4 * (464 + 4672 + 14528 + 57728 + 130)  # stem, three blocks, last layer
     assert facts["peak_bytes"] > 50 * 2**20
     assert 0 < facts["first_step_seconds"] < facts["ready_seconds"]
 

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from resnet_fn.benchmark.interleave import Side
+from resnet_fn.benchmark.sides import as_their_users
+
+NAMES = ["MS_DEV_HOST_BLOCKING_RUN", "ONEDNN_MAX_CPU_ISA"]
 
 
 def test_pytorch_may_use_all_of_the_machines_instructions():
@@ -26,6 +29,14 @@ def test_pytorch_may_use_all_of_the_machines_instructions():
         return [line for line in log.splitlines() if "info,cpu,isa:" in line]
 
     assert instructions(alone) == instructions(compared) != []
+
+
+@pytest.mark.parametrize(("kind", "left"), [("torch", []), ("model_train", ["ONEDNN_MAX_CPU_ISA"]), ("ours", NAMES)])
+def test_what_is_set_for_our_mindspore_is_not_in_the_way_of_others(kind, left, monkeypatch):
+    for name in NAMES:
+        monkeypatch.setenv(name, "set")
+    as_their_users(kind)
+    assert [name for name in NAMES if name in os.environ] == left
 
 
 def test_peak_memory_is_the_programs_own():
