@@ -8,6 +8,7 @@ from resnet_fn.benchmark.__main__ import main
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_workers():
     assert main(["allreduce", "--net", "resnet20-digits", "--rounds", "1", "--json", "allreduce.json"]) == 0
     with open("allreduce.json", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ from resnet_fn.benchmark.__main__ import main
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_each_side_is_started_and_timed():
     pytest.importorskip("torch")
     began = time.perf_counter()

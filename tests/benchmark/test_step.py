@@ -8,6 +8,7 @@ from resnet_fn.benchmark.__main__ import main
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_step_beside_pytorchs():
     pytest.importorskip("torch")
     assert main(["step", "--net", "resnet20-digits", "--rounds", "1", "--json", "step.json"]) == 0

@@ -80,11 +80,11 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_path):
-    """25 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
+def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, tmp_path):
+    """13 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
     rng = random.Random(0)
-    moments = [rng.uniform(0, 0.25) for _ in range(20)]
-    runs = {"one": [*POINTS, *moments[:8]], "two": moments[8:]}  # side by side, one thread each
+    moments = [rng.uniform(0, 0.25) for _ in range(8)]
+    runs = {"one": [*POINTS, *moments[:1]], "two": moments[1:]}  # side by side, one thread each
     processes = {
         name: subprocess.Popen(
             [sys.executable, DRIVER, str(tmp_path / name), json.dumps(deaths), *RUN],
