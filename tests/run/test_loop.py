@@ -316,7 +316,7 @@ def test_memory_does_not_grow_over_twenty_epochs(folder):
 def test_the_loop_never_waits_for_data(name, tmp_path, make_cifar):
     """A batch is prepared while the device computes, over an epoch's end too; only the run's first is waited for.
 
-    And an epoch's 22 updates of the digits take at most 1.05 x (updates x median step time), logging included: `step_seconds` reaches
+    The 22 updates of an epoch of digits take at most 1.05 x (updates x median step time): `step_seconds` reaches
     from the end of the update before to its own. The least of the epochs, since other processes share the machine.
     """
     small = ()
