@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from resnet_fn.doctor import machine
 from resnet_fn.doctor.__main__ import main
+from resnet_fn.doctor.findings import Check, find, line, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
+from resnet_fn.runtime.workers import Workers
 
 NAMES = [
     *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip", "all-reduce"),
@@ -49,6 +52,28 @@ def test_what_is_installed_is_told(report):
     assert f"mindspore {mindspore.__version__}" in output
     assert written["variables"]["HCCL_CONNECT_TIMEOUT"] == "600"
     assert (written["device"], written["workers"]) == ("CPU", 1)
+
+
+def test_what_is_not_installed_is_named_with_its_extra():
+    described = machine.describe("CPU", 3, Workers(0, 2))
+    assert (described["threads"], described["workers"]) == (3, 2)
+    described["packages"] |= {"torch": "", "onnx": "1.2"}
+    text = "\n".join(machine.lines(described))
+    assert "not installed: torch (resnet_fn[torch])" in text
+    assert "onnx 1.2" in text
+
+
+def test_no_variables_but_mindspores_are_told(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    assert "SECRET_TOKEN" not in machine.describe("Ascend", 0, Workers())["variables"]
+
+
+def test_what_raises_is_broken():
+    def raises():
+        raise OSError("no such kernel\nand more")
+
+    (finding,) = on_all_ranks([find(Check("name", raises, "meaning"))], Workers())
+    assert line(finding) == f"BROKEN  name         OSError: no such kernel\n{'':20} meaning"
 
 
 def test_a_disk_that_takes_no_files_is_named(tmp_path):
