@@ -138,7 +138,7 @@ class Kit:
     def note(self, check, report, means):
         """What came of a check, as pytest reports it."""
         ok = {"passed": True, "failed": False}.get(report.outcome)
-        why = {True: "", False: failure(report)}.get(ok, report.longrepr[-1] if ok is None else "")
+        why = reason(report)
         self.checks.append(
             {
                 "name": check.name,
@@ -172,10 +172,14 @@ class Kit:
             shutil.rmtree(self.out / "work")
 
 
-def failure(report):
-    """The first line of a failed test's own message."""
-    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longreprtext)
-    return message.removeprefix("AssertionError: ").splitlines()[0]
+def reason(report):
+    """Why a test was skipped, or the first line of what a failed one says; empty where all is well."""
+    if report.passed:
+        return ""
+    if report.skipped:
+        return report.longrepr[-1].removeprefix("Skipped: ")
+    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", "") or report.longreprtext
+    return message.removeprefix("AssertionError: ").partition("\n")[0]
 
 
 def page(result):
@@ -215,7 +219,7 @@ def check(kit, request):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if "check" in item.funcargs and call.when == "call":
+    if "check" in item.funcargs and (call.when == "call" or (call.when == "setup" and not report.passed)):
         item.config.stash[KIT].note(item.funcargs["check"], report, " ".join(item.function.__doc__.split()))
     return report
 
