@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,35 @@ def test_acceptance_shows_its_command(capsys, pytestconfig):
     command = [sys.executable, "-m", "pytest", "tests/acceptance", "--device", "Ascend", "--collect-only", "-q"]
     done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=60)
     assert "10 tests collected" in done.stdout, done.stdout + done.stderr
+
+
+CHECKS = """
+import pytest
+def test_golden(check):
+    check.says("fine | well", rate=1.5)
+def test_bad(check):
+    check.run("train", "--batch-sise", "3")
+def test_absent(check):
+    pytest.skip("no card")
+"""
+
+
+def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig):
+    shutil.copy(pytestconfig.rootpath / "tests/acceptance/conftest.py", tmp_path)
+    (tmp_path / "test_checks.py").write_text(CHECKS.replace("(check):", '(check):\n    """What it means."""'))
+    command = [sys.executable, "-m", "pytest", "--rootdir", ".", "-p", "no:cacheprovider", ".", "--out", "accepted"]
+    source = os.pathsep.join([str(pytestconfig.rootpath), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = (tmp_path / "accepted/acceptance.md").read_text()
+    assert "1 of 3 ok" in report
+    assert "BROKEN: bad; not tried: absent" in report
+    assert "| golden | ok | fine \\| well |" in report
+    assert (
+        "| bad | BROKEN | python -m resnet_fn.train --batch-sise 3 --device CPU: exit code 2: train: error: " in report
+    )
+    assert sorted(os.listdir(tmp_path / "accepted/work")) == ["bad", "golden"]
+    assert json.loads((tmp_path / "accepted/acceptance.json").read_text())["checks"][0]["numbers"] == {"rate": 1.5}
 
 
 @pytest.mark.slow
