@@ -76,7 +76,7 @@ def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[flo
 def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
     """One worker: the step alone (nothing exchanged) and with the all-reduce in turns, on all ranks at once."""
     spec = specification(net_name, threads=1)
-    alone, shared = our_step(build(spec), spec), our_step(build(spec), spec, workers.size)
+    alone, shared = our_step(build(spec), spec), our_step(build(spec), spec, workers)
     runs = {"alone": timed(alone), "shared": timed(shared)}
     interleave(runs, 1, steps=3)  # compile, warm up
     seconds = interleave(runs, rounds, spec["steps"])

@@ -14,8 +14,8 @@ from typing import Any
 from resnet_fn.benchmark.interleave import Run, Side, interleave, ratios
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.fake_photos import write_folder
 from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
 

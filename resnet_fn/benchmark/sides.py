@@ -19,7 +19,7 @@ from resnet_fn.benchmark.nets import build, recipe
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.extras import import_extra
-from resnet_fn.runtime.waiter import ResultWaiter
+from resnet_fn.runtime.workers import Workers
 
 
 def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -30,8 +30,8 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, spec["classes"], spec["batch_size"]).astype(np.int32)
 
 
-def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], None]:
-    """The compiled step that training uses, with its way to wait; with `workers` above 1 it all-reduces.
+def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Callable[[], None]:
+    """The compiled step that training uses; of several workers it all-reduces.
 
     `spec["graphs"]`, where it is there, is the folder of a `CompileCache`.
     """
@@ -39,28 +39,25 @@ def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], N
     from mindspore import Tensor
 
     from resnet_fn.runtime.graphs.cache import CompileCache
-    from resnet_fn.update.build import make_optimizer
-    from resnet_fn.update.gradients import make_all_reduce
+    from resnet_fn.update.exchange import with_all_reduce
     from resnet_fn.update.loss import make_loss
-    from resnet_fn.update.step import make_train_step
+    from resnet_fn.update.optimizer import make_optimizer
+    from resnet_fn.update.step import StepPlan, make_train_step
 
     chosen = recipe(spec)
     train_step = make_train_step(
         net,
         make_loss(chosen.label_smoothing),
         make_optimizer(chosen, net),
-        clip_norm=chosen.clip_norm,
-        workers=workers,
-        all_reduce=make_all_reduce(workers),
+        workers=with_all_reduce(workers),
+        plan=StepPlan(clip_norm=chosen.clip_norm),
         jit=CompileCache(Path(spec["graphs"]) if "graphs" in spec else None).jit,
     )
     images, labels = batch(spec)
-    waiter = ResultWaiter(alone=workers == 1)
 
     def step() -> None:
         rate = Tensor(chosen.learning_rate, mindspore.float32)
-        result = train_step(Tensor(images), Tensor(labels), rate)
-        waiter.fetch(result, time.perf_counter())
+        train_step(Tensor(images), Tensor(labels), rate).packed.asnumpy()
 
     return step
 

@@ -13,7 +13,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import MODELS
 from resnet_fn.models.attention import GatherExcite
-from resnet_fn.update.ema import averages_of
+from resnet_fn.update.state import averages_of
 from resnet_fn.weights.files import Arrays, read_arrays
 from resnet_fn.weights.names import differences, recognise_style, to_ours
 from resnet_fn.weights.recognise import HEAD, WeightsError, check_fit, recognise_model, same_parameters

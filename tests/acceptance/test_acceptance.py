@@ -15,7 +15,7 @@ import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.data.fake_photos import write_folder
+from resnet_fn.data.sources.bundled import write_folder
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "digits_losses.json").read_text())  # with MindSpore's own convolutions on a CPU

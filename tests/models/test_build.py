@@ -7,7 +7,7 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.models.build import build_net
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -92,7 +92,6 @@ SHOWN = {
         "sampling",
         "validation_share",
         "on_bad_sample",
-        "image_pipeline",
         "synthetic_samples",
         "synthetic_classes",
         "drop_path",
