@@ -18,14 +18,9 @@ from resnet_fn.config.json_text import finite_or_null
 
 PARTS = {
     "step": "step",
-    "layer": "layer",
     "data": "data",
     "allreduce": "allreduce",
     "startup": "startup",
-    "accumulation": "accumulation",
-    "freeze": "freeze",
-    "evaluation": "evaluation",
-    "save": "save",
     "time-to-accuracy": "accuracy",
 }
 

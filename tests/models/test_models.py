@@ -47,7 +47,9 @@ def test_d_stem_parameter_count():
     assert sum(parameter.size for parameter in net.trainable_params()) == 25_557_032 + 28_512 + 128 - 9_408
 
 
-@pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
+@pytest.mark.parametrize(
+    ("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018), (110, 1_727_962)]
+)
 def test_cifar_parameter_counts(depth, option_a):
     # The paper's option A has no weights in its shortcuts; our two projections add
     # 16·32 + 2·32 + 32·64 + 2·64 = 2,752.

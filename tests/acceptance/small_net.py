@@ -1,9 +1,9 @@
 """The net of the trace beside this file: all that ResNet-50 is made of, small; here and in PyTorch.
 
-The trace was recorded so, with torch 2.13; a test holds that it is what PyTorch computes:
+The trace was recorded so, with torch 2.13:
 
-    python -m resnet_fn.parity record --reference resnet_fn/doctor/small_net.py:reference --image-size 16 \\
-        --out resnet_fn/doctor/trace
+    python -m resnet_fn.parity record --reference tests/acceptance/small_net.py:reference --image-size 16 \\
+        --out tests/acceptance/trace
 """
 
 from typing import Any
