@@ -8,7 +8,7 @@ from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.digits import load_digits
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 
 pytestmark = pytest.mark.usefixtures("device")
 

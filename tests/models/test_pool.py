@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, ops
 
-from resnet_fn.models.pool import MaxPool2d
+from resnet_fn.models.resnet import MaxPool2d
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,8 +6,7 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.models.resnet import BasicBlock, Design, ResNet
-from resnet_fn.models.standard import standard_operations
-from resnet_fn.models.winograd import Conv2d, use_winograd
+from resnet_fn.models.winograd import Conv2d, standard_operations, use_winograd
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 _SCRIPT = """
 import sys
-from resnet_fn.telemetry.summary_writer import SummaryWriter
+from resnet_fn.telemetry.board import SummaryWriter
 assert "torch" not in sys.modules
 with SummaryWriter("run") as writer:
     writer.add_scalar("name", 1.0, 1)
