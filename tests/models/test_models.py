@@ -7,7 +7,7 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.models import build_net, create_model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -71,8 +71,8 @@ def test_unknown_model_names_the_nearest():
         create_model("resnet5")
 
 
-SPEC = load_digits().input
 RECIPE = Recipe(model="resnet8", image_size=8, zero_init_residual=True)
+SPEC = load_dataset(RECIPE).input
 
 
 def bits(net):

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from resnet_fn.config.json_text import read_log
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry import telemetry as module
 from resnet_fn.telemetry.board import Board
-from resnet_fn.telemetry.events import read_log
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
