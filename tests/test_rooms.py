@@ -15,13 +15,13 @@ PACKAGE = Path(resnet_fn.__file__).parent
 TESTS = Path(__file__).parent
 # A module imports from its own room and from rooms before it; last come the commands, the top level's modules.
 ROOMS_TEXT = """
-config runtime data models update graphs checkpoint weights recipes evaluation report telemetry run parity inspect
-benchmark doctor
+config runtime data models update graphs checkpoint weights recipes evaluation report telemetry run layers reference
+parity inspect benchmark doctor
 """
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LEAVES = ("parity",)  # rooms that only their own modules and the package's list of public names name
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}  # what setup.cfg requires
-WITH_TORCH = ("parity.torch_side",)  # rooms, or parts of them, of modules that need PyTorch to be imported
+WITH_TORCH = ("reference.", "parity.torch_side")  # rooms, or parts of them, of modules that need PyTorch to be imported
 
 
 def read(folder: Path) -> dict[str, ast.Module]:
