@@ -126,7 +126,7 @@ class SilentTelemetry(Telemetry):
     def __exit__(self, error: object, *_: object) -> None:
         pass
 
-    def _nothing(self, *_: Any) -> None:
+    def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing."""
 
     first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
