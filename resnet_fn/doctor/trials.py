@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.json_text import read_log
 from resnet_fn.doctor import judges
 from resnet_fn.doctor.commands import Commands
 from resnet_fn.doctor.golden import JUDGED, judge_losses
 from resnet_fn.doctor.judges import FIRST, HALF, LATER, Answer
+from resnet_fn.telemetry import read_log
 
 _HERE = Path(__file__).parent
 _DIGITS = "../golden/digits"  # the run of the check "golden"

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from resnet_fn.config.json_text import finite_or_null, read_log
+from resnet_fn.config.json_text import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import no_room, replace_file
+from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
 PAUSE = 60.0  # seconds between two lines about updates where there is no bar

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.config.json_text import read_log
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry import telemetry as module
 from resnet_fn.telemetry.board import Board
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
