@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     if recipe is not None and file is not None:
         how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
         how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
-        how["scan_cache"] = file.options.get("scan_cache", "")
+        how["check"] = file.options.get("check_files", "auto")
         scores, classes = evaluate_weights(weights, recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}

@@ -17,16 +17,16 @@ import numpy as np
 from resnet_fn.benchmark.interleave import Run, Side, interleave, ratios, timed
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.fake_photos import write_folder
 from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.mix import Mixing, draw_mixing, mix
 from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
 from resnet_fn.telemetry.telemetry import memory_mb
 
 DESCRIPTION = """rates: images/s of each data pipeline, and of PyTorch's DataLoader where torch is installed
-(workers: with the number that serves it best; ratios: ours over its; fast: --image-pipeline fast). stages: ms per image
+(workers: with the number that serves it best; ratios: ours over its). stages: ms per image
 in one thread. memory_mb: after epoch 2 and the last; tasks: threads of this process before and after."""
 FLAGS = {
     "images": (1024, "photographs to make"),
@@ -36,7 +36,7 @@ FLAGS = {
     "epochs": (20, "of the memory test"),
 }
 # Ours: the DataLoader's.
-PHOTOGRAPHS = ("imagefolder", "imagefolder, fast", "mindrecord", "mindrecord, fast")
+PHOTOGRAPHS = ("imagefolder", "mindrecord")
 COMPARED = {**dict.fromkeys(PHOTOGRAPHS, "photographs"), "cifar": "cifar"}
 CIFAR = Recipe(dataset="synthetic", synthetic_samples=10240, image_size=32, batch_size=128, crop_padding=4, flip=True)
 
@@ -86,7 +86,6 @@ def _feeds(root: Path, batch_size: int, threads: int) -> dict[str, Feed]:
         if name == "imagefolder":
             Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
         feeds[name] = make_feed(dataset, recipe)
-        feeds[f"{name}, fast"] = make_feed(dataset, dataclasses.replace(recipe, image_pipeline="fast"))
     pictures = open_dataset(CIFAR)
     feeds["cifar"] = make_feed(pictures, CIFAR)
     feeds["cifar, trivialaugment"] = make_feed(pictures, dataclasses.replace(CIFAR, policy="trivialaugment"))

@@ -9,8 +9,7 @@ import numpy as np
 
 from resnet_fn.benchmark.interleave import interleave, timed
 from resnet_fn.benchmark.nets import NET, THREADS, build, input_spec, specification
-from resnet_fn.data.dataset import DataSet, Split
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import DataSet, Split, eval_batches
 from resnet_fn.runtime import process
 from resnet_fn.runtime.waiter import ResultWaiter
 

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     from resnet_fn.checkpoint.folder import save_checkpoint
     from resnet_fn.checkpoint.writer import CheckpointWriter
     from resnet_fn.runtime.disk import write_synced
-    from resnet_fn.update.build import make_optimizer
+    from resnet_fn.update.optimizer import make_optimizer
 
     spec = specification("resnet50-224", threads=0)
     net = build(spec)

@@ -39,9 +39,9 @@ def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], N
     from mindspore import Tensor
 
     from resnet_fn.runtime.graphs.cache import CompileCache
-    from resnet_fn.update.build import make_optimizer
     from resnet_fn.update.gradients import make_all_reduce
     from resnet_fn.update.loss import make_loss
+    from resnet_fn.update.optimizer import make_optimizer
     from resnet_fn.update.step import make_train_step
 
     chosen = recipe(spec)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.benchmark.sides import torch_step
-from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.parity.torch_side.reference import reference_net

@@ -22,6 +22,7 @@ from resnet_fn.checkpoint.folder import (
     recover_interrupted_replace,
 )
 from resnet_fn.config.fields import to_dict
+from resnet_fn.config.gone import check_resume
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
@@ -220,10 +221,9 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
+    check_resume(Recipe, checkpoint.state, checkpoint.path)
     made = checkpoint.state["recipe"]
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
-    if "image_pipeline" not in made:  # of an earlier version: data/resume.py says what another pipeline changes
-        theirs["image_pipeline"] = recipe.image_pipeline
     if not recipe.model:  # told by the weights, at the start alone
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
     differences = [

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
 
@@ -106,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        wrong = [f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
+        wrong = [flag_hint(word) or f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
         return parsed, [*wrong, *self._wrong]

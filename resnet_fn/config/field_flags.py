@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from resnet_fn.config.fields import GROUPS, flag_name, show_value
+from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, flag_name, show_value
 
 
 def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
@@ -23,7 +23,8 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
     for field in fields:
         told = field.metadata
-        choices = f" ({', '.join(choice for choice in told['choices'] if choice)})" if told["choices"] else ""
+        named = [choice for choice in told["choices"] if choice and told["choices"] != YES_NO_AUTO]
+        choices = f" ({', '.join(named)})" if named else ""
         unit = f" [{told['unit']}]" if told["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
@@ -34,12 +35,19 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
-        if isinstance(field.default, bool):
+        if told["choices"] == YES_NO_AUTO:
+            pass  # two flags of no value
+        elif isinstance(field.default, bool):
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        groups[told["group"]].add_argument("--" + flag_name(field.name), **options)
+        group, flag = groups[told["group"]], flag_name(field.name)
+        if told["choices"] == YES_NO_AUTO:
+            group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
+            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
+            continue
+        group.add_argument(f"--{flag}", **options)
         for alias in told["aliases"]:
             parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 

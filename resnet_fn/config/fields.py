@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from resnet_fn.config.gone import value_hint
 from resnet_fn.config.hints import closest
 
 # The help's groups, in its order, so that each fits a screen.
@@ -28,6 +29,8 @@ GROUPS = (
     "how updates are computed, not which",
     "what the run records",
 )
+
+YES_NO_AUTO = ("auto", "yes", "no")  # choices of a setting whose flags are --setting and --no-setting
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of numbers"}
 _TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
@@ -209,7 +212,8 @@ def _fault(field: Any, value: Any) -> str:
     elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         wrong = "is not finite; give a number"
     elif choices and value not in choices:
-        wrong = f"is unknown; {closest(value, [choice for choice in choices if choice])}"
+        gone = value_hint(field.name, value)
+        wrong = gone or f"is unknown; {closest(value, [choice for choice in choices if choice])}"
     else:
         wrong = _out_of_bounds(value, **field.metadata["bounds"])
     return wrong and f"{field.name}: {value!r} {wrong}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from resnet_fn.config.data import DataSettings
 from resnet_fn.config.fields import Needs, setting
+from resnet_fn.config.gone import translated
 
 _net = partial(setting, "net")
 _weights = partial(setting, "weights to start from, and what is trained")
@@ -202,6 +203,6 @@ class Recipe(DataSettings):
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
-    """Rebuild a recipe from JSON types; unknown fields are an error, absent ones take their default."""
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    return Recipe(**values)
+    """Rebuild a recipe from JSON types, also of an earlier version; absent fields take their default."""
+    now = translated(Recipe, fields)
+    return Recipe(**{key: tuple(value) if isinstance(value, list) else value for key, value in now.items()})

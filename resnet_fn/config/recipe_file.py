@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.fields import changed, check_value, faults, to_dict
+from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -32,11 +33,13 @@ class RecipeFile:
         recipe: the settings of the file over those of what it extends.
         options: the `RunOptions` that it gives.
         places: of each setting that a file gives: "mine.toml line 3".
+        notes: what a file of an earlier version gives that has gone, a line each.
     """
 
     recipe: Recipe
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     places: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def combined(self, given: Mapping[str, Any]) -> tuple[Recipe, RunOptions, list[str]]:
         """Recipe and options with the flags that were given, and all that is wrong with them.
@@ -92,8 +95,15 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
             raise ValueError(f"{place}: extends: {error}") from None
     values: dict[str, Any] = {"name": path.stem}
     typed: dict[str, tuple[str, str]] = {}
+    notes = list(base.notes)
     for word, (value, place) in entries.items():
         name = _NAMES.get(word.replace("-", "_"))
+        gone = GONE.get(word.replace("-", "_") if name is None else name)
+        if gone and (name is None or value in tuple(gone.values)):
+            notes.append(f"{place}: {word} {value!r} has gone: {gone.now}")
+            if name is None:
+                continue
+            value = translated(_FIELDS[name][0], {name: value})[name]
         if name is None:
             raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
         if name in typed:
@@ -108,7 +118,9 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         typed[name] = word, place
     places = {name: place for name, (_, place) in typed.items()}
     of_recipe, options = _by_config(values)
-    return RecipeFile(changed(base.recipe, of_recipe), {**base.options, **options}, {**base.places, **places})
+    return RecipeFile(
+        changed(base.recipe, of_recipe), {**base.options, **options}, {**base.places, **places}, tuple(notes)
+    )
 
 
 def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> RecipeFile:

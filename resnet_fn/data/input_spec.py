@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.gone import translated
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpec:
@@ -19,7 +21,6 @@ class InputSpec:
         eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
         data_dir: where the set lay, absolute; "": it needs no folder.
         train_list, val_list: the lists that named its images, absolute; "": the folder did.
-        scan_cache: see `RunOptions`; a folder is absolute.
         full_scale: the pixel value that stands for 1.
         mean, std: per channel, of the training pixels divided by full_scale.
     """
@@ -32,7 +33,6 @@ class InputSpec:
     data_dir: str = ""
     train_list: str = ""
     val_list: str = ""
-    scan_cache: str = ""
     full_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -52,6 +52,6 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types; earlier checkpoints have no data_dir, lists and scan_cache."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        """Rebuild it from JSON types, also of an earlier version; absent fields take their default."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in translated(cls, fields).items()}
         return cls(**values)

@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
-from resnet_fn.data.fake_photos import photograph
+from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.lock import FolderLock
 

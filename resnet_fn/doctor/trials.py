@@ -153,7 +153,7 @@ def export(commands: Commands) -> Answer:
 
 def speed(commands: Commands) -> Answer:
     """ResNet-50 on JPEGs of ImageNet's size."""
-    from resnet_fn.data.fake_photos import write_folder
+    from resnet_fn.data.sources.bundled import write_folder
 
     card = commands.device != "CPU"
     batch, updates, precision = (64, 16, "fp16") if card else (8, 11, "fp32")

@@ -117,7 +117,7 @@ def evaluate_weights(
     threads: int = 0,
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
-    scan_cache: str = "",
+    check: str = "auto",
     allow_non_finite: bool = False,
     compile_cache: bool = True,
 ) -> tuple[Scores, tuple[str, ...]]:
@@ -128,7 +128,7 @@ def evaluate_weights(
     Args:
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
-        lists, scan_cache: see `open_dataset`.
+        lists, check: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
 
     Returns:
@@ -143,7 +143,7 @@ def evaluate_weights(
     workers = join(device)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(file))
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), scan_cache=scan_cache, lists=lists)
+    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
     step = make_eval_step(net, recipe.multi_label, jit=open_cache(compile_cache).jit)

@@ -105,7 +105,7 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
         file = load_recipe(parsed.recipe)
         parsed.data_dir = parsed.data_dir or file.options.get("data_dir")
         lists = (file.options.get("train_list", ""), file.options.get("val_list", ""))
-        parsed.of_file = {"lists": lists, "scan_cache": file.options.get("scan_cache", "")}
+        parsed.of_file = {"lists": lists, "check": file.options.get("check_files", "auto")}
         return dataclasses.replace(file.checked(), **changes)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from resnet_fn.data.eval_batches import eval_batches
+from resnet_fn.data.dataset import eval_batches
 from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from resnet_fn.config.gone import translated
+from resnet_fn.config.recipe import Recipe
+
 _ALIKE = ("seed", "name")  # settings that make no line of their own
 
 
@@ -23,7 +26,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
         ValueError: it has no recipe there, or was not evaluated yet.
     """
     try:
-        recipe = json.loads((folder / "config.json").read_text())["recipe"]
+        recipe = translated(Recipe, json.loads((folder / "config.json").read_text())["recipe"], same_results=True)
     except (OSError, ValueError, KeyError):
         raise ValueError(f"{folder}: holds no config.json that tells its recipe; give a run folder") from None
     evaluations = [event for event in events if event["event"] == "eval"]

@@ -16,10 +16,6 @@ from resnet_fn.config.recipe import Recipe
         ({"erasing": 1.5}, r"erasing: 1.5 is not in \[0, 1\]"),
         ({"mixup": -1.0}, "mixup: -1.0 is negative; give 0 or more"),
         ({"crop_scale": 0.5}, "crop_scale: 0.5 is for sets of image files; leave it out"),
-        (
-            {"image_pipeline": "fast"},
-            "image_pipeline: 'fast' is for sets of image files, which are decoded; leave it out",
-        ),
         ({"crop_scale": 0.0}, r"crop_scale: 0.0 is not in \(0, 1\]"),
     ],
 )

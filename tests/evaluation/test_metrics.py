@@ -79,7 +79,7 @@ CLASSES = ["bee", "cat with a space", "éléphant"]
 def test_figures_are_scikit_learns(detail):
     import sklearn.metrics as metrics
 
-    from resnet_fn.data.eval_batches import eval_batches
+    from resnet_fn.data.dataset import eval_batches
 
     report = build_report(detail)
     parts = eval_batches(detail.dataset.test, detail.dataset.input, 64)

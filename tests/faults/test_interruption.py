@@ -126,7 +126,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     is written; resumed."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
-    from resnet_fn.data.memory_feed import MemoryFeed
+    from resnet_fn.data.feed import MemoryFeed
     from resnet_fn.evaluation import scoring
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse

@@ -13,8 +13,8 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.runtime.workers import Workers
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")

@@ -15,8 +15,8 @@ from resnet_fn import Recipe, RunOptions
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.preprocess import eval_pixels
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.report.samples import printable, sample_name, sample_pictures
 

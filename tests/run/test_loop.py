@@ -18,8 +18,8 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.run.loop import train
 

@@ -1,27 +1,25 @@
-"""What a net leaves out at random in training, drawn on the host: a pure function of (seed, update, sample).
+"""What a net is fed beside plain images: images that come as bytes, and random numbers for its layers.
 
-MindSpore's own Dropout draws from a stream that a checkpoint cannot bring back.
+The numbers are drawn on the host, a pure function of (seed, update, sample): MindSpore's own Dropout draws from a
+stream that a checkpoint cannot bring back.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import mindspore
 import numpy as np
 from mindspore import Tensor
 
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.order import Streams
+from resnet_fn.models.positions import spread
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
-
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
-
-# Names for streams of random numbers that hang on (seed, update); never renumber them (data/order.py).
-_DEPTH, _DROPOUT = 9, 10
 
 Noise = Callable[[int], tuple[Tensor | None, ...]]
 
 
-def make_noise(recipe: "Recipe", net: ResNet, workers: Workers = Workers()) -> Noise:
+def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noise:
     """What a net's `construct` takes beside the images of this worker's share of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382), linear as there and in timm: block b of B is left out for a
@@ -44,7 +42,22 @@ def make_noise(recipe: "Recipe", net: ResNet, workers: Workers = Workers()) -> N
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))
 
     def noise(update: int) -> tuple[Tensor | None, ...]:
-        keep = draw(_DEPTH, update, depth) if recipe.drop_path else None
-        return keep, draw(_DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
+        keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
+        return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
 
     return noise if recipe.drop_path or recipe.dropout else lambda _: ()
+
+
+def normalise(images: Tensor, mean: Tensor, std: Tensor, full_scale: float) -> Tensor:
+    """(images / full scale − mean) / std, in the order of `data/normalise`, inside jit.
+
+    Args:
+        images: uint8 [n, C, H, W].
+        mean, std: float32 [C, 1, 1].
+        full_scale: the pixel value that stands for 1.
+
+    Returns:
+        float32 [n, C, H, W].
+    """
+    scaled = images.astype(mindspore.float32) / full_scale
+    return (scaled - spread(mean, scaled)) / spread(std, scaled)

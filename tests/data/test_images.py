@@ -1,11 +1,37 @@
-"""Crops, flips, shifts, rotations and zooms by hand; the random numbers that they hang on."""
+"""Arrays of images by hand and against torchvision's bits; the random numbers that they are varied by."""
+
+import dataclasses
 
 import numpy as np
+import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.augment import crop_and_flip, draw_epoch, draw_samples, random_affine, vary_images, vary_pixels
-from resnet_fn.data.normalise import prepare
+from resnet_fn.data.images import crop_and_flip, draw_epoch, draw_samples, normalise, prepare, random_affine
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.files import color_spec
+
+DIGITS = load_digits()
+
+
+def test_prepare_normalises_and_resizes():
+    spec = dataclasses.replace(DIGITS.input, mean=(0.5,), std=(0.25,))
+    flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, spec)
+    np.testing.assert_allclose(flat, 2.0, rtol=1e-6)
+    ramp = np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1).repeat(4, axis=1)
+    doubled = prepare(ramp, 8, dataclasses.replace(spec, full_scale=1.0, mean=(0.0,), std=(1.0,)))[0, 0, 3]
+    # half-pixel centres: target i lies at (i + 1/2) / 2 − 1/2, clamped at the border
+    np.testing.assert_allclose(doubled, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3], atol=1e-6)
+
+
+def test_normalisation_is_torchvisions_bit_for_bit():
+    torch = pytest.importorskip("torch")
+    planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
+    mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
+    spec = color_spec("", (), mean.tolist(), std.tolist())
+    ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
+    theirs = torch.from_numpy(planes).float().div(255)
+    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
+    assert ours.tobytes() == theirs.numpy().tobytes()
 
 
 def test_crop_cuts_the_window_that_the_draws_name():
@@ -69,18 +95,3 @@ def test_the_numbers_of_some_samples_are_drawn_without_the_others():
     for name in ("affine", "crop", "erasing"):
         found = draw_samples(recipe, 5, 101, name, places)
         assert found.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()
-
-
-def test_pixels_are_cropped_before_they_are_normalised_and_black_is_black_after():
-    recipe = Recipe(dataset="synthetic", flip=True, max_shift=1)
-    pixels = np.arange(2 * 3 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3, 3)
-    draws = {"crop": np.array([[0, 0, 0.1], [0, 0, 0.9]]), "affine": np.array([[-1.0, 0, 0, 0], [0, 0, 0, 0]])}
-    varied = vary_pixels(pixels, draws, recipe)
-    assert (varied == np.stack([pixels[0][:, ::-1], pixels[1]])).all()
-    spec = color_spec("x", ["a"], (0.5, 0.5, 0.5), (0.25, 0.5, 1.0))
-    images = prepare(varied, 3, spec)
-    shifted = vary_images(images, draws, recipe, spec)
-    assert (shifted[0, :, 0] == [[-2] * 3, [-1] * 3, [-0.5] * 3]).all()  # (0 - mean) / std
-    assert (shifted[0, :, 1:] == images[0, :, :2]).all()
-    assert (shifted[1] == images[1]).all()
-    assert vary_images(images, {}, recipe, spec) is images

@@ -1,0 +1,98 @@
+"""Settings that have gone: one table, read wherever settings of earlier versions come in.
+
+Checkpoints, recipe files, runs' config.json, what a net is fed, traces: `translated`. Flags: `flag_hint`, `value_hint`.
+Runs that go on: `check_resume`. An entry does nothing as long as its setting, or its value, exists.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Gone(NamedTuple):
+    """A setting that has gone, or values of it.
+
+    Attributes:
+        now: what does its work.
+        values: those that have gone, with what is meant today; {}: the whole setting has gone.
+        same: of a setting that has gone: the values whose results are today's; None: all.
+    """
+
+    now: str
+    values: Mapping[Any, Any] = {}
+    same: tuple[Any, ...] | None = None
+
+
+GONE = {
+    "image_pipeline": Gone(
+        "images are always decoded as with 'exact', to torchvision's pixels; leave it out", same=("exact",)
+    ),
+    "scan_cache": Gone(
+        "image files are checked again at each start; --check-files checks large sets too, --no-check-files none"
+    ),
+    "mode": Gone("graph does its work", values={"split": "graph"}),
+}
+
+
+def translated(config: type, fields: Mapping[str, Any], same_results: bool = False) -> dict[str, Any]:
+    """The settings of an earlier version as today's.
+
+    Args:
+        config: the dataclass that they are for.
+        fields: settings, as JSON types or as Python's.
+        same_results: keep a setting that has gone where its value meant other results than today's.
+    """
+    now = {field.name: field for field in dataclasses.fields(config)}
+    new = dict(fields)
+    for name in GONE.keys() & fields.keys():
+        gone, value = GONE[name], fields[name]
+        if name not in now:
+            if not same_results or gone.same is None or value in gone.same:
+                del new[name]
+        elif value in tuple(gone.values) and value not in now[name].metadata["choices"]:
+            new[name] = gone.values[value]
+    return new
+
+
+def flag_hint(flag: str) -> str:
+    """What does the work of a flag that does not exist, if it has gone; else ""."""
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    return f"{flag} has gone: {GONE[name].now}" if name in GONE and not GONE[name].values else ""
+
+
+def value_hint(name: str, value: Any) -> str:
+    """What does the work of a value that a setting does not have, if it has gone; else ""."""
+    gone = GONE.get(name)
+    return f"has gone: {gone.now}" if gone and value in tuple(gone.values) else ""
+
+
+def check_resume(recipe: type, state: Mapping[str, Any], path: object) -> None:
+    """Refuse to go on with a run whose later updates would see other pixels than its earlier ones.
+
+    Args:
+        recipe: the dataclass of today's recipes.
+        state: of the checkpoint.
+        path: its place.
+
+    Raises:
+        ValueError: says why, and what can still be done.
+    """
+    made, feed = state["recipe"], state.get("feed", {})
+    names = {field.name for field in dataclasses.fields(recipe)}
+    of_files = made.get("dataset") in ("imagefolder", "mindrecord")
+    # Before the setting `image_pipeline` there was only MindSpore's pipeline, whose threads were part of a run.
+    # Sets in memory whose colours are varied by today's operations say so in their feed's key: {"colour": …}.
+    fast = of_files and (made.get("image_pipeline") == "fast" or "data_threads" in feed)
+    colour = not of_files and "colour" not in feed and (made.get("policy") or made.get("color_jitter"))
+    if "image_pipeline" in names or not (fast or colour):
+        return
+    why = (
+        "its images were decoded in MindSpore's C++ pipeline (image_pipeline 'fast'), which has gone; other pixels "
+        "would follow"
+        if fast
+        else "its policy and color_jitter were computed by other operations, which have gone; other pixels would follow"
+    )
+    raise ValueError(
+        f"resume: {path}: {why}. It can be evaluated, exported and predicted with, and a new run may start from its "
+        "weights (--weights)"
+    )
