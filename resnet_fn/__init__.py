@@ -52,7 +52,7 @@ _HOMES = {
     "compare_step": "resnet_fn.parity.replay",
     "assert_parity": "resnet_fn.parity.replay",
     "load_weights": "resnet_fn.weights.load",
-    "convert_weights": "resnet_fn.weights.convert",
+    "convert_weights": "resnet_fn.weights.load",
 }
 
 __all__ = list(_HOMES)

@@ -50,6 +50,6 @@ def input_spec(spec: dict[str, Any]) -> InputSpec:
 
 def build(spec: dict[str, Any]) -> Any:
     """The specification's net, a MindSpore Cell."""
-    from resnet_fn.models.build import build_net
+    from resnet_fn.models import build_net
 
     return build_net(recipe(spec), input_spec(spec))

@@ -13,7 +13,7 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.state import averages_of
 

@@ -119,7 +119,7 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         return
     import numpy as np
 
-    from resnet_fn.telemetry.summary_writer import SummaryWriter
+    from resnet_fn.telemetry.board import SummaryWriter
 
     with SummaryWriter(folder) as board:
 

@@ -12,7 +12,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.

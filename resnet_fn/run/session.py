@@ -19,8 +19,8 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
 from resnet_fn.data.order import Batch, split_batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
-from resnet_fn.models.build import build_net
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.progress import Progress
 from resnet_fn.runtime.graphs.cache import CompileCache, open_cache
