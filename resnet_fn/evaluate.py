@@ -70,8 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
     )
     with cli.usage_errors():
-        file = load_recipe(parsed.recipe) if weights else None
-        recipe = dataclasses.replace(file.checked(), **changes) if file else None
+        file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.scoring import describe, summarise
     from resnet_fn.report.writer import write_report
@@ -79,11 +78,11 @@ def main(arguments: Sequence[str]) -> int:
 
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", _CACHE)
     how = {name: getattr(parsed, name) for name in shared}
-    if recipe is not None and file is not None:
-        how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
-        how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
-        how["scan_cache"] = file.options.get("scan_cache", "")
-        scores, classes = evaluate_weights(weights, recipe, **how)
+    if file:
+        how["lists"] = (file.options.train_list, file.options.val_list)
+        how["data_dir"] = parsed.data_dir or file.options.data_dir
+        how["scan_cache"] = file.options.scan_cache
+        scores, classes = evaluate_weights(weights, file.recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)

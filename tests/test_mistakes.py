@@ -325,7 +325,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(before, flags, code, message
 
 
 def test_classes_in_another_order_than_the_checkpoints_are_named(refused):
-    recipe, options = parse(COMMAND)
+    recipe, options, _ = parse(COMMAND)
     spec = load_dataset(recipe, options.data_dir).input
     before = dataclasses.replace(spec, classes=spec.classes[::-1])
     recipe = dataclasses.replace(recipe, model="resnet8")

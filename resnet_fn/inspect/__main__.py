@@ -102,11 +102,11 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
     if not runs or folder:
         return None
     with cli.usage_errors():
-        file = load_recipe(parsed.recipe)
-        parsed.data_dir = parsed.data_dir or file.options.get("data_dir")
-        lists = (file.options.get("train_list", ""), file.options.get("val_list", ""))
-        parsed.of_file = {"lists": lists, "scan_cache": file.options.get("scan_cache", "")}
-        return dataclasses.replace(file.checked(), **changes)
+        file = load_recipe(parsed.recipe).complete(**changes)
+        parsed.data_dir = parsed.data_dir or file.options.data_dir
+        lists = (file.options.train_list, file.options.val_list)
+        parsed.of_file = {"lists": lists, "scan_cache": file.options.scan_cache}
+        return file.recipe
 
 
 Write = Callable[[str, "np.ndarray", int], None]

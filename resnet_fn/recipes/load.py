@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import RecipeFile, read_recipe_file
 from resnet_fn.config.settings_file import ENDINGS
 from resnet_fn.recipes import RECIPES, recipe
@@ -26,8 +25,7 @@ def load_recipe(name: str) -> RecipeFile:
     return RecipeFile(recipe(name))
 
 
-def load_run(name: str, options: RunOptions) -> tuple[Recipe, RunOptions]:
+def load_run(name: str, options: RunOptions) -> RecipeFile:
     """A recipe by its name or from a file, checked, with the file's options where `options` has defaults."""
-    file = load_recipe(name)
     own = {key: value for key, value in vars(options).items() if value != getattr(RunOptions(), key)}
-    return file.checked(), RunOptions(**(file.options | own))
+    return load_recipe(name).complete(**own)
