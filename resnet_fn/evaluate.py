@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.scoring import describe, summarise
+    from resnet_fn.evaluation.task import describe, summarise
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 

@@ -18,7 +18,8 @@ from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.evaluation.scoring import BLOCK, top_classes
+from resnet_fn.evaluation.scoring import BLOCK
+from resnet_fn.evaluation.task import task_of
 from resnet_fn.update.eval_step import make_eval_step
 
 
@@ -114,7 +115,8 @@ def predict(
     spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
     if spec.channels not in (1, 3):
         raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
-    labels, several = Tensor(np.zeros(BLOCK, np.int32)), trained.recipe.multi_label
+    labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
+    limit, least = task.shown(len(spec.classes), top, threshold)
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
@@ -127,13 +129,13 @@ def predict(
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(images), labels).logits
         assert logits is not None
-        rows = top_classes(logits.asnumpy()[: len(part)], len(spec.classes) if several else top, several)
+        rows = task.top_classes(logits.asnumpy()[: len(part)], limit)
         count = rows.shape[1] // 2
         for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [
                 {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
                 for index, probability in zip(row[:count], row[count:], strict=True)
-                if not several or probability >= threshold
+                if probability >= least
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results
@@ -144,14 +146,14 @@ def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
 
 
-def results_csv(results: Sequence[dict[str, Any]], top: int) -> str:
-    """Results of `predict` as CSV: file, class, probability, class2, probability2, … up to `top`, error.
+def results_csv(results: Sequence[dict[str, Any]]) -> str:
+    """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error.
 
     Bytes of a name that are no UTF-8 become "\\xff".
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    most = max(len(result.get("top", ())) for result in results) or top  # a net may have fewer classes
+    most = max(len(result.get("top", ())) for result in results) or 1
     numbers = ["", *(str(place) for place in range(2, most + 1))][:most]
     writer.writerow(["file", *(f"{what}{number}" for number in numbers for what in ("class", "probability")), "error"])
     for result in results:

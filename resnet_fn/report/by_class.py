@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.evaluation.metrics import SAID_FROM, precision_recall
+from resnet_fn.evaluation.metrics import precision_recall
 
 _POINTS = 101  # of a curve
 _CURVES_UP_TO = 100  # classes
@@ -60,24 +60,3 @@ def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dic
         worst = max(_SHOWN, len(samples) - _SHOWN)
         shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]
     return shown
-
-
-def wrong_statements(
-    positive: np.ndarray, probabilities: np.ndarray, finite: np.ndarray, limit: int
-) -> list[tuple[int, int, float]]:
-    """Where samples have any number of classes: what is said of them wrongly, the most confident first.
-
-    Args:
-        positive: bool [N, classes].
-        probabilities: [N, classes]; from SAID_FROM on a sample is said to be of the class, below it not to be.
-        finite: bool [N], whether the logits are; where not, the probabilities are all 0 and mean nothing.
-        limit: how many.
-
-    Returns:
-        Sample, class, and the confidence of what is said: the probability, or 1 minus it; 0 where `finite` is false.
-    """
-    confidence = np.where(positive, 1 - probabilities, probabilities).astype(np.float64) * finite[:, None]
-    wrong = np.flatnonzero(positive != (probabilities >= SAID_FROM))
-    order = wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
-    classes = positive.shape[1]
-    return [(place // classes, place % classes, float(confidence.flat[place])) for place in order.tolist()]

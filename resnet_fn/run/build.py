@@ -13,6 +13,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, check_feed, make_feed
 from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.task import task_of
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.build import build_net
 from resnet_fn.runtime.graphs.cache import CompileCache, open_cache
@@ -26,7 +27,7 @@ from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.noise import Noise, make_noise
 from resnet_fn.update.normalise import make_normalise
 from resnet_fn.update.schedule import Schedule, make_schedule
-from resnet_fn.update.step import TrainStep, accuracy, accuracy_by_class, make_train_step
+from resnet_fn.update.step import TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -104,6 +105,7 @@ def build_components(
     scaler = _make_scaler(recipe)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    task = task_of(recipe.multi_label)
     cache = open_cache(options.compile_cache)
     train_step = make_train_step(
         net,
@@ -116,7 +118,7 @@ def build_components(
         rank=workers.rank,
         all_reduce=all_reduce,
         ema=ema,
-        accuracy=accuracy_by_class if recipe.multi_label else accuracy,
+        accuracy=task.accuracy,
         mode=options.mode,
         prepare=make_normalise(dataset.input) if options.feed == "uint8" else None,
         jit=cache.jit,
@@ -129,7 +131,7 @@ def build_components(
         training=(*optimizer.state, *scaler.state(), *(ema.state if ema else ())),
         train_step=train_step,
         noise=make_noise(recipe, net, workers),
-        eval_step=make_eval_step(net, recipe.multi_label, options.mode, cache.jit),
+        eval_step=make_eval_step(net, task.needs_logits, options.mode, cache.jit),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,
         ema=ema,
