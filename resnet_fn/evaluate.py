@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.cli import add_fields
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields, settings_in
+from resnet_fn.config.cli import add_fields, settings_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import console
 
 _EXAMPLES = """examples:

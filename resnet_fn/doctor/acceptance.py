@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.config.hints import first_line
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null, first_line
 from resnet_fn.doctor.commands import CommandError, Commands
 from resnet_fn.doctor.findings import Finding, line
 from resnet_fn.doctor.machine import describe

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 if TYPE_CHECKING:
     import numpy as np

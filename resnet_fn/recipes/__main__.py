@@ -12,7 +12,7 @@ from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import RecipeFile
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes

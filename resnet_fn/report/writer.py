@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
-from resnet_fn.report.by_class import gallery, precision_recall_curves
-from resnet_fn.report.heatmaps import class_maps, heat_picture
-from resnet_fn.report.page import page
-from resnet_fn.report.picture_grid import Pictures
-from resnet_fn.report.samples import printable, sample_name, sample_pictures
+from resnet_fn.report.page import Pictures, page
+from resnet_fn.report.pictures import class_maps, heat_picture, printable, sample_name, sample_pictures
 
 MISTAKES = 36
 
@@ -83,8 +80,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     treated = treated or [{}] * len(classes)
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:
-        curves = precision_recall_curves(positive, scores.probabilities)
-        areas = metrics.average_precisions(positive, scores.probabilities)
+        curves = metrics.precision_recall_curves(positive, scores.probabilities)
+        known = scores.areas
+        areas = metrics.average_precisions(positive, scores.probabilities) if known is None else known
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
@@ -111,7 +109,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         **task.report(scores, labels, classes),
         "gallery": [
             {"class": classes[label], "samples": [_sample(evaluation, index, label, classes) for index in samples]}
-            for label, samples in gallery(positive, task.doubt(scores), by_class["f1"].tolist()).items()
+            for label, samples in metrics.gallery(positive, task.doubt(scores), by_class["f1"].tolist()).items()
         ],
         "mistakes": [
             {

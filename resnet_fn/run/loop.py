@@ -23,7 +23,7 @@ from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.metrics import averages
 from resnet_fn.evaluation.scoring import score, scores_by_class, summarise
-from resnet_fn.recipes.load import load_run
+from resnet_fn.recipes import load_run
 from resnet_fn.run.build import build_components
 from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch

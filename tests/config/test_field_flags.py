@@ -4,7 +4,7 @@ import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields, settings_in
+from resnet_fn.config.cli import add_fields, settings_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null
 
 
 def test_what_is_not_finite_is_null_at_any_depth():

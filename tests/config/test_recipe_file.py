@@ -10,8 +10,7 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
-from resnet_fn.recipes import RECIPES
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
 
 toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs Python 3.11")

@@ -9,8 +9,7 @@ import pytest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.config.settings_file import best_ending
-from resnet_fn.recipes import RECIPES
-from resnet_fn.recipes.load import load_recipe, load_run
+from resnet_fn.recipes import RECIPES, load_recipe, load_run
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
 

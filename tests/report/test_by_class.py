@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from resnet_fn.report.by_class import gallery, precision_recall_curves, wrong_statements
+from resnet_fn.evaluation.metrics import gallery, precision_recall_curves, wrong_statements
 
 
 def of_class(labels, classes):

@@ -11,7 +11,7 @@ from PIL import Image
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.models.build import build_net
-from resnet_fn.report.heatmaps import class_maps, heat_picture
+from resnet_fn.report.pictures import class_maps, heat_picture
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -1,6 +1,6 @@
 """Pieces of the page."""
 
-from resnet_fn.report.html_parts import image, number, table, text
+from resnet_fn.report.page import image, number, table, text
 
 
 def test_text_is_escaped_and_numbers_that_are_none_are_said():

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from resnet_fn.report.page import page
-from resnet_fn.report.picture_grid import Pictures
+from resnet_fn.report.page import Pictures, page
 
 PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
 PICTURES = Pictures([PNG, JPEG], [RED, RED])

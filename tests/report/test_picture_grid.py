@@ -3,7 +3,7 @@
 import base64
 import re
 
-from resnet_fn.report.picture_grid import Pictures, gallery, mistakes
+from resnet_fn.report.page import Pictures, gallery, mistakes
 
 PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
 MISTAKES = [

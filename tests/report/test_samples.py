@@ -10,7 +10,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.report.samples import printable, sample_name, sample_pictures
+from resnet_fn.report.pictures import printable, sample_name, sample_pictures
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -12,7 +12,7 @@ import pytest
 
 from resnet_fn.data.dataset import Split
 from resnet_fn.evaluation.metrics import average_precisions
-from resnet_fn.evaluation.scoring import summarise
+from resnet_fn.evaluation.task import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
 
