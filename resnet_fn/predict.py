@@ -19,10 +19,7 @@ _EXAMPLES = """examples:
 def parser() -> cli.Parser:
     """The command's flags."""
     flags = cli.Parser(
-        "predict",
-        "Name the likeliest classes of images, with their probabilities.",
-        _EXAMPLES,
-        "RUN IMAGE_OR_FOLDER …",
+        "predict", "Name the likeliest classes of images, with their probabilities.", _EXAMPLES, "RUN IMAGE_OR_FOLDER …"
     )
     flags.add_argument(
         "images",

@@ -17,18 +17,12 @@ def command(*arguments):
 
 def test_evaluate_mistakes():
     missing = command("resnet_fn.evaluate", "--checkpoint", "nowhere")
-    assert (missing.returncode, missing.stderr) == (
-        1,
-        "evaluate: error: nowhere: does not exist; give a run folder\n",
-    )
+    assert (missing.returncode, missing.stderr) == (1, "evaluate: error: nowhere: does not exist; give a run folder\n")
     Path("empty").mkdir()
     empty = command("resnet_fn.evaluate", "--checkpoint", "empty")
     assert empty.stderr.startswith("evaluate: error: empty: holds no checkpoint")
     bare = command("resnet_fn.evaluate")
-    assert (bare.returncode, bare.stderr) == (
-        2,
-        "evaluate: error: give either RUN or --weights FILE --recipe NAME\n",
-    )
+    assert (bare.returncode, bare.stderr) == (2, "evaluate: error: give either RUN or --weights FILE --recipe NAME\n")
 
 
 def test_a_weight_file_is_scored_with_the_scan_cache_of_the_recipe_file(device, folder):

@@ -14,14 +14,12 @@ _evaluation = partial(setting, "evaluation")
 _mixing = partial(setting, "mixing of images")
 
 _IN_MEMORY = Needs(
-    lambda r: not r.of_files,
-    "is for sets in memory; give 0 (image files take crop_scale, flip and policy)",
+    lambda r: not r.of_files, "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
 )
 _OF_FILES = Needs(lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)")
 _DECODED = _OF_FILES._replace(text="is for sets of image files, which are decoded; leave it out")
 _IN_COLOUR = Needs(
-    lambda r: r.dataset != "digits",
-    "needs colour images of 0..255, which the digits are not; leave it out",
+    lambda r: r.dataset != "digits", "needs colour images of 0..255, which the digits are not; leave it out"
 )
 _RESIZE = Needs(lambda r: r.of_files, "is for sets of image files; sets in memory are resized to --eval-size")
 _CROP = Needs(
@@ -113,9 +111,7 @@ class DataSettings(Settings):
         "times",
         at_least=1,
         needs=Needs(
-            lambda r: r.batch_size % r.repeats == 0,
-            "does not divide the batch size {r.batch_size}",
-            other="batch_size",
+            lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
         ),
     )
     sampling: str = _data(

@@ -59,20 +59,12 @@ class RunOptions(Settings):
         "micro-batches",
         at_least=1,
     )
-    mode: str = _compute(
-        "graph",
-        "an update as one compiled function, or as none",
-        choices=("graph", "pynative"),
-    )
+    mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
     compile_cache: bool = _compute(
         True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
     )
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
-    fast_math: bool = _compute(
-        False,
-        "Ascend: HF32, and not the same bits each time",
-        needs=_CARD,
-    )
+    fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
     threads: int = _compute(
         0,
         "CPU kernel threads per worker, MindSpore takes at least 2; 0: this machine's CPUs shared evenly",

@@ -108,13 +108,7 @@ class Recipe(DataSettings):
     layer_decay: float = _rate(
         1.0, "what each block's learning rate is of its follower's; 1: all alike", within="(0, 1]", example=0.75
     )
-    min_learning_rate: float = _rate(
-        0.0,
-        "where cosine and linear end",
-        at_least=0,
-        aliases=("min-lr",),
-        needs=_FLOOR,
-    )
+    min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
     milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated", needs=_STEP)
     milestone_factor: float = _rate(
@@ -126,11 +120,7 @@ class Recipe(DataSettings):
         "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
     momentum: float = _optimizer(
-        0.9,
-        "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB",
-        within="[0, 1)",
-        example=0.9,
-        aliases=("beta1",),
+        0.9, "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB", within="[0, 1)", example=0.9, aliases=("beta1",)
     )
     beta2: float = _optimizer(
         0.999, "how slowly the gradients' average square moves", within="[0, 1)", example=0.999, needs=_ADAM
