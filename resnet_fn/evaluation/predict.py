@@ -1,10 +1,9 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
-import contextlib
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,8 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_pixels(path: Path, channels: int) -> np.ndarray:
-    """Decode an image file, as EXIF turns it.
+def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
+    """Decode an image file, as EXIF turns it; as evaluation cuts it, where a shorter side is given.
 
     Returns:
         uint8 [1, H, W, channels]: grey for one channel, RGB for three.
@@ -59,26 +58,15 @@ def read_pixels(path: Path, channels: int) -> np.ndarray:
     Raises:
         ValueError: it cannot be read, or is damaged, or no image.
     """
-    with _name_bad_file(path):
-        pixels = np.asarray(open_upright(path.read_bytes(), "L" if channels == 1 else "RGB"))
-    return pixels.reshape(1, *pixels.shape[:2], channels)
-
-
-def _read_crop(path: Path, resize: int, crop: int) -> np.ndarray:
-    # As evaluation reads the files of an image folder.
-    with _name_bad_file(path):
-        return eval_pixels(path.read_bytes(), resize, crop)[None]
-
-
-@contextlib.contextmanager
-def _name_bad_file(path: Path) -> Iterator[None]:
     from PIL import UnidentifiedImageError
 
     try:
-        yield
+        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
+        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
+    return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
 def read_input(path: Path, spec: InputSpec) -> np.ndarray:
@@ -86,10 +74,7 @@ def read_input(path: Path, spec: InputSpec) -> np.ndarray:
 
     An image file's full scale is 255, whatever the training set's was.
     """
-    if spec.eval_resize:
-        pixels = _read_crop(path, spec.eval_resize, spec.image_size)
-    else:
-        pixels = read_pixels(path, spec.channels)
+    pixels = read_pixels(path, spec.channels, spec.eval_resize, spec.image_size)
     return prepare(pixels, spec.image_size, spec.for_image_files())
 
 
