@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.metrics import averages
 from resnet_fn.evaluation.scoring import score, scores_by_class, summarise
-from resnet_fn.recipes.load import load_run
+from resnet_fn.recipes import load_run
 from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
@@ -58,12 +59,13 @@ class TrainResult:
     stopped: int = 0
 
 
-def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResult:
+def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = ()) -> TrainResult:
     """Train a recipe, evaluate at each epoch's end, keep checkpoints; goes on where its run folder stops.
 
     Args:
         recipe: it, the name of one (`recipes.RECIPES`), or a recipe file.
         options: how it is computed, and where it is kept; in place of the defaults count those that a file gives.
+        left_out: settings of the recipe that nothing can use, a line each for the run's header (a file says so itself).
 
     Under msrun every worker calls this alike, and all return the same metrics. SIGTERM, SIGINT and SIGHUP, on any
     rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
@@ -77,7 +79,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        recipe, options = load_run(recipe, options)
+        file = load_run(recipe, options)
+        recipe, options, left_out = file.recipe, file.options, file.notes
     process.start(options.device, options.threads, options.fast_math)
     workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
     with StopRequest() as stop_request, FolderLock() as lock:
@@ -85,7 +88,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions()) -> TrainResu
         if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
             recipe = recipe_from_dict(checkpoint.state["recipe"])
         components = build_components(recipe, options, workers, checkpoint)
-        recipe, notes = components.recipe, [*components.notes]
+        recipe, notes = components.recipe, [*left_out, *components.notes]
         if checkpoint:
             state, classes = checkpoint.state, components.dataset.classes
             notes += notes_on_resume(state, classes, components.feed, options.allow_other_data)

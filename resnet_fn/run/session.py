@@ -19,6 +19,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
 from resnet_fn.data.order import Batch, split_batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.run.prefetch import Prefetcher
@@ -36,7 +37,7 @@ from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_average, make_state
-from resnet_fn.update.step import StepPlan, TrainStep, accuracy, accuracy_by_class, make_train_step
+from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
 
 
@@ -102,6 +103,7 @@ def build_components(
     state = make_state(net, optimizer, _make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    task = task_of(recipe.multi_label)
     cache = open_cache(options.compile_cache)
     jit = cache.jit if options.mode == "graph" else None
     train_step = make_train_step(
@@ -109,7 +111,7 @@ def build_components(
         make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
         optimizer,
         state=state,
-        metric=accuracy_by_class if recipe.multi_label else accuracy,
+        metric=task.accuracy,
         workers=with_all_reduce(workers),
         plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
         jit=jit,
@@ -122,7 +124,7 @@ def build_components(
         state=state,
         train_step=train_step,
         noise=make_noise(recipe, net, workers),
-        eval_step=make_eval_step(net, recipe.multi_label, jit),
+        eval_step=make_eval_step(net, task.needs_logits, jit),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,
         compile_cache=cache,

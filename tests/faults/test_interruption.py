@@ -131,7 +131,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
-    recipe, options = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
+    recipe, options, _ = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
     batch, get, fsync, eval_batches = MemoryFeed.batch, Prefetcher.get, os.fsync, scoring.eval_batches
     sent = False

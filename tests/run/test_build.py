@@ -59,7 +59,6 @@ def test_first_weights_are_read_at_the_start_alone():
     ("options", "message"),
     [
         ({"accumulate": 2}, r"^accumulate: 2 micro-batches are normalised one by one.*; give --accumulate 1$"),
-        ({"mode": "split"}, r"^mode: 'split' has no sums over workers in compiled functions.*; give --mode graph$"),
     ],
 )
 def test_what_batchnorm_over_all_workers_does_not_go_with(options, message):

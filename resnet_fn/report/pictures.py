@@ -1,4 +1,4 @@
-"""Where a net's evidence for a class lies: Grad-CAM (Selvaraju et al., arXiv 1610.02391) of its last stage."""
+"""A sample's name and picture, and where a net's evidence for a class lies: Grad-CAM of its last stage."""
 
 import io
 import re
@@ -9,12 +9,40 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.data.dataset import DataSet
+
+_PNG_UP_TO = 64  # pixels; a PNG of a photograph has five times the bytes of a JPEG
 _AT_A_TIME = 8  # images
 _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
+def sample_name(dataset: DataSet, index: int) -> str:
+    """The test sample's file name, or its number in a data set that has no files."""
+    names = getattr(dataset.test, "names", ())
+    return printable(names[index]) if names else f"test-{index:05d}"
+
+
+def printable(name: str) -> str:
+    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
+    """Test images as evaluation sees them, before normalisation: small ones as PNG, photographs as JPEG."""
+    from PIL import Image
+
+    mean, std = (values[:, None, None] for values in dataset.input.moments)
+    pictures = []
+    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset.input):
+        pixels = (np.clip(images[0] * std + mean, 0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
+        image, file = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), io.BytesIO()
+        image.save(file, "PNG" if image.width <= _PNG_UP_TO else "JPEG", quality=90)
+        pictures.append(file.getvalue())
+    return pictures
+
+
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
-    """Grad-CAM of the net's last stage, from 0 to 1 where there is any evidence for the class.
+    """Grad-CAM (arXiv 1610.02391) of the net's last stage, from 0 to 1 where there is any evidence for the class.
 
     A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
     last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
