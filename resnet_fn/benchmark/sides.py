@@ -38,7 +38,7 @@ def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], N
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.runtime.graphs.cache import CompileCache
+    from resnet_fn.graphs.cache import CompileCache
     from resnet_fn.update.build import make_optimizer
     from resnet_fn.update.gradients import make_all_reduce
     from resnet_fn.update.loss import make_loss

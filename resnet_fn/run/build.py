@@ -13,9 +13,9 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, check_feed, make_feed
 from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.build import build_net
-from resnet_fn.runtime.graphs.cache import CompileCache, open_cache
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.ema import Ema, make_ema

@@ -8,19 +8,21 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from mindspore import Tensor
 
+from resnet_fn.graphs import cache as cache_module
+from resnet_fn.graphs.cache import CompileCache, Exchange, cache_folder, open_cache, prune, read_graph, write_graph
+from resnet_fn.graphs.key import Ingredients
 from resnet_fn.runtime import versions
-from resnet_fn.runtime.graphs.cache import CompileCache, cache_folder, open_cache
-from resnet_fn.runtime.graphs.files import read_graph
 
 pytestmark = pytest.mark.usefixtures("device")
 
 measured = pytest.mark.skipif(not versions.compile_cache_is_exact(), reason="kept in measured versions alone")
-DRIVER = str(Path(__file__).parent.parent.parent / "run" / "drivers" / "cached_updates.py")
+DRIVER = str(Path(__file__).parent.parent / "run" / "drivers" / "cached_updates.py")
 
 NONE, PLAIN = {"norm": "none"}, {"nesterov": False}
 RECIPES = [
@@ -175,9 +177,12 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("before", "told"),
     [
-        ("open('resnet_fn', 'w')", r"/graphs: nothing is kept \(Not a directory\); mend it, or --no-compile-cache\n"),
         (
-            "from resnet_fn.runtime.graphs import exchange; (exchange._work_folder() / 'key.py').mkdir()",
+            "open('resnet_fn', 'w')",
+            r"/graphs: nothing is kept \(Not a directory\); make it writable, or --no-compile-cache\n",
+        ),
+        (
+            "from resnet_fn.graphs import cache; (cache._work_folder() / 'key.py').mkdir()",
             r": not used \(Is a directory\); make room there\n",
         ),
         ("from resnet_fn.update import loss; loss.cross_entropy = mine", r"mine, which is no part of this package\n"),
@@ -188,7 +193,7 @@ def test_what_cannot_be_kept_is_told_and_stops_nothing(before, told, tmp_path):
     """A folder, a temporary disk that take no files; replaced code; sources that changed since they were loaded."""
     script = "import resnet_fn; from resnet_fn.runtime import process; process.start()\n"
     script += "import numpy as np; from mindspore import Tensor\n"
-    script += "from resnet_fn.runtime.graphs import cache as c, exchange as e\n"
+    script += "from resnet_fn.graphs import cache as c\n"
     script += "def mine(logits, labels, smoothing, over): return logits.sum() + 1.3862944\n"
     script += f"from resnet_fn.update.loss import make_loss; {before}\n"
     script += "logits, labels = Tensor(np.zeros((2, 4), np.float32)), Tensor(np.zeros(2, np.int32))\n"
@@ -227,3 +232,79 @@ def test_two_workers_compute_the_same_bits_from_the_cache(msrun, monkeypatch, tm
         [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"],
     )
     assert len(os.listdir(tmp_path / "resnet_fn/graphs")) == 2 + 1  # each rank's step, and an evaluation for both
+
+
+def test_a_graph_is_read_as_it_was_written_or_not_at_all(tmp_path):
+    path, graph = tmp_path / "a.graph", bytes(range(256)) * 10 + b"\n"
+    assert read_graph(path, "a") is None
+    write_graph(path, "a", graph)
+    assert os.listdir(tmp_path) == ["a.graph"]
+    assert read_graph(path, "a") == graph
+    assert read_graph(path, "b") is None  # another key's
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:-1], whole + b"\0", graph, whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
+        path.write_bytes(damaged)
+        assert read_graph(path, "a") is None
+    write_graph(path, "a", b"new")
+    assert read_graph(path, "a") == b"new"
+
+
+def test_a_file_that_others_may_write_is_not_trusted(tmp_path):
+    path = tmp_path / "a.graph"
+    write_graph(path, "a", b"graph")
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "fifo")
+    assert [read_graph(tmp_path / name, "a") for name in ("a.graph", "link", "fifo")] == [b"graph", None, None]
+    path.chmod(0o620)
+    assert read_graph(path, "a") is None
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "LARGEST", 100)
+    now = time.time()
+    for name, size, age in (
+        ("old", 40, 30),
+        ("new", 40, 10),
+        ("newest", 40, 1),
+        (".tmp-1-a", 1, 5),
+        (".tmp-2-b", 1, 1e5),
+    ):
+        (tmp_path / name).write_bytes(bytes(size))
+        os.utime(tmp_path / name, (now - age, now - age))
+    prune(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".tmp-1-a", "new", "newest"]
+
+
+SWITCHES = ("MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH")
+
+
+@pytest.mark.skipif(not versions.compile_cache_is_exact(), reason="kept in measured versions alone")
+@pytest.mark.usefixtures("device")
+def test_the_switches_are_put_back_whatever_happens_between(monkeypatch):
+    monkeypatch.setattr(Exchange, "_number", Exchange._number)
+    monkeypatch.setattr(Exchange, "_looks", Exchange._looks)
+    exchange = Exchange("key", Ingredients(), None)
+    exchange.lay_out()
+    seen = []
+
+    def compile_in_vain():
+        seen.extend(name in os.environ for name in SWITCHES)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), exchange:
+        compile_in_vain()
+    assert seen == [True, True]
+    assert [name in os.environ for name in SWITCHES] == [False, False]
+    assert (exchange.offers, exchange.taken, exchange.written) == (False, False, b"")
+    assert not Exchange("key", Ingredients(), b"a graph").offers  # MindSpore looks for no other one now
+
+
+def test_folders_that_killed_processes_left_go_after_a_day_and_ones_own_at_the_end(tmp_path):
+    for name, age in (("old", 2 * 86400), ("new", 100)):
+        (tmp_path / f"resnet_fn-graphs-{name}" / "rank_0").mkdir(parents=True)
+        os.utime(tmp_path / f"resnet_fn-graphs-{name}", (time.time() - age,) * 2)
+    code = "from resnet_fn.graphs import cache; print(cache._work_folder().is_dir())"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout == "True\n", done.stderr
+    assert [name for name in os.listdir(tmp_path) if "graphs" in name] == ["resnet_fn-graphs-new"]

@@ -12,9 +12,9 @@ from mindspore import Parameter, Tensor, nn
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.graphs.key import NotCacheableError, ingredients
 from resnet_fn.models import create_model
 from resnet_fn.run.build import build_components
-from resnet_fn.runtime.graphs.key import NotCacheableError, ingredients
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
@@ -113,7 +113,7 @@ def test_every_setting_that_shapes_the_step_changes_its_key():
 
 
 def test_a_second_process_reads_the_same_and_another_number_is_another_key():
-    code = "import tests.runtime.graphs.test_key as t; from resnet_fn.runtime import process; process.start(); "
+    code = "import tests.graphs.test_key as t; from resnet_fn.runtime import process; process.start(); "
     code += "print(t.small_step(1.0).digest({}))"
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=root)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import importlib
 import pkgutil
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.runtime.disk import sha256
 
 # Whose code a graph may be made of: this package's sources and MindSpore's version are in the key.
 _KNOWN = ("resnet_fn", "mindspore")
@@ -43,9 +44,9 @@ class Ingredients:
     words: list[str] = dataclasses.field(default_factory=list)
 
     def digest(self, more: Mapping[str, Any]) -> str:
-        """The SHA-256 of the words and of what else a graph hangs on."""
+        """The SHA-256 of the words and of what else a graph depends on."""
         lines = [*self.words, *(f"{name}={more[name]!r}" for name in sorted(more))]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return sha256("\n".join(lines).encode())
 
 
 def ingredients(function: Any, inputs: Iterable[Any]) -> Ingredients:
@@ -176,4 +177,4 @@ def _says(name: str, part: Any) -> bool:
 
 
 def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    return sha256(np.ascontiguousarray(array).tobytes())
