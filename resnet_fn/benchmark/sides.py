@@ -77,7 +77,7 @@ def ours(spec: dict[str, Any]) -> Run:
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
     """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.parity.torch_side.optimizers import decay_groups
+    from resnet_fn.reference.training import decay_groups
 
     os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # set by this package, for MindSpore; PyTorch's oneDNN needs no cap
     groups = decay_groups(net, chosen.weight_decay)
@@ -99,7 +99,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
 
 def torch_net(spec: dict[str, Any]) -> Any:
     """The specification's net, a torch Module: what `nets.build` gives, written apart from it."""
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     name, classes, size = spec["model"], spec["classes"], spec["image_size"]
     return reference_net(name, num_classes=classes, stem=spec["stem"], image_size=size)

@@ -12,8 +12,8 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.parity.torch_side.reference import reference_net
 from resnet_fn.recipes import recipe as named_recipe
+from resnet_fn.reference.nets import reference_net
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.update.schedule import make_schedule
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 
+from mindspore import Tensor
+
 from resnet_fn.data.eval_batches import eval_batches
 from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.parity.mindspore_side.record import record_cell
-from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.layers.cells import record_cell
+from resnet_fn.layers.layer import Layer
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
@@ -35,5 +37,5 @@ def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[in
             rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
             visit(layer.title, layer.output)
 
-    record_cell(net, images, train=False, visit=note)
+    record_cell(net, [Tensor(images)], train=False, visit=note)
     return count, rows

@@ -14,7 +14,7 @@ from resnet_fn.data.feed import make_feed
 from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.parity.mindspore_side.record import named_layers, unchanged
+from resnet_fn.layers.cells import named_layers, unchanged
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.update.noise import make_noise
 

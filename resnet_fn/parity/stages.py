@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.compare import Stage, difference, relative_error
-from resnet_fn.parity.inputs import INPUTS
-from resnet_fn.parity.matching.name_map import NameMap
-from resnet_fn.parity.matching.source import thirds
-from resnet_fn.parity.traces.batches import Arrays
-from resnet_fn.parity.traces.trace import LATER, Recording, Trace
+from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference, difference, relative_error
+from resnet_fn.parity.name_map import NameMap, thirds
+from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
-INITIALISATION, WEIGHTS = "initialisation", "weights"
+INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
@@ -38,10 +35,50 @@ TOLERANCES = {
     AVERAGE: 1e-4,
 }
 _STATE_TOLERANCE = 1e-4
+SKIPPED = "skipped"
+_SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
 
 # Beside the stages, what says how much rounding to allow for in the numbers made of them.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-Rounding = dict[str, dict[str, float]]  # stage: name: relative error
+
+
+@dataclasses.dataclass
+class Stage:
+    """One stage of the ladder.
+
+    Attributes:
+        name: "loss", "gradients", …
+        differences: one for each array compared, in an order that means something (execution, backward, updates).
+        note: why it was skipped, or what is particular about it; empty otherwise.
+        hints: what the numbers say about the cause.
+        failed: why it differs without any array to compare; empty otherwise.
+    """
+
+    name: str
+    differences: list[Difference] = dataclasses.field(default_factory=list)
+    note: str = ""
+    hints: list[str] = dataclasses.field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its differences; "skipped" without any; `failed` gives "DIFFERS" by itself."""
+        verdicts = {item.verdict for item in self.differences}
+        if self.failed or DIFFERS in verdicts:
+            return DIFFERS
+        if not verdicts:
+            return SKIPPED
+        return ROUNDING if ROUNDING in verdicts else OK
+
+    @property
+    def worst(self) -> Difference | None:
+        """The difference furthest beyond what it is allowed."""
+        return max(self.differences, key=lambda item: (_SEVERITY[item.verdict], item.excess), default=None)
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference whose verdict is "DIFFERS"."""
+        return next((item for item in self.differences if item.verdict == DIFFERS), None)
 
 
 def state_stage(kind: str) -> str:
@@ -245,3 +282,94 @@ class Comparison:
                 for name in theirs
             ],
         )
+
+
+def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
+    """Do both sides get the same inputs and labels, bit for bit?"""
+    found = []
+    for update, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        for which, single in enumerate(("inputs", "labels")):
+            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
+            if {name: value.shape for name, value in a.items()} != {name: value.shape for name, value in b.items()}:
+                return Stage(INPUTS, failed=f"update {update + 1}: the {single} have other names or shapes")
+            found += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
+    return Stage(INPUTS, found)
+
+
+_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
+_FEW = 8  # with fewer elements only a constant is told from a draw
+_MANY = 1000  # elements from which a fourth moment tells a uniform from a normal distribution
+
+
+def initialisation_stage(
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    seams: Mapping[str, Sequence[int]] | None = None,
+) -> Stage:
+    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
+
+    Rows that are constant in one of the two, as the padding row of an embedding is, are compared for themselves.
+
+    Args:
+        ours, theirs: parameters as each net drew them, under the MindSpore net's names.
+        seams: rows at which a further part of the reference begins (`NameMap.seams`); each is compared by itself.
+    """
+    stage = Stage("initialisation")
+    for name, b in theirs.items():
+        ends = (seams or {}).get(name, ())
+        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
+        if ends:
+            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
+            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
+        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
+            found = _moments(title, one.ravel(), other.ravel())
+            stage.differences += found
+            if any(item.verdict == DIFFERS for item in found):
+                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
+    return stage
+
+
+def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Split off the rows that are constant in one array that is not constant itself."""
+    if a.ndim < 2 or a[0].size < 2 or not (a.std() and b.std()):
+        return [(a, b, title)]
+    constant = np.array([row.std() == 0 for row in a]) | np.array([row.std() == 0 for row in b])
+    if not constant.any() or constant.all():
+        return [(a, b, title)]
+    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
+    return [*rows, (a[~constant], b[~constant], title)]
+
+
+def _words(values: np.ndarray) -> str:
+    values = np.asarray(values, np.float64)
+    if values.std() == 0:
+        return f"all {values.flat[0]:.6g}"
+    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
+
+
+def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
+    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
+    if spread_a == 0 or spread_b == 0:
+        constant = [_difference(f"{name} mean", float(a.mean()), float(b.mean()), 1.0, 1e-6)]
+        return [*constant, _difference(f"{name} std", spread_a, spread_b, spread_b or 1.0, 0.0)]
+    if count < _FEW:
+        return []
+    error = math.sqrt(2 / count)  # of a difference of two means, in standard deviations
+    found = [
+        _difference(f"{name} mean", float(a.mean()), float(b.mean()), max(spread_a, spread_b), _SIGMAS * error),
+        _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
+    ]
+    if count >= _MANY:
+        kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
+        found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
+    return found
+
+
+def _kurtosis(values: np.ndarray) -> float:
+    squares = np.square(values - values.mean())
+    return float(np.square(squares).mean() / squares.mean() ** 2)
+
+
+def _difference(name: str, ours: float, theirs: float, scale: float, tolerance: float) -> Difference:
+    apart = abs(ours - theirs)
+    return Difference(name, apart, apart / scale, math.nan, ours, theirs, (), 0.0, tolerance)

@@ -9,18 +9,50 @@ import pytest
 from mindspore.dataset import vision
 from PIL import Image, ImageOps
 
+from resnet_fn.data.fake_photos import photograph
 from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.scan import examine
 from resnet_fn.evaluation.predict import read_pixels
-from resnet_fn.parity.pixels import reference_transform, sample_files
 
 
-@pytest.mark.parametrize(("resize", "crop"), [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)])
+def sample_files() -> list[bytes]:
+    """Four JPEGs of several sizes, upright and wide."""
+    files = []
+    for number, size in enumerate(((500, 375), (333, 500), (256, 256), (640, 427))):
+        buffer = io.BytesIO()
+        Image.fromarray(photograph(number, *size)).save(buffer, "JPEG", quality=75 + 5 * number)
+        files.append(buffer.getvalue())
+    return files
+
+
+def reference_transform(data: bytes, resize: int, crop: int) -> np.ndarray:
+    """torchvision's steps, written with PIL."""
+    image = open_upright(data)
+    scale = resize / min(image.size)
+    # The shorter side is exact, the longer one is cut down to whole pixels.
+    size = tuple(resize if side == min(image.size) else int(side * scale + 1e-9) for side in image.size)
+    pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR) if size != image.size else image)
+    top, left = (int(np.rint((side - crop) / 2)) for side in pixels.shape[:2])
+    return pixels[top : top + crop, left : left + crop]
+
+
+SIZES = [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
+
+
+@pytest.mark.parametrize(("resize", "crop"), SIZES)
 def test_odd_sizes_round_as_torchvision_does(resize, crop):
-    transform, _ = reference_transform(resize, crop)
-    for data in sample_files()[:4]:
-        np.testing.assert_array_equal(eval_pixels(data, resize, crop), transform(data))
+    for data in sample_files():
+        np.testing.assert_array_equal(eval_pixels(data, resize, crop), reference_transform(data, resize, crop))
+
+
+def test_the_steps_are_torchvisions(torchvision):
+    transforms = torchvision.transforms
+    for resize, crop in SIZES:
+        both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
+        for data in sample_files():
+            pixels = np.asarray(both(open_upright(data)))
+            np.testing.assert_array_equal(reference_transform(data, resize, crop), pixels)
 
 
 def test_a_wrong_preprocessing_would_show():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import resnet_fn
-from resnet_fn.parity.traces.folder import load_recording
+from resnet_fn.parity.trace_folder import load_recording
 
 TRACE = Path(resnet_fn.__file__).parent / "doctor" / "trace"
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.compare import relative_error
+from resnet_fn.layers.difference import relative_error
+from resnet_fn.parity import mindspore_side as parameters
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.mindspore_side import parameters
-from resnet_fn.parity.mindspore_side.record import record_cell
-from resnet_fn.parity.settings import settings_notes
+from resnet_fn.parity.matching import match
+from resnet_fn.parity.mindspore_side import layers_of
+from resnet_fn.parity.notes import settings_notes
 
 pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side import run as torch_run
-from resnet_fn.parity.torch_side.record import record_torch
+from resnet_fn.parity import torch_side as torch_run
+from resnet_fn.parity.torch_side import layers_of as torch_layers_of
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -26,9 +26,9 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 def compared(net, module):
     """Both with the module's weights."""
     ours, theirs = parameters.state(net), torch_run.state(module)
-    before = record_cell(net, IMAGES, False)
+    before = layers_of(net, IMAGES, False)
     shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
-    names = match(*shapes, before, record_torch(module, IMAGES, False))
+    names = match(*shapes, before, torch_layers_of(module, IMAGES, False))
     parameters.assign(net, names.rename(theirs))
     sides = [
         {mode: record(it, IMAGES, mode == "train") for mode in ("eval", "train")}
@@ -36,7 +36,7 @@ def compared(net, module):
     ]
     exact = copy.deepcopy(module).double()
     for mode, layers in sides[1].items():
-        for layer, exactly in zip(layers, record_torch(exact, IMAGES, mode == "train"), strict=True):
+        for layer, exactly in zip(layers, torch_layers_of(exact, IMAGES, mode == "train"), strict=True):
             layer.output_rounding = relative_error(layer.output, exactly.output)
             layer.input_rounding = relative_error(layer.input, exactly.input)
     notes = settings_notes(sides[0]["eval"], sides[1]["eval"], names.layers)

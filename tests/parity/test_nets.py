@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.layers import cells as ours_record
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.mindspore_side import record as ours_record
-from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.settings import settings_notes
+from resnet_fn.parity.matching import match
+from resnet_fn.parity.mindspore_side import assign, state
+from resnet_fn.parity.notes import settings_notes
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side import record as theirs_record  # noqa: E402
-from resnet_fn.parity.torch_side.run import state as torch_state  # noqa: E402
+from resnet_fn.parity import torch_side as theirs_record  # noqa: E402
+from resnet_fn.parity.torch_side import state as torch_state  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 t, F = torch.nn, torch.nn.functional

@@ -7,7 +7,7 @@ import pytest
 from resnet_fn.models import create_model
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.traces.batches import make_batches
+from resnet_fn.parity.trace import make_batches
 from resnet_fn.recipes import recipe
 
 RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02)
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @pytest.fixture
 def resnet8(torch):
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     torch.manual_seed(0)
     return create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)

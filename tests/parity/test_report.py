@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.compare import Stage, difference
+from resnet_fn.layers.difference import difference
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers import LayerDifference
-from resnet_fn.parity.matching.name_map import NameMap
-from resnet_fn.parity.matching.source import plain
+from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.report import name_map, table, write_json, write_plot
+from resnet_fn.parity.stages import Stage
 
 NAMES = NameMap(
     "execution order and shapes", {"conv.weight": plain("0.weight"), "a.b": plain("1.c")}, {"conv": "0"}, ()
