@@ -46,13 +46,16 @@ def _conv(layer: Any, image: np.ndarray | None) -> Settings:
         "bias": _has_bias(layer),
         "padding_mode": getattr(layer, "padding_mode", "zeros"),
     }
-    if image is not None:
-        found |= {"pads": pads_of(layer, image.shape[-count:]), "pad_mode": _pad_mode(layer)}
-    return found
+    return found if image is None else found | _padding(layer, image.shape[-count:])
 
 
 def _has_bias(layer: Any) -> bool:
     return bool(layer.has_bias) if hasattr(layer, "has_bias") else layer.bias is not None
+
+
+def _padding(layer: Any, size: Sequence[int]) -> Settings:
+    mode = {"pad_mode": _pad_mode(layer)} if hasattr(layer, "pad_mode") else {}  # MindSpore's word
+    return {"pads": pads_of(layer, size), **mode}
 
 
 def _pad_mode(layer: Any) -> str:
@@ -107,8 +110,7 @@ def _operation(layer: Any) -> Settings:
 def _transposed(layer: Any, image: np.ndarray | None) -> Settings:
     """`pads` are what is cut off the full product of size (n − 1) · stride + kernel, as in torch."""
     count = _directions(layer, image)
-    found = {**_conv(layer, image), "transposed": True}
-    found["pad_mode"] = mode = _pad_mode(layer)
+    found, mode = {**_conv(layer, image), "transposed": True}, _pad_mode(layer)
     more = _spread(getattr(layer, "output_padding", 0), count)
     if mode == "pad":
         pads = list(_given_padding(layer, count) or (0,) * 2 * count)
@@ -137,7 +139,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     if kind_of(layer) == "maxpool":
         found["dilation"] = _spread(getattr(layer, "dilation", operation.get("dilation", 1)), count)
     if size:
-        found |= {"pads": pads_of(layer, size), "pad_mode": _pad_mode(layer)}
+        found |= _padding(layer, size)
         ceil = bool(getattr(layer, "ceil_mode", operation.get("ceil_mode", False)))
         found["ceil_mode"] = ceil and _ceil_matters(size, kernel, stride, found["pads"] or (0,) * 2 * count)
         if tuple(kernel) == tuple(size) and not any(found["pads"] or ()):
@@ -146,7 +148,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
         found["divisor_override"] = getattr(layer, "divisor_override", operation.get("divisor_override")) or None
         if any(found.get("pads") or ()):  # `same` never counts its zeros
             counts = getattr(layer, "count_include_pad", operation.get("count_include_pad", True))
-            found["count_include_pad"] = bool(counts) and found["pad_mode"] != "same"
+            found["count_include_pad"] = bool(counts) and _pad_mode(layer) != "same"
     return found
 
 

@@ -310,8 +310,8 @@ def read_map(path: str) -> Corrections:
         }
 
     Left stands the MindSpore net's parameter (or layer, then all that it holds), right the reference's. `transpose` is
-    done first, then `rows` [first, behind the last) along `axis` (default 0) are cut out, then parts are joined along `join`
-    (default 0), then the result is reshaped to `shape`.
+    done first, then `rows` [first, behind the last) along `axis` (default 0) are cut out, then parts are joined along
+    `join` (default 0), then the result is reshaped to `shape`.
 
     Raises:
         ValueError: the file is not there, is no JSON object, or an entry says nothing that is known.

@@ -5,10 +5,8 @@ import pytest
 from mindspore import nn, ops
 
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching import match
-from resnet_fn.parity.mindspore_side import assign, layers_of, state
+from resnet_fn.parity.mindspore_side import layers_of, state
 from resnet_fn.parity.torch_side import layers_of as torch_layers_of
-from resnet_fn.parity.torch_side import state as torch_state
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
 
@@ -67,15 +65,15 @@ class Whole(nn.Cell):
         return self.attn(x, x, x, key_padding_mask=mask)[0]
 
 
-def first_hints(net, module, inputs):
-    ours, theirs = layers_of(net, inputs, False), torch_layers_of(module, inputs, False)
-    values = torch_state(module)
-    names = match(*({n: v.shape for n, v in side.items()} for side in (state(net), values)), ours, theirs)
-    assert names.problems == ()
-    assign(net, names.rename(values))
-    sides = {"eval": layers_of(net, inputs, False)}, {"eval": theirs}
-    found = compare_layers(*sides, names.layers, state(net), inputs)
-    return next((item.hints for item in found if item.output.verdict == "DIFFERS"), None)
+@pytest.fixture
+def first_hints(paired):
+    def hints(net, module, inputs):
+        names, ours, theirs = paired(net, module, inputs)
+        assert names.problems == ()
+        found = compare_layers({"eval": ours["eval"]}, {"eval": theirs["eval"]}, names.layers, state(net), inputs)
+        return next((item.hints for item in found if item.output.verdict == "DIFFERS"), None)
+
+    return hints
 
 
 HIDES = "hides where inputs mask is 0"
@@ -89,7 +87,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("words", FAULTS)
-def test_an_attention_that_mixes_otherwise_is_named(words):
+def test_an_attention_that_mixes_otherwise_is_named(first_hints, words):
     torch.manual_seed(0)
     inputs = {**INPUTS, "mask": INPUTS["mask"]}
     if "not 0" in words:
@@ -101,7 +99,7 @@ def test_an_attention_that_mixes_otherwise_is_named(words):
     assert first_hints(FAULTS[words](), Reference(), inputs) == (words,)
 
 
-def test_mindspores_own_attention_with_the_mask_the_other_way_round_is_named():
+def test_mindspores_own_attention_with_the_mask_the_other_way_round_is_named(first_hints):
     torch.manual_seed(0)
     inputs = {**INPUTS, "mask": INPUTS["mask"].copy()}
     inputs["mask"][1, 4] = False
@@ -121,7 +119,7 @@ class Inside(nn.Cell):
         return self.attn(x, mask)
 
 
-def test_an_attention_that_is_a_cell_of_the_users_is_named():
+def test_an_attention_that_is_a_cell_of_the_users_is_named(first_hints):
     torch.manual_seed(0)
     assert first_hints(Inside(scale=0.25), Reference(), INPUTS) == (
         "attention: scores times 1/4 here, 1/√4 in the reference",
@@ -130,7 +128,7 @@ def test_an_attention_that_is_a_cell_of_the_users_is_named():
     assert first_hints(Inside(), Reference(), INPUTS) is None
 
 
-def test_a_right_attention_needs_no_cause_and_an_unknown_fault_gets_none():
+def test_a_right_attention_needs_no_cause_and_an_unknown_fault_gets_none(first_hints):
     torch.manual_seed(0)
     for fused in (False, True):
         assert first_hints(Attention(fused=fused), Reference(), INPUTS) is None
@@ -168,7 +166,7 @@ class Linear(torch.nn.Module):
         return self.fc(x)
 
 
-def test_a_square_weight_used_transposed_is_named():
+def test_a_square_weight_used_transposed_is_named(first_hints):
     x = INPUTS["x"]
     assert first_hints(Product(True), Linear(), x) == (
         "its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]",

@@ -5,10 +5,8 @@ import pytest
 from mindspore import Parameter, nn
 
 from resnet_fn.parity.matching import match
-from resnet_fn.parity.mindspore_side import layers_of
 
 pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side import layers_of as torch_layers_of
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -31,14 +29,12 @@ def test_names_that_agree_up_to_leaf_names_decide():
     assert found.problems == ("fc.weight is (2, 4) here, (3, 4) in the reference",)
 
 
-def matched(net, module):
-    shapes = {name: tuple(parameter.shape) for name, parameter in net.parameters_and_names()}
-    state = {name: tuple(value.shape) for name, value in module.state_dict().items() if "num_batches" not in name}
-    # Equal weights are not needed: who feeds whom shows in one net alone.
-    return match(shapes, state, layers_of(net, IMAGES, False), torch_layers_of(module, IMAGES, False))
+@pytest.fixture
+def matched(paired):
+    return lambda net, module: paired(net, module, IMAGES)[0]
 
 
-def test_other_names_in_another_order(ported, reference):
+def test_other_names_in_another_order(matched, ported, reference):
     found = matched(ported(), reference())
     assert (found.how, found.problems) == ("execution order and shapes", ())
     assert len(found.parameters) == 18
@@ -54,7 +50,7 @@ def test_other_names_in_another_order(ported, reference):
     assert found.layers["body"] == "inner"
 
 
-def test_what_has_no_counterpart_is_named(ported, reference):
+def test_what_has_no_counterpart_is_named(matched, ported, reference):
     assert matched(ported(classes=4), reference()).problems == (
         "classify weight [4, 8], bias [4] has no counterpart in the reference",
         "the reference's head weight [5, 8], bias [5] has no counterpart here",
@@ -110,7 +106,7 @@ def test_constants_need_no_counterpart():
     assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())
 
 
-def test_a_class_of_the_users_is_known_by_its_parameters(torch):
+def test_a_class_of_the_users_is_known_by_its_parameters(matched, torch):
     """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one pixel."""
 
     class GRN(nn.Cell):

@@ -139,7 +139,7 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
 pytestmark = pytest.mark.usefixtures("device")
 
 
-class Net(nn.Cell):
+class TwoLayers(nn.Cell):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Dense(3, 3, has_bias=False), nn.Dense(3, 3, has_bias=False)
@@ -163,7 +163,7 @@ def updated(net, optimizer):
 
 @pytest.mark.parametrize("make", [lambda g: nn.Momentum(g, 0.1, 0.9), lambda g: nn.SGD(g, 0.1, 0.9)])
 def test_each_gradient_goes_to_its_own_weight_whatever_the_order_of_groups(make):
-    net = Net()
+    net = TwoLayers()
     changes, state = updated(net, make(groups(net)))
     np.testing.assert_allclose(changes["a.weight"], -0.5, rtol=1e-6)
     np.testing.assert_allclose(changes["b.weight"], -1.0, rtol=1e-6)
@@ -172,7 +172,7 @@ def test_each_gradient_goes_to_its_own_weight_whatever_the_order_of_groups(make)
 
 
 def test_a_group_keeps_its_share_of_the_learning_rate():
-    net = Net()
+    net = TwoLayers()
     changes, _ = updated(net, nn.Momentum(groups(net, lr=0.025), 0.1, 0.9))
     np.testing.assert_allclose(changes["a.weight"], -0.5, rtol=1e-6)
     np.testing.assert_allclose(changes["b.weight"], -1.0 / 4, rtol=1e-6)
@@ -180,7 +180,7 @@ def test_a_group_keeps_its_share_of_the_learning_rate():
 
 @pytest.mark.parametrize("class_", [nn.Adam, nn.AdamWeightDecay])
 def test_moments_are_called_as_ours(class_):
-    net = Net()
+    net = TwoLayers()
     _, state = updated(net, class_(groups(net), 0.1))
     assert sorted(state) == ["momentum", "variance"]
     np.testing.assert_allclose(state["momentum"]["b.weight"], 0.2, rtol=1e-5)
@@ -188,7 +188,7 @@ def test_moments_are_called_as_ours(class_):
 
 
 def test_what_cannot_be_used_is_refused():
-    net, other = Net(), Net()
+    net, other = TwoLayers(), TwoLayers()
     with pytest.raises(ValueError, match="optimizer: Momentum has a learning rate for each step of its own"):
         of_mindspore(nn.Momentum(net.trainable_params(), nn.ExponentialDecayLR(0.1, 0.9, 4), 0.9), net)
     with pytest.raises(ValueError, match=r"optimizer: Momentum updates .*weight, which the net does not train"):
