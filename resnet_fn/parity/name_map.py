@@ -276,20 +276,10 @@ class NameMap:
         found = {name: source.seams(find) for name, source in self.parameters.items() if not source.join}
         return {name: rows for name, rows in found.items() if rows}
 
-    def _find(self, theirs: Mapping[str, np.ndarray]) -> "_Find":
-        return _Find(theirs, {name: group for group in self.tied for name in group})
-
-
-@dataclasses.dataclass(frozen=True)
-class _Find:
-    """The reference's array of a name, or of another name of the same array."""
-
-    arrays: Mapping[str, np.ndarray]
-    groups: Mapping[str, tuple[str, ...]]
-
-    def __call__(self, name: str) -> np.ndarray | None:
-        names = (name, *self.groups.get(name, ()))
-        return next((self.arrays[one] for one in names if one in self.arrays), None)
+    def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
+        """The reference's array of a name, or of another name of the same array."""
+        groups = {name: group for group in self.tied for name in group}
+        return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
 Corrections = dict[str, Source]

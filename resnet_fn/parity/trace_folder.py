@@ -78,8 +78,12 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 FORMAT, VERSION = "resnet_fn parity trace", 1
 _MANIFEST = "manifest.json"
+# Of a trace: groups of arrays, lists of groups, numbers. Of a recording, and of its task: what JSON holds as it is.
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
+_NUMBERS = ("losses", "norms", "rates")
+_PLAIN = ("framework", "tied", "trainable", "constants", "notes", "random_eval")
+_TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
 def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
@@ -100,8 +104,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValueError(f"out: {folder} is not empty; give a new folder")
-        files = ArrayFiles(folder)
-        manifest = _describe(recording, files, layers)
+        manifest = _describe(recording, ArrayFiles(folder), layers)
         text = json.dumps({**manifest, "sha256": _hash_of_manifest(manifest)}, indent=1, allow_nan=False) + "\n"
         (folder / _MANIFEST).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -110,49 +113,43 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
 
 
 def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str, Any]:
+    """Write the arrays; the manifest."""
     trace, task = recording.trace, recording.task
     batch_arrays: Arrays = {}
     batches = [_tree(tuple(batch), batch_arrays) for batch in task.batches]
     files.write("batches", batch_arrays)
     files.write("initial", recording.initial)
     for name in _ARRAYS:
-        files.write(name.replace("_", "-"), getattr(trace, name))
+        files.write(_file(name), getattr(trace, name))
     for name in _LISTS:
         for index, arrays in enumerate(getattr(trace, name)):
-            files.write(f"{name.replace('_', '-')}-{index + 1}", arrays)
+            files.write(f"{_file(name)}-{index + 1}", arrays)
     for kind, arrays in trace.state.items():
         files.write(_state_file(kind), arrays)
     described = {mode: _layers(mode, executions, files, layers) for mode, executions in recording.layers.items()}
     flipped = recording.flipped.all_widths() if recording.flipped else {}
-    return finite_or_null(
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "framework": recording.framework,
-            "task": {
-                "recipe": dataclasses.asdict(task.recipe),
-                "batches": batches,
-                "accumulate": task.accumulate,
-                "seed": task.seed,
-                "own_loss": task.own_loss,
-                "own_optimizer": task.own_optimizer,
-            },
-            "losses": trace.losses,
-            "norms": trace.norms,
-            "rates": trace.rates,
-            "states": list(trace.state),
-            "counts": {name: len(getattr(trace, name)) for name in _LISTS},
-            "layers": described,
-            "rounding": recording.rounding,
-            "flipped": [{"width": w, "ties": ties, "rounding": found} for w, (found, ties) in flipped.items()],
-            "tied": [list(names) for names in recording.tied],
-            "trainable": recording.trainable,
-            "constants": recording.constants,
-            "notes": recording.notes,
-            "random_eval": recording.random_eval,
-            "files": files.known,
-        }
-    )
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "task": {
+            "recipe": dataclasses.asdict(task.recipe),
+            "batches": batches,
+            **{name: getattr(task, name) for name in _TASK},
+        },
+        **{name: getattr(trace, name) for name in _NUMBERS},
+        "states": list(trace.state),
+        "counts": {name: len(getattr(trace, name)) for name in _LISTS},
+        "layers": described,
+        "rounding": recording.rounding,
+        "flipped": [{"width": w, "ties": ties, "rounding": found} for w, (found, ties) in flipped.items()],
+        **{name: getattr(recording, name) for name in _PLAIN},
+        "files": files.known,
+    }
+    return finite_or_null(manifest)
+
+
+def _file(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _layers(mode: str, executions: Sequence[Layer], files: ArrayFiles, which: str) -> list[dict[str, Any]]:
@@ -201,47 +198,30 @@ def load_recording(folder: Path) -> Recording:
 
 def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     batch_arrays = files.read("batches")
-    told = manifest["task"]
-    task = Task(
-        recipe_from_dict(told["recipe"]),
-        [_untree(batch, batch_arrays) for batch in told["batches"]],
-        told["accumulate"],
-        told["seed"],
-        told["own_loss"],
-        told["own_optimizer"],
-    )
+    described = manifest["task"]
+    batches = [_untree(batch, batch_arrays) for batch in described["batches"]]
+    task = Task(recipe_from_dict(described["recipe"]), batches, **{name: described[name] for name in _TASK})
+    counts = manifest["counts"]
     trace = Trace(
-        eval_outputs=files.read("eval-outputs"),
-        start=files.read("start"),
-        rates=manifest["rates"],
-        losses=_numbers(manifest["losses"]),
-        norms=_numbers(manifest["norms"]),
-        gradients=files.read("gradients"),
-        clipped=files.read("clipped"),
-        average=files.read("average"),
+        **{name: files.read(_file(name)) for name in _ARRAYS},
+        **{name: [math.nan if value is None else value for value in manifest[name]] for name in _NUMBERS},
+        **{name: [files.read(f"{_file(name)}-{index + 1}") for index in range(counts[name])] for name in _LISTS},
         state={kind: files.read(_state_file(kind)) for kind in manifest["states"]},
     )
-    for name in _LISTS:
-        count = manifest["counts"][name]
-        setattr(trace, name, [files.read(f"{name.replace('_', '-')}-{index + 1}") for index in range(count)])
     layers = {}
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
     known = {entry["width"]: (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
+    plain = {name: manifest[name] for name in _PLAIN if name in manifest}
     return Recording(
-        framework=manifest["framework"],
         task=task,
         initial=files.read("initial"),
         layers=layers,
         trace=trace,
         rounding=_rounding(manifest["rounding"] or {}),
         flipped=Flipped((), None, known) if known else None,
-        tied=[tuple(names) for names in manifest["tied"]],
-        trainable=manifest["trainable"],
-        constants=manifest["constants"],
-        notes=manifest["notes"],
-        random_eval=manifest.get("random_eval", False),
+        **{**plain, "tied": [tuple(names) for names in plain["tied"]]},
     )
 
 
@@ -261,10 +241,6 @@ def _rounding(found: Mapping[str, Mapping[str, float | None]]) -> Rounding:
         stage: {name: math.inf if error is None else error for name, error in errors.items()}
         for stage, errors in found.items()
     }
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]
 
 
 def _tree(tree: Tree, arrays: Arrays) -> Any:

@@ -1,4 +1,4 @@
-"""Right ports of tiny nets of many kinds, under other names and in other orders: matched by structure, none is called different."""
+"""Right ports of tiny nets of many kinds, under other names: matched by structure, and none is called different."""
 
 import dataclasses
 from collections.abc import Callable
