@@ -54,61 +54,19 @@ def conv(inputs: int, outputs: int, size: int, **options: Any) -> nn.Cell:
     return nn.Conv2d(inputs, outputs, size, pad_mode="pad", padding=size // 2, has_bias=True, **options)
 
 
-class Residual(t.Module):
-    """A body beside which the input goes; channels last inside, as ConvNeXt has it."""
-
-    def __init__(self, *layers: Any, last: bool = False) -> None:
-        super().__init__()
-        self.inner, self.last = t.Sequential(*layers), last
-
-    def forward(self, x: Any) -> Any:
-        return x + (self.inner(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) if self.last else self.inner(x))
-
-
-class PortedResidual(nn.Cell):
-    def __init__(self, *layers: nn.Cell, last: bool = False) -> None:
-        super().__init__()
-        self.branch, self.last = nn.SequentialCell(*layers), last
-
-    def construct(self, x: Tensor) -> Tensor:
-        if self.last:
-            return x + self.branch(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return x + self.branch(x)
-
-
-class Excite(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = t.Linear(8, 4), t.Linear(4, 8)
-
-    def forward(self, x: Any) -> Any:
-        return x * torch.sigmoid(self.up(torch.relu(self.down(x.mean((2, 3))))))[:, :, None, None]
-
-
-class PortedExcite(nn.Cell):
-    """As convolutions of one pixel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Conv2d(8, 4, 1, has_bias=True), nn.Conv2d(4, 8, 1, has_bias=True)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x * ops.sigmoid(self.b(ops.relu(self.a(x.mean((2, 3), keep_dims=True)))))
-
-
 class Recurrent(t.Module):
-    def __init__(self, kind: str, both: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.rnn = getattr(t, kind)(8, 4 if both else 8, bidirectional=both, batch_first=True)
+        self.rnn = t.GRU(8, 8, batch_first=True)
 
     def forward(self, x: Any) -> Any:
         return self.rnn(x)[0]
 
 
 class PortedRecurrent(nn.Cell):
-    def __init__(self, kind: str, both: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.cell = getattr(nn, kind)(8, 4 if both else 8, bidirectional=both, batch_first=True)
+        self.cell = nn.GRU(8, 8, batch_first=True)
 
     def construct(self, x: Tensor) -> Tensor:
         return self.cell(x)[0]
@@ -415,24 +373,11 @@ class Pair:
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
 
 
-def bn(width: int = 8) -> nn.Cell:
-    return nn.BatchNorm2d(width)
-
-
-def ln() -> nn.Cell:
-    return nn.LayerNorm((8,), epsilon=1e-5)
-
-
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
         lambda: Theirs(t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU(), t.MaxPool2d(2)),
-        lambda: Ours(nn.Conv2d(3, 8, 3), bn(), nn.ReLU(), nn.MaxPool2d(2, 2)),
-    ),
-    "residual block": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 1), Residual(t.Conv2d(8, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())),
-        lambda: Ours(conv(3, 8, 1), PortedResidual(conv(8, 8, 3), bn(), nn.ReLU())),
+        lambda: Ours(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
         CLIPPED,
     ),
     "ConvNeXt": Pair(pixels, ConvNeXt, PortedConvNeXt, ADAMW),
@@ -441,8 +386,7 @@ PAIRS = {
     "UNet": Pair(pictures, UNet, PortedUNet, options={"loss": squares, "reference_loss": F.mse_loss}),
     "text, ids and mask": Pair(ids, Text, PortedText, ADAMW),
     "text, attention, tied weights": Pair(masked, Tied, PortedTied),
-    "LSTM": Pair(tokens, lambda: Theirs(Recurrent("LSTM", False)), lambda: Ours(PortedRecurrent("LSTM", False))),
-    "GRU": Pair(tokens, lambda: Theirs(Recurrent("GRU", False)), lambda: Ours(PortedRecurrent("GRU", False))),
+    "GRU": Pair(tokens, lambda: Theirs(Recurrent()), lambda: Ours(PortedRecurrent())),
     "tuple of outputs": Pair(
         boxes, Heads, PortedHeads, options={"loss": heads_loss, "reference_loss": reference_heads_loss}
     ),
@@ -460,11 +404,6 @@ PAIRS = {
             nn.HSwish(),
             conv(8, 8, 1),
         ),
-    ),
-    "squeeze and excite": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), Excite()),
-        lambda: Ours(conv(3, 8, 3), PortedExcite()),
     ),
     "one direction": Pair(
         signals,
