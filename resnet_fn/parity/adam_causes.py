@@ -44,9 +44,11 @@ class Way(NamedTuple):
     epsilon: float
 
 
-class Moments(NamedTuple):
-    """What a side's state says: β1 and β2, and the weight decay in the gradient by parameter."""
+class Side(NamedTuple):
+    """What one side's first update says: β1 and β2, and the weight decay in the gradient by parameter."""
 
+    parameters: dict[str, First]
+    rate: float
     beta1: float
     beta2: float
     coupled: dict[str, float]
@@ -62,32 +64,26 @@ def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[
     """
     if {"momentum", "variance"} - (set(ours.state) & set(theirs)):
         return []
-    here = _first(ours.start, ours.after[0], ours.clipped, ours.state["momentum"], ours.state["variance"])
-    there = _first(*(theirs[part] for part in ("start", "after", "clipped", "momentum", "variance")))
-    names = [name for name in here if name in there]
-    sides = [{name: side[name] for name in names} for side in (here, there)]
-    a, b = (_moments(side) for side in sides)
-    if a is None or b is None:
+    here = {"start": ours.start, "after": ours.after[0], "clipped": ours.clipped, **ours.state}
+    a, b = (_firsts(side) for side in (here, theirs))
+    names = [name for name in a if name in b]
+    sides = _side(a, names, ours.rates[0]), _side(b, names, rate)
+    if sides[0] is None or sides[1] is None:
         return []
-    hints = _beta_hints(a, b)
-    rates = ours.rates[0], rate
-    decoupled: list[dict[str, float]] = [{}, {}]
-    ways = _nearest(sides, (a, b), rates)
-    if ways is not None:
-        hints += _way_hints(*ways)
-        decoupled = [
-            _rests(side, moments, rate, way)[0]
-            for side, moments, rate, way in zip(sides, (a, b), rates, ways, strict=True)
-        ]
-    return hints + _decay_hints(names, (a.coupled, b.coupled), decoupled)
+    first, second = sides
+    pairs = itertools.product(_fitting(first), _fitting(second))  # of all that fit, those with the most in common
+    ways = min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
+    decoupled = [_rests(side, way)[0] for side, way in zip((first, second), ways, strict=True)] if ways else [{}, {}]
+    hints = _beta_hints(first, second) + (_way_hints(*ways) if ways else [])
+    return hints + _decay_hints(names, (first.coupled, second.coupled), decoupled)
 
 
-def _first(start: Arrays, after: Arrays, clipped: Arrays, momentum: Arrays, variance: Arrays) -> dict[str, First]:
-    sides = (start, after, clipped, momentum, variance)
+def _firsts(side: Mapping[str, Arrays]) -> dict[str, First]:
+    parts = [side[part] for part in ("start", "after", "clipped", "momentum", "variance")]
     return {
-        name: First(*(_some(side[name]) for side in sides))
-        for name in clipped
-        if all(name in side for side in sides) and clipped[name].size >= _LEAST
+        name: First(*(_some(part[name]) for part in parts))
+        for name, gradient in side["clipped"].items()
+        if all(name in part for part in parts) and gradient.size >= _LEAST
     }
 
 
@@ -96,10 +92,11 @@ def _some(array: np.ndarray) -> np.ndarray:
     return flat[:: max(1, -(-flat.size // _MOST))].astype(np.float64)
 
 
-def _moments(side: Mapping[str, First]) -> Moments | None:
+def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) -> Side | None:
     """m = (1 − β1) (g + d w) and v = (1 − β2) (g + d w)², β the same for all parameters and d for each."""
     coupled, firsts, seconds = {}, [], []
-    for name, one in side.items():
+    for name in names:
+        one = parameters[name]
         if not one.gradient.any():
             continue
         columns = np.stack([one.gradient, one.weight], 1) if one.weight.any() else one.gradient[:, None]
@@ -118,36 +115,29 @@ def _moments(side: Mapping[str, First]) -> Moments | None:
         seconds.append(second)
     if not firsts:
         return None
-    return Moments(1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled)
+    return Side(dict(parameters), rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled)
 
 
-def _nearest(
-    sides: Sequence[Mapping[str, First]], moments: Sequence[Moments], rates: Sequence[float]
-) -> tuple[Way, Way] | None:
-    """The ways of both sides that have the most in common, of all that fit about as well as the best."""
+def _fitting(side: Side) -> list[Way]:
+    """All ways that fit about as well as the best."""
     ways = [Way(*one) for one in itertools.product(_CORRECTIONS, (_OUTSIDE, _INSIDE, _BEFORE), _EPSILONS)]
-    fitting = []
-    for side, one, rate in zip(sides, moments, rates, strict=True):
-        errors = {way: _rests(side, one, rate, way)[1] for way in ways}
-        allowed = min(_FITS, _AS_WELL * min(errors.values()))
-        fitting.append([way for way, error in errors.items() if error <= allowed])
-    pairs = [(one, other) for one in fitting[0] for other in fitting[1]]
-    return min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
+    errors = {way: _rests(side, way)[1] for way in ways}
+    allowed = min(_FITS, _AS_WELL * min(errors.values()))
+    return [way for way, error in errors.items() if error <= allowed]
 
 
-def _rests(side: Mapping[str, First], moments: Moments, rate: float, way: Way) -> tuple[dict[str, float], float]:
+def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
     """The decoupled weight decay by parameter, and the largest relative error that this way leaves in an update."""
     decays, worst = {}, 0.0
-    corrections = _CORRECTIONS[way.correction]
-    of_m = 1 - moments.beta1 if corrections[0] else 1.0
-    of_v = 1 - moments.beta2 if corrections[1] else 1.0
-    for name in moments.coupled:
-        one = side[name]
+    corrects_m, corrects_v = _CORRECTIONS[way.correction]
+    of_m, of_v = 1 - side.beta1 if corrects_m else 1.0, 1 - side.beta2 if corrects_v else 1.0
+    for name in side.coupled:
+        one = side.parameters[name]
         m, v, epsilon = one.momentum / of_m, np.maximum(one.variance / of_v, 0), way.epsilon
         if way.place == _BEFORE:
             epsilon /= math.sqrt(of_v)
         root = np.sqrt(v + epsilon) if way.place == _INSIDE else np.sqrt(v) + epsilon
-        step = (one.weight - one.after) / rate if rate else np.zeros_like(m)
+        step = (one.weight - one.after) / side.rate if side.rate else np.zeros_like(m)
         rest = step - m / root
         square = float(np.vdot(one.weight, one.weight))
         decay = float(np.vdot(rest, one.weight)) / square if square else 0.0
@@ -159,8 +149,8 @@ def _rests(side: Mapping[str, First], moments: Moments, rate: float, way: Way) -
     return decays, worst
 
 
-def _beta_hints(ours: Moments, theirs: Moments) -> list[str]:
-    a, b = ours[:2], theirs[:2]
+def _beta_hints(ours: Side, theirs: Side) -> list[str]:
+    a, b = ours[2:4], theirs[2:4]
     if np.allclose(1 - np.array(a), 1 - np.array(b), rtol=_FITS):
         return []
     words = f"β1 {a[0]:.4g} and β2 {a[1]:.4g} here, {b[0]:.4g} and {b[1]:.4g} in the reference"
@@ -173,21 +163,15 @@ def _beta_hints(ours: Moments, theirs: Moments) -> list[str]:
 
 def _way_hints(ours: Way, theirs: Way) -> list[str]:
     hints = []
-    if ours.correction != theirs.correction:
-        hints.append(_corrections(ours.correction, "here", theirs.correction, "the reference"))
+    a, b = ours.correction, theirs.correction
+    if a != b:
+        words = f"{b} in the reference; here {a}" if a == _CORRECTED else f"{a} here; in the reference {b}"
+        hints.append(f"Adam's bias correction {words}")
     if ours.place != theirs.place:
         hints.append(f"eps is {ours.place} here, {theirs.place} in the reference")
     if ours.epsilon != theirs.epsilon:
         hints.append(f"eps {ours.epsilon:g} here, {theirs.epsilon:g} in the reference")
     return hints
-
-
-def _corrections(ours: str, here: str, theirs: str, there: str) -> str:
-    if theirs == _CORRECTED:
-        return f"Adam's bias correction {ours} {here}; in {there} {theirs}"
-    if ours == _CORRECTED:
-        return f"Adam's bias correction {theirs} in {there}; {here} {ours}"
-    return f"Adam's bias correction {ours} {here}, {theirs} in {there}"
 
 
 def _decay_hints(
@@ -206,12 +190,6 @@ def _decay_hints(
 
 
 def _decay(coupled: float, decoupled: float) -> str:
-    parts = [
-        words
-        for value, words in (
-            (coupled, f"{coupled:.3g} coupled (added to the gradient, as Adam)"),
-            (decoupled, f"{decoupled:.3g} decoupled (taken from the weight, as AdamW)"),
-        )
-        if value
-    ]
+    parts = [f"{coupled:.3g} coupled (added to the gradient, as Adam)"] * bool(coupled)
+    parts += [f"{decoupled:.3g} decoupled (taken from the weight, as AdamW)"] * bool(decoupled)
     return " and ".join(parts) or "none"
