@@ -57,10 +57,7 @@ def record_net(
         net: it is left with the weights that it has now. While it runs nothing is dropped.
         task: what to do.
         initial: parameters and statistics as the net came; None: as they are.
-        loss: (outputs, labels) → scalar; None: the recipe's.
-        optimizer: made for the net's trainable parameters, ours or MindSpore's own; None: the recipe's.
-        schedule: the learning rate as a function of the update number; None: the task's.
-        make_step: a function with the signature of `make_train_step`.
+        loss, optimizer, schedule, make_step: see `replay.replay`.
 
     Raises:
         ValueError: inputs that do not fit the net, or a loss that is no scalar.

@@ -59,7 +59,7 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     not. A convolution with a kernel of one pixel is a dense layer, and a dense layer may stand for a whole attention
     whose last part it is.
     """
-    a, b = plain(ours.settings), plain(theirs.settings)
+    a, b = ours.settings, theirs.settings
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
         # What a class of the user's does, its name does not say: its output shows it.
         if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
@@ -111,11 +111,6 @@ def _windows(layer: Layer, pool: dict[str, Any]) -> list[tuple[int, int]]:
             count += 1
         found.append((before, count))
     return found
-
-
-def plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they come back from JSON: lists are tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
 def _one_pixel(ours: Layer, theirs: Layer) -> bool:

@@ -13,7 +13,7 @@ from resnet_fn.parity.mindspore_side import Loss, MakeStep, assign, first_call, 
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Batch, Recording, Task, split
+from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
@@ -72,18 +72,13 @@ def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None
     first_call(net, task.batches[0][0])
     layers, roles = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False), roles_of(net)
     return match(
-        _shapes(state(net)),
-        _shapes(reference.trace.start),
+        *({name: tuple(value.shape) for name, value in side.items()} for side in (state(net), reference.trace.start)),
         layers,
         reference.layers["eval"],
         corrections,
         tied=(roles["tied"], reference.tied),
         constants=(roles["constants"], reference.constants),
     )
-
-
-def _shapes(values: Arrays) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in values.items()}
 
 
 def compare_step(
