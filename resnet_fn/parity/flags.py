@@ -15,7 +15,7 @@ from resnet_fn.config.field_flags import add_fields, settings_in
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.hints import first_line, near_path
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.trace import Batch, Task, make_batches, recipe_batches
+from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.recipes.load import load_recipe
 
 # What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
@@ -133,31 +133,24 @@ def task_of(parsed: argparse.Namespace) -> Task:
     Raises:
         UsageError: a value that cannot be.
     """
-    chosen = ("steps", "batch_size", "image_size", "in_channels", "num_classes", "accumulate")
-    cli.refuse(
-        *(
-            (
-                getattr(parsed, name) is not None and getattr(parsed, name) < 1,
-                f"--{flag_name(name)}: {getattr(parsed, name)} is too small; give 1 or more",
-            )
-            for name in chosen
-        )
-    )
-    for name in ("steps", "batch_size", "image_size", "in_channels", "num_classes"):
-        if parsed.inputs and getattr(parsed, name) is not None:
-            raise cli.UsageError(f"--{flag_name(name)}: the batches are what --inputs returns; leave it out")
-    changes = settings_in(parsed, Recipe)
-    changes = {name: value for name, value in changes.items() if name in _STEP}
-    for name in ("optimizer", "loss"):
-        value = getattr(parsed, name)
-        if value is not None and not is_place(value):
+    of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
+    given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
+    small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
+    cli.refuse(*((True, words) for words in small))
+    if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
+        raise cli.UsageError(f"--{flag_name(name)}: the batches are what --inputs returns; leave it out")
+    changes = {name: value for name, value in settings_in(parsed, Recipe).items() if name in _STEP}
+    for name in _ALSO_CHOICES:
+        if (value := getattr(parsed, name)) is not None and not is_place(value):
             changes[name] = value
     with cli.usage_errors():
         named = load_recipe(parsed.recipe or _RECIPE).checked()
-        batches = _own_batches(parsed.inputs) if parsed.inputs else None
-        size = parsed.batch_size or 4
+        size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
-        if batches is None:
+        if place:
+            made = load_function(place, "--inputs")()
+            batches = list(returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)"))
+        else:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
             batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
@@ -195,13 +188,6 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
         "stem": recipe.stem,
         "norm": recipe.norm,
     }
-
-
-def _own_batches(place: str) -> list[Batch]:
-    batches = load_function(place, "--inputs")()
-    if not isinstance(batches, list | tuple):
-        raise ValueError(f"--inputs: {place} returned {type(batches).__name__}; return a list of (inputs, labels)")
-    return list(batches)
 
 
 _ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's names too
