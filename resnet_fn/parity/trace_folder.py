@@ -202,12 +202,12 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     batches = [_untree(batch, batch_arrays) for batch in described["batches"]]
     task = Task(recipe_from_dict(described["recipe"]), batches, **{name: described[name] for name in _TASK})
     counts = manifest["counts"]
-    trace = Trace(
+    fields: dict[str, Any] = {
         **{name: files.read(_file(name)) for name in _ARRAYS},
         **{name: [math.nan if value is None else value for value in manifest[name]] for name in _NUMBERS},
         **{name: [files.read(f"{_file(name)}-{index + 1}") for index in range(counts[name])] for name in _LISTS},
-        state={kind: files.read(_state_file(kind)) for kind in manifest["states"]},
-    )
+        "state": {kind: files.read(_state_file(kind)) for kind in manifest["states"]},
+    }
     layers = {}
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
@@ -218,7 +218,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         task=task,
         initial=files.read("initial"),
         layers=layers,
-        trace=trace,
+        trace=Trace(**fields),
         rounding=_rounding(manifest["rounding"] or {}),
         flipped=Flipped((), None, known) if known else None,
         **{**plain, "tied": [tuple(names) for names in plain["tied"]]},
