@@ -9,6 +9,7 @@ import numpy as np
 
 from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference, difference, relative_error
 from resnet_fn.parity.name_map import NameMap, thirds
+from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
 INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
@@ -205,7 +206,9 @@ class Comparison:
                 found.append(Stage(LAST, note="there are none"))
             else:
                 found.append(self._arrays(row, names[row.of]))
-        self._trained(next(stage for stage in found if stage.name == GRADIENTS))
+        gradients = next(stage for stage in found if stage.name == GRADIENTS)
+        gradients.hints += training_notes(self.names, ours.gradients, theirs.gradients)
+        gradients.failed = "; ".join(gradients.hints)
         return found
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
@@ -219,19 +222,6 @@ class Comparison:
 
     def _trains(self, name: str) -> bool:
         return all(source in self.theirs.trace.gradients for source in self.names.sources(name))
-
-    def _trained(self, stage: Stage) -> None:
-        """A parameter that trains on one side only is named."""
-        ours = [name for name in self.ours.trace.gradients if not self._trains(name)]
-        theirs = [
-            name
-            for name in self.names.parameters
-            if name not in self.ours.trace.gradients
-            and any(source in self.theirs.trace.gradients for source in self.names.sources(name))
-        ]
-        stage.hints += [f"{name}: trained here, frozen in the reference" for name in ours]
-        stage.hints += [f"{name}: frozen here, trained in the reference" for name in theirs]
-        stage.failed = "; ".join(stage.hints)
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
         """Parameter by parameter."""

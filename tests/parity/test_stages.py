@@ -20,6 +20,9 @@ from resnet_fn.parity.torch_side import flip_ties
 from resnet_fn.parity.trace import Recording, Task, Trace, make_batches
 from resnet_fn.recipes import recipe
 
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
 NAMES = NameMap("names", {"w": plain("theirs.w"), "mean": plain("theirs.mean")}, {}, ())
 
@@ -228,10 +231,6 @@ def test_each_part_of_a_joined_array_is_compared_for_itself():
     stage = initialisation_stage({"qkv": ours}, {"qkv": theirs}, {"qkv": [32, 64]})
     assert {hint.split(":")[0] for hint in stage.hints} == {"qkv part 2 of 3"}
 
-
-pytestmark = pytest.mark.usefixtures("device")
-
-RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 
 RELUS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
     "torch.relu": lambda torch: torch.relu,
