@@ -21,7 +21,7 @@ parity inspect benchmark doctor
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LEAVES = ("parity",)  # rooms that only their own modules and the package's list of public names name
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}  # what setup.cfg requires
-WITH_TORCH = ("reference.", "parity.torch_side")  # rooms, or parts of them, of modules that need PyTorch to be imported
+WITH_TORCH = ("reference.", "parity.torch_side")  # of modules that need PyTorch to be imported
 
 
 def read(folder: Path) -> dict[str, ast.Module]:

@@ -38,7 +38,7 @@ def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Ca
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.runtime.graphs.cache import CompileCache
+    from resnet_fn.graphs.cache import CompileCache
     from resnet_fn.update.exchange import with_all_reduce
     from resnet_fn.update.loss import make_loss
     from resnet_fn.update.optimizer import make_optimizer
@@ -71,7 +71,7 @@ def ours(spec: dict[str, Any]) -> Run:
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
     """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.parity.torch_side.optimizers import decay_groups
+    from resnet_fn.reference.training import decay_groups
 
     groups = decay_groups(net, chosen.weight_decay)
     optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
@@ -92,7 +92,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
 
 def torch_net(spec: dict[str, Any]) -> Any:
     """The specification's net, a torch Module: what `nets.build` gives, written apart from it."""
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     name, classes, size = spec["model"], spec["classes"], spec["image_size"]
     return reference_net(name, num_classes=classes, stem=spec["stem"], image_size=size)

@@ -13,9 +13,9 @@ from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, summarise, task_of
+from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
-from resnet_fn.runtime.graphs.cache import open_cache
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights

@@ -184,7 +184,7 @@ def _visitor(write: Write, kind: str, update: int) -> "Visitor":
 
 
 def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> list[dict[str, Any]]:
-    from resnet_fn.inspect.activations import activations
+    from resnet_fn.inspect.batch import activations
     from resnet_fn.inspect.statistics import statistics_table
 
     count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
@@ -194,7 +194,7 @@ def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> li
 
 
 def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.gradients import gradients
+    from resnet_fn.inspect.batch import gradients
     from resnet_fn.inspect.statistics import statistics_table
 
     visit_layer = _visitor(write, "output_gradients", inspected.update)

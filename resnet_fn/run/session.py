@@ -20,11 +20,11 @@ from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
 from resnet_fn.data.order import Batch, split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.task import task_of
+from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.progress import Progress
-from resnet_fn.runtime.graphs.cache import CompileCache, open_cache
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -33,7 +33,7 @@ from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.inputs import Noise, make_noise
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.loss_scale import DynamicLossScaler
+from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_average, make_state
@@ -100,7 +100,7 @@ def build_components(
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_optimizer(recipe, net)
-    state = make_state(net, optimizer, _make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
+    state = make_state(net, optimizer, make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     task = task_of(recipe.multi_label)
@@ -131,12 +131,6 @@ def build_components(
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )
-
-
-def _make_scaler(recipe: Recipe) -> DynamicLossScaler:
-    if recipe.precision != "fp16":
-        return DynamicLossScaler.off()
-    return DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
 
 
 def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:

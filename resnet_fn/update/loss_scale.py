@@ -4,6 +4,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+from resnet_fn.config.recipe import Recipe
+
 
 def _scalar(value: float, name: str) -> Parameter:
     return Parameter(Tensor(np.float32(value)), name=name, requires_grad=False)
@@ -93,3 +95,10 @@ class DynamicLossScaler:
         ops.assign(self.skipped, skipped)
         ops.assign(self.skipped_in_row, in_row)
         return ops.stack((used, skipped, in_row))
+
+
+def make_scaler(recipe: Recipe) -> DynamicLossScaler:
+    """The recipe's loss scaler: float16 needs one."""
+    if recipe.precision != "fp16":
+        return DynamicLossScaler.off()
+    return DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)

@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import pytest
-from resnet_fn.telemetry.events import read_log
 
 import resnet_fn
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.doctor.machine import describe, lines
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry import read_log
 
 LONGEST = 1800.0  # seconds: a command that takes longer hangs
 

@@ -6,11 +6,11 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor
-from resnet_fn.run.build import build_components
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES, differences
+from resnet_fn.run.session import build_components
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mindspore import Tensor, ops
-from resnet_fn.run.build import build_components
 from resnet_fn.runtime.waiter import ResultWaiter
 
 from resnet_fn.checkpoint.run_folder import RunFolder
@@ -18,6 +17,7 @@ from resnet_fn.run.session import (
     Pace,
     Progress,
     Session,
+    build_components,
     restore,
     save,
     should_save_at_epoch_end,
