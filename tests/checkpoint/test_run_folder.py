@@ -1,7 +1,6 @@
 """Which run folder, and from where it goes on: by the flags, by what is there, and never by guessing."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import numpy as np
