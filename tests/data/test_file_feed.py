@@ -46,15 +46,6 @@ def test_samples_come_in_the_order_of_seed_and_epoch_with_their_labels(photograp
     assert len(set(seen)) == len(seen) == 20  # 21 samples: one waits for another epoch
 
 
-def test_shares_are_disjoint_complete_and_in_the_one_workers_order(photographs):
-    whole = make_feed(photographs, RECIPE)
-    for workers in (2, 4):
-        shares = [make_feed(photographs, RECIPE, Workers(rank, workers)) for rank in range(workers)]
-        for update in (0, 3, 7):
-            parts = [share.indices(update) for share in shares]
-            assert np.concatenate(parts).tolist() == whole.indices(update).tolist()
-
-
 def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
     """Its memory is used again, but not before."""
     feed = make_feed(photographs, dataclasses.replace(RECIPE, erasing=0.0))
