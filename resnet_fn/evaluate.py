@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.cli import add_fields
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
@@ -70,20 +70,19 @@ def main(arguments: Sequence[str]) -> int:
         (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
     )
     with cli.usage_errors():
-        file = load_recipe(parsed.recipe) if weights else None
-        recipe = dataclasses.replace(file.checked(), **changes) if file else None
+        file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.scoring import describe, summarise
+    from resnet_fn.evaluation.task import describe, summarise
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", _CACHE)
     how = {name: getattr(parsed, name) for name in shared}
-    if recipe is not None and file is not None:
-        how["lists"] = (file.options.get("train_list", ""), file.options.get("val_list", ""))
-        how["data_dir"] = parsed.data_dir or file.options.get("data_dir", "")
-        how["check"] = file.options.get("check_files", "auto")
-        scores, classes = evaluate_weights(weights, recipe, **how)
+    if file:
+        how["lists"] = (file.options.train_list, file.options.val_list)
+        how["data_dir"] = parsed.data_dir or file.options.data_dir
+        how["check"] = file.options.check_files
+        scores, classes = evaluate_weights(weights, file.recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)

@@ -55,11 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
     process.start(parsed.device, parsed.threads)
     trained = load_net(
-        checkpoint,
-        parsed.which,
-        ema=parsed.ema,
-        image_size=parsed.image_size,
-        allow_non_finite=parsed.allow_non_finite,
+        checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size, allow_non_finite=parsed.allow_non_finite
     )
     dataset = open_trained_dataset(trained, parsed.data_dir)
     size = min(_IMAGES, len(dataset.test))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.evaluation.metrics import SAID_FROM
+from resnet_fn.evaluation.task import TOP, task_of
 
 _EXAMPLES = """examples:
   python -m resnet_fn.predict runs/first seven.png
@@ -18,10 +19,7 @@ _EXAMPLES = """examples:
 def parser() -> cli.Parser:
     """The command's flags."""
     flags = cli.Parser(
-        "predict",
-        "Name the likeliest classes of images, with their probabilities.",
-        _EXAMPLES,
-        "RUN IMAGE_OR_FOLDER …",
+        "predict", "Name the likeliest classes of images, with their probabilities.", _EXAMPLES, "RUN IMAGE_OR_FOLDER …"
     )
     flags.add_argument(
         "images",
@@ -70,20 +68,15 @@ def main(arguments: Sequence[str]) -> int:
     files = find_images(images)
     process.start(parsed.device, parsed.threads)
     trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
-    several = trained.recipe.multi_label
-    cli.refuse(
-        (several and parsed.top, "--top: this net's images have any number of classes; give --threshold instead"),
-        (several and parsed.sort == "doubt", "--sort doubt is of the likeliest class alone; leave it out"),
-        (not several and threshold, "--threshold: this net's images have one class; give --top instead"),
-    )
-    top = parsed.top or 5
+    doubt = parsed.sort == "doubt"
+    cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, threshold, doubt))
     width = max(len(str(path)) for path in files)
-    results = predict(trained, files, top, threshold or SAID_FROM)
-    if parsed.sort == "doubt":
+    results = predict(trained, files, parsed.top or TOP, threshold or SAID_FROM)
+    if doubt:
         results = by_doubt(results)
     if parsed.csv:
-        cli.write_text(Path(parsed.csv), results_csv(results, 1 if several else top))
-        order = ", the least certain first" if parsed.sort == "doubt" else ""
+        cli.write_text(Path(parsed.csv), results_csv(results))
+        order = ", the least certain first" if doubt else ""
         print(f"{len(files)} predictions in {parsed.csv}{order}")
     for result in results:
         if "error" in result:

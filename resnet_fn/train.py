@@ -7,11 +7,10 @@ from pathlib import Path
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields, settings_in
-from resnet_fn.config.fields import changed
+from resnet_fn.config.cli import add_fields, settings_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import console
 
 _EXAMPLES = """examples:
@@ -22,8 +21,8 @@ _EXAMPLES = """examples:
 """
 
 
-def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
-    """Flags to a recipe and options, all validated.
+def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
+    """Flags to a recipe, options, and a line for each setting that was left out; all validated.
 
     Raises:
         UsageError: one line that names the flag, the value and the fix.
@@ -42,11 +41,11 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions]:
     named = base.recipe.name
     parser.description = f"{parser.description}\nDefaults are those of the recipe {named}, * marks what it sets."
     add_fields(parser, base.recipe, skip=("name",))
-    add_fields(parser, changed(RunOptions(), base.options))
+    add_fields(parser, base.options)
     parsed, wrong = parser.parse_and_list(arguments)
-    recipe, options, more = base.combined(settings_in(parsed, Recipe) | settings_in(parsed, RunOptions))
+    file, more = base.combined(settings_in(parsed, Recipe) | settings_in(parsed, RunOptions))
     cli.refuse(*((True, text) for text in (*wrong, *more)))
-    return recipe, options
+    return file.recipe, file.options, file.notes
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
@@ -58,7 +57,7 @@ def resume_flags(options: RunOptions, run: Path) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Train, and say what came out and what to type next."""
-    recipe, options = parse(arguments)
+    recipe, options, left_out = parse(arguments)
     console.outlive_console()
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.workers import join
 
     command = typed_command()  # now: what started the workers may be gone when they stop
-    result = train(recipe, options)
+    result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
             print(f"to go on: {shlex.join([*command, *resume_flags(options, result.run)])}", flush=True)

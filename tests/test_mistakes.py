@@ -127,11 +127,7 @@ DATA = [
         f"data_dir: looked for train/ and val/ in 'photographs', found train; {LAYOUT}",
     ),
     mistake(
-        "more than all validates",
-        "",
-        "--validation-share|1.5",
-        "validation_share: 1.5 is not in [0, 1); give 0.2",
-        2,
+        "more than all validates", "", "--validation-share|1.5", "validation_share: 1.5 is not in [0, 1); give 0.2", 2
     ),
     mistake(
         "an update of more than there are",
@@ -250,10 +246,7 @@ SETTINGS = [
         2,
     ),
     mistake(
-        "all frozen",
-        "",
-        "--freeze|stem,layer?,fc",
-        "freeze: 'stem,layer?,fc' leaves nothing to train; leave out fc",
+        "all frozen", "", "--freeze|stem,layer?,fc", "freeze: 'stem,layer?,fc' leaves nothing to train; leave out fc"
     ),
     mistake("layers that grow", "", "--layer-decay|1.5", "layer_decay: 1.5 is not in (0, 1]; give 0.75", 2),
     mistake("a metric", "", "--monitor|f1", "monitor: 'f1' is unknown; use one of top1, loss, macro_f1, map", 2),
@@ -288,11 +281,7 @@ def file(name, line, message, marks=toml):
 
 
 FILES = [
-    file(
-        "a setting misspelt",
-        "epoch = 5",
-        "my.toml line 2: unknown setting 'epoch'; did you mean epochs?",
-    ),
+    file("a setting misspelt", "epoch = 5", "my.toml line 2: unknown setting 'epoch'; did you mean epochs?"),
     file("a section", "[data]", "my.toml line 2: [data]: there are no sections; write name = value, one a line"),
     file(
         "a text without quotes",
@@ -325,7 +314,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(before, flags, code, message
 
 
 def test_classes_in_another_order_than_the_checkpoints_are_named(refused):
-    recipe, options = parse(COMMAND)
+    recipe, options, _ = parse(COMMAND)
     spec = load_dataset(recipe, options.data_dir).input
     before = dataclasses.replace(spec, classes=spec.classes[::-1])
     recipe = dataclasses.replace(recipe, model="resnet8")

@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import closest
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import closest, finite_or_null
 
 PARTS = {
     "step": "step",
-    "layer": "layer",
     "data": "data",
     "allreduce": "allreduce",
     "startup": "startup",
-    "accumulation": "accumulation",
-    "freeze": "freeze",
-    "evaluation": "evaluation",
-    "save": "save",
     "time-to-accuracy": "accuracy",
 }
 

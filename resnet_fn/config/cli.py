@@ -6,15 +6,17 @@ Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the trace
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, flag_name, show_value
 from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
@@ -163,6 +165,67 @@ def add_device_flags(parser: Parser) -> None:
     group = parser.add_argument_group("where it is computed")
     group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+
+
+def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
+    """Add one flag for each setting of a dataclass, in the groups that they name.
+
+    Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
+
+    Args:
+        parser: gets the flags.
+        config: the dataclass, or an instance whose values the help shows, a * at those that are its own.
+        skip: settings that get none.
+    """
+    fields = [field for field in dataclasses.fields(config) if field.name not in skip]
+    there = {field.metadata["group"] for field in fields}
+    groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
+    for field in fields:
+        told = field.metadata
+        two_flags = told["choices"] == YES_NO_AUTO
+        named = [] if two_flags else [choice for choice in told["choices"] if choice]
+        choices = f" ({', '.join(named)})" if named else ""
+        unit = f" [{told['unit']}]" if told["unit"] else ""
+        value = getattr(config, field.name)  # of a dataclass itself: the field's default
+        own = "*" if value != field.default else ""
+        default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
+        also = "; also --" + ", --".join(told["aliases"]) if told["aliases"] else ""
+        options: dict[str, Any] = {
+            "help": f"{told['meaning']}{choices}{unit}{default}{also}",
+            "default": argparse.SUPPRESS,
+            "dest": field.name,
+        }
+        group, flag = groups[told["group"]], flag_name(field.name)
+        if two_flags:
+            group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
+            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
+            continue
+        if isinstance(field.default, bool):
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["type"] = _converter(type(field.default))
+            options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
+        group.add_argument(f"--{flag}", **options)
+        for alias in told["aliases"]:
+            parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
+
+
+def _converter(wanted: type) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            if wanted is tuple:
+                return tuple(float(part) for part in text.split(",") if part)
+            return wanted(text)
+        except ValueError:
+            return text  # refused with all that is wrong with the settings, see `faults`
+
+    return convert
+
+
+def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
+    """The fields of `dataclass` that were given as flags."""
+    names = {field.name for field in dataclasses.fields(dataclass)}
+    return {name: value for name, value in vars(parsed).items() if name in names}
 
 
 def file_to_write(text: str) -> str:

@@ -14,33 +14,26 @@ _evaluation = partial(setting, "evaluation")
 _mixing = partial(setting, "mixing of images")
 
 _IN_MEMORY = Needs(
-    lambda r: not r.of_files,
-    "is for sets in memory; give 0 (image files take crop_scale, flip and policy)",
-    always=True,
+    lambda r: not r.of_files, "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
 )
-_OF_FILES = Needs(
-    lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)", always=True
-)
+_OF_FILES = Needs(lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)")
 _IN_COLOUR = Needs(
-    lambda r: r.dataset != "digits",
-    "needs colour images of 0..255, which the digits are not; leave it out",
-    always=True,
+    lambda r: r.dataset != "digits", "needs colour images of 0..255, which the digits are not; leave it out"
 )
 _RESIZE = Needs(lambda r: r.of_files, "is for sets of image files; sets in memory are resized to --eval-size")
 _CROP = Needs(
     lambda r: r.evaluation_resize >= r.evaluation_size,
     "is below the crop of {r.evaluation_size}; give {r.evaluation_size} or more",
-    always=True,
 )
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SEVERAL = (
-    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", always=True, other="dataset"),
-    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", always=True, other="loss"),
-    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", always=True, other="label_smoothing"),
-    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", always=True, other="monitor"),
-    Needs(lambda r: not r.class_weights, "goes without --class-weights", always=True, other="class_weights"),
-    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", always=True, other="sampling"),
+    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", other="dataset"),
+    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", other="loss"),
+    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", other="label_smoothing"),
+    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", other="monitor"),
+    Needs(lambda r: not r.class_weights, "goes without --class-weights", other="class_weights"),
+    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", other="sampling"),
 )
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
 
@@ -86,7 +79,7 @@ class DataSettings(Settings):
         0.0,
         "standard deviation of the strength from image to image (randaugment), of 0..30",
         within="0..30",
-        needs=_RANDAUGMENT._replace(always=True),
+        needs=_RANDAUGMENT,
     )
     color_jitter: float = _augment(
         0.0, "random brightness, contrast and saturation, each way", "fraction of 1", within="[0, 1)", needs=_IN_COLOUR
@@ -109,7 +102,7 @@ class DataSettings(Settings):
         "mixed labels above it count as 1, all others as 0; 0: keep them",
         "fraction",
         within="[0, 0.5)",
-        needs=Needs(lambda r: r.mixes, "needs mixup or cutmix", always=True),
+        needs=Needs(lambda r: r.mixes, "needs mixup or cutmix"),
     )
     repeats: int = _data(
         1,
@@ -117,10 +110,7 @@ class DataSettings(Settings):
         "times",
         at_least=1,
         needs=Needs(
-            lambda r: r.batch_size % r.repeats == 0,
-            "does not divide the batch size {r.batch_size}",
-            always=True,
-            other="batch_size",
+            lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
         ),
     )
     sampling: str = _data(
@@ -134,7 +124,7 @@ class DataSettings(Settings):
         "fraction of 1",
         within="[0, 1)",
         example=0.2,
-        needs=Needs(lambda r: r.dataset == "imagefolder", "is for --dataset imagefolder; leave it out", always=True),
+        needs=Needs(lambda r: r.dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     )
     multi_label: bool = _data(
         False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL

@@ -37,20 +37,19 @@ _TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
 
 
 class Needs(NamedTuple):
-    """What brings a setting to life: without it the setting would be ignored, so it is refused.
+    """What a setting needs to have an effect.
+
+    Where it is missing, a setting that the user typed (a flag, a file of one's own, a keyword of the constructor) is
+    rejected; one that only the named recipe brought is left out, and `combine` says so.
 
     Attributes:
         holds: whether a recipe has it.
-        text: "needs --policy randaugment"; "{r.epochs}" in it is that field's value.
-        always: refused in any recipe whose value is not the one that turns the setting off; a flag that takes away
-            what a recipe's own value needs turns it off. False: refused only where a user typed it (`--policy ""`
-            turns a recipe's augmentation off without asking that its strength go too).
-        other: the field that must agree with this one. Neither is turned off: whichever a user typed is refused.
+        text: the reason, then the fix: "is for sets in memory; give 0"; "{r.epochs}" in it is that field's value.
+        other: the field that contradicts this one. Neither is left out: whichever the user typed is rejected.
     """
 
     holds: Callable[[Any], bool]
     text: str
-    always: bool = False
     other: str = ""
 
 
@@ -90,7 +89,7 @@ def setting(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of a dataclass of settings: refuses unknown names, and every value that cannot be, in one message."""
+    """Base of a dataclass of settings: rejects unknown names, and all that is wrong with values, in one message."""
 
     def __new__(cls, *_: Any, **fields: Any) -> Any:
         """Name the nearest field of one that does not exist."""
@@ -101,35 +100,62 @@ class Settings:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check everything; whole numbers become floats where a float is meant."""
-        for field in dataclasses.fields(self):
-            if type(field.default) is float and type(getattr(self, field.name)) is int:
-                vars(self)[field.name] = float(getattr(self, field.name))
-        if wrong := faults(self):
+        """Check everything. What is not its default counts as typed: see `Needs`."""
+        typed = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]
+        vars(self).update(vars(combine(self, {}, typed)[0]))
+        if wrong := faults(self, typed):
             raise ValueError("; ".join(wrong))
 
 
-def changed(config: Any, given: Mapping[str, Any]) -> Any:
-    """A config with what a user typed, unchecked; values of its own that this leaves without what they need are off."""
+def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) -> tuple[Any, list[str]]:
+    """A config with what a user typed, unchecked, but without what only the config brought and cannot use so.
+
+    Args:
+        config: a recipe's settings, or options.
+        given: what replaces some of them; text stays where a flag wants something else.
+        typed: settings of the config that the user typed too.
+
+    Returns:
+        The new config, and a line for each setting, not at its default, that is left out: see `Needs`.
+    """
     new = copy.copy(config)
     vars(new).update(given)
-    while lost := {
-        field.name: _off(field) for field, need in _unmet(new) if field.name not in given and not need.other
-    }:
-        vars(new).update(lost)
+    for field in dataclasses.fields(new):
+        if type(field.default) is float and type(getattr(new, field.name)) is int:
+            vars(new)[field.name] = float(getattr(new, field.name))
+    typed, lines = {*given, *typed}, {}
+    while lost := [(field, need) for field, need in _unmet(new, typed) if field.name not in typed and not need.other]:
+        for field, need in lost:
+            value = getattr(config, field.name)
+            if value != field.default:
+                reason = need.text.format(r=new).partition(";")[0]
+                lines.setdefault(field.name, f"{field.name} {show_value(value)} is left out: it {reason}")
+        vars(new).update({field.name: _off(field) for field, _ in lost})
+    return new, list(lines.values())
+
+
+def changed(config: Any, **given: Any) -> Any:
+    """A config with other values; of its own it leaves out what they leave without effect.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    new, _ = combine(config, given)
+    if wrong := faults(new, given):
+        raise ValueError("; ".join(wrong))
     return new
 
 
-def faults(config: Any, given: Collection[str] = ()) -> list[str]:
+def faults(config: Any, typed: Collection[str] = ()) -> list[str]:
     """All that is wrong with a config, a line each: values that cannot be, and values that do not go together.
 
     Args:
-        config: what a constructor was given, or `changed`; text stays where a flag wants something else.
-        given: the settings that a user typed: these are refused where they would be ignored, and named first.
+        config: see `combine`.
+        typed: the settings that the user typed.
     """
     return [
         *_wrong(config).values(),
-        *(_explain(config, field.name, need, given) for field, need in _unmet(config, given)),
+        *(_explain(config, field.name, need, typed) for field, need in _unmet(config, typed)),
     ]
 
 
@@ -170,15 +196,16 @@ class _Unknown:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _unmet(config: Any, given: Collection[str] = ()) -> list[tuple[Any, Needs]]:
+def _unmet(config: Any, typed: Collection[str]) -> list[tuple[Any, Needs]]:
     """The settings that lack what they need, and what that is; nothing is concluded from values that cannot be."""
     known = copy.copy(config)
     vars(known).update(dict.fromkeys(_wrong(config), _Unknown()))
 
     def lacks(field: Any, need: Needs) -> bool:
         try:
-            on = getattr(known, field.name) != _off(field)
-            return (on if need.always else field.name in given) and not need.holds(known)
+            value = getattr(known, field.name)
+            on = bool(value) if field.name in typed else value != _off(field)
+            return on and not need.holds(known)
         except TypeError:
             return False
 
@@ -186,11 +213,9 @@ def _unmet(config: Any, given: Collection[str] = ()) -> list[tuple[Any, Needs]]:
     return [(field, need) for field in fields for need in field.metadata["needs"] if lacks(field, need)]
 
 
-def _explain(config: Any, name: str, need: Needs, given: Collection[str]) -> str:
+def _explain(config: Any, name: str, need: Needs, typed: Collection[str]) -> str:
     value, text = getattr(config, name), need.text.format(r=config)
-    if not need.always:
-        return f"{name}: {value} would change nothing: it {text}"
-    if name not in given and need.other in given:
+    if name not in typed and need.other in typed:
         other = getattr(config, need.other)
         flag = f"{'no-' * (value is True)}{flag_name(name)}"
         return f"{need.other}: {other!r} does not go with {name} {value!r}, which {text}; give --{flag} too"

@@ -1,9 +1,11 @@
-"""What an error message says beside the fault: the nearest name or path, the first few of many, one line of a text."""
+"""Texts: what an error message says beside the fault (the nearest name, the first few of many); what JSON can hold."""
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
@@ -51,3 +53,19 @@ def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
     """The first items of a list, and how many more there are."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return separator.join(map(str, items[:limit])) + more
+
+
+def finite_or_null(value: Any) -> Any:
+    """A value for JSON, which has no NaN and no infinity: null stands for each float that is one.
+
+    Args:
+        value: JSON types and tuples, nested in any way.
+
+    Returns:
+        The same with None in place of those floats, and lists in place of tuples.
+    """
+    if isinstance(value, dict):
+        return {key: finite_or_null(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_null(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,11 +8,8 @@ from resnet_fn.config.fields import YES_NO_AUTO, Needs, Settings, setting
 _run = partial(setting, "the run: where it is kept and goes on")
 _compute = partial(setting, "how updates are computed, not which")
 _record = partial(setting, "what the run records")
-_TWO = Needs(lambda o: o.keep_last >= 2, "would lose the run if the newest were damaged; give 2 or more", always=True)
 
-_CARD = Needs(
-    lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are", always=True
-)
+_CARD = Needs(lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,13 +29,13 @@ class RunOptions(Settings):
         "",
         "the training images of an imagefolder, below data_dir: PATH CLASS a line, or .csv with path, label",
         "path",
-        needs=Needs(lambda o: bool(o.val_list), "needs --val-list FILE too", always=True),
+        needs=Needs(lambda o: bool(o.val_list), "needs --val-list FILE too"),
     )
     val_list: str = _run(
         "",
         "the same of the validation images",
         "path",
-        needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too", always=True),
+        needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too"),
     )
     check_files: str = _run(
         "auto",
@@ -61,20 +58,12 @@ class RunOptions(Settings):
         "micro-batches",
         at_least=1,
     )
-    mode: str = _compute(
-        "graph",
-        "an update as one compiled function, or as none",
-        choices=("graph", "pynative"),
-    )
+    mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
     compile_cache: bool = _compute(
         True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
     )
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
-    fast_math: bool = _compute(
-        False,
-        "Ascend: HF32, and not the same bits each time",
-        needs=_CARD,
-    )
+    fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
     threads: int = _compute(
         0,
         "CPU kernel threads per worker, MindSpore takes at least 2; 0: this machine's CPUs shared evenly",
@@ -85,7 +74,9 @@ class RunOptions(Settings):
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
     checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
-    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints", needs=_TWO)
+    keep_last: int = _record(
+        3, "newest checkpoints to keep, beside the best; one may be damaged", "checkpoints", at_least=2
+    )
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
     max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1)
     progress: bool = _record(True, "show a progress bar")

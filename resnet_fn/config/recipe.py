@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.config.data import DataSettings
-from resnet_fn.config.fields import Needs, setting
+from resnet_fn.config.fields import Needs, changed, setting
 from resnet_fn.config.gone import translated
 
 _net = partial(setting, "net")
@@ -16,29 +16,25 @@ _loss = partial(setting, "loss")
 _optimizer = partial(setting, "optimizer")
 _evaluation = partial(setting, "evaluation")
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
-_ONE_OF_BOTH = Needs(
-    lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", always=True, other="freeze"
-)
+_ONE_OF_BOTH = Needs(lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", other="freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
 _NESTEROV = (
-    Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov", always=True),
-    Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov", always=True),
+    Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov"),
+    Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov"),
 )
 _ADAM = Needs(lambda r: r.optimizer in ("adam", "adamw", "lamb"), "needs --optimizer adam, adamw or lamb")
-_STEP = Needs(lambda r: r.schedule == "step", "go with --schedule step", always=True)
+_STEP = Needs(lambda r: r.schedule == "step", "go with --schedule step")
 _MILESTONES = Needs(
     lambda r: r.schedule != "step" or bool(r.milestones),
     "needs --milestones, which go with --schedule step",
-    always=True,
     other="milestones",
 )
-_WARMUP = Needs(lambda r: r.warmup_epochs <= r.epochs, "is above epochs ({r.epochs})", always=True, other="epochs")
+_WARMUP = Needs(lambda r: r.warmup_epochs <= r.epochs, "is above epochs ({r.epochs})", other="epochs")
 _FLOOR = (
     Needs(lambda r: r.schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
     Needs(
         lambda r: r.min_learning_rate <= r.learning_rate,
         "is above learning_rate ({r.learning_rate})",
-        always=True,
         other="learning_rate",
     ),
 )
@@ -63,7 +59,7 @@ class Recipe(DataSettings):
     sync_batchnorm: bool = _net(
         False,
         "BatchNorm over the samples of all workers together; not with --accumulate",
-        needs=Needs(lambda r: r.norm == "batch", "needs --norm batch", always=True),
+        needs=Needs(lambda r: r.norm == "batch", "needs --norm batch"),
     )
     initialisation: str = _net(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
@@ -82,7 +78,7 @@ class Recipe(DataSettings):
     reset_head: bool = _weights(
         False,
         "new last layer even where --weights are for the same classes",
-        needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE", always=True),
+        needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE"),
     )
     freeze: str = _weights(
         "", "parts that are not trained: stem, layer1, layer1.0.conv2, patterns like *.bn?, fc", "names with commas"
@@ -112,13 +108,7 @@ class Recipe(DataSettings):
     layer_decay: float = _rate(
         1.0, "what each block's learning rate is of its follower's; 1: all alike", within="(0, 1]", example=0.75
     )
-    min_learning_rate: float = _rate(
-        0.0,
-        "where cosine and linear end",
-        at_least=0,
-        aliases=("min-lr",),
-        needs=_FLOOR,
-    )
+    min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
     milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated", needs=_STEP)
     milestone_factor: float = _rate(
@@ -130,11 +120,7 @@ class Recipe(DataSettings):
         "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
     momentum: float = _optimizer(
-        0.9,
-        "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB",
-        within="[0, 1)",
-        example=0.9,
-        aliases=("beta1",),
+        0.9, "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB", within="[0, 1)", example=0.9, aliases=("beta1",)
     )
     beta2: float = _optimizer(
         0.999, "how slowly the gradients' average square moves", within="[0, 1)", example=0.999, needs=_ADAM
@@ -175,7 +161,7 @@ class Recipe(DataSettings):
         "top1",
         "which result makes a checkpoint the best; map: mean average precision",
         choices=("top1", "loss", "macro_f1", "map"),
-        needs=Needs(lambda r: r.monitor != "map" or r.multi_label, "needs --multi-label", always=True),
+        needs=Needs(lambda r: r.monitor != "map" or r.multi_label, "needs --multi-label"),
     )
     patience: int = _evaluation(
         0, "evaluations without a better result that end the run; 0: it never ends early", "evaluations", at_least=0
@@ -204,5 +190,8 @@ class Recipe(DataSettings):
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:
     """Rebuild a recipe from JSON types, also of an earlier version; absent fields take their default."""
-    now = translated(Recipe, fields)
-    return Recipe(**{key: tuple(value) if isinstance(value, list) else value for key, value in now.items()})
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    values = translated(Recipe, values)
+    recipe = Recipe.__new__(Recipe, **values)
+    vars(recipe).update({**vars(Recipe()), **values})
+    return changed(recipe)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import changed, check_value, faults, to_dict
+from resnet_fn.config.fields import check_value, combine, faults, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -33,45 +33,49 @@ class RecipeFile:
         recipe: the settings of the file over those of what it extends.
         options: the `RunOptions` that it gives.
         places: of each setting that a file gives: "mine.toml line 3".
-        notes: what a file of an earlier version gives that has gone, a line each.
+        typed: the settings that the file itself gives, not what it extends.
+        notes: what is left out of what it extends, and what it gives that has gone, a line each.
     """
 
     recipe: Recipe
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    options: RunOptions = RunOptions()
     places: dict[str, str] = dataclasses.field(default_factory=dict)
+    typed: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
-    def combined(self, given: Mapping[str, Any]) -> tuple[Recipe, RunOptions, list[str]]:
-        """Recipe and options with the flags that were given, and all that is wrong with them.
+    def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
+        """This with the flags that were given, and all that is wrong then, with the line of a file.
 
-        What is wrong in the file is told with its line, unless the flags mend it.
+        A flag may give what the file lacks. What the file brings, and would have an effect without the flags, counts
+        as a named recipe's: it is left out where the flags leave it without one.
         """
-        own = [*faults(self.recipe, self.places), *faults(changed(RunOptions(), self.options), self.places)]
-        # Flags may turn off what they take the need of away from, but not what was wrong before.
-        wrong = {text.partition(":")[0] for text in own}
-        kept = {name: value for name, value in vars(self.recipe).items() if name in wrong}
-        of_recipe, of_options = _by_config({**kept, **given})
-        recipe, options = changed(self.recipe, of_recipe), changed(RunOptions(), {**self.options, **of_options})
-        both = {*self.places, *given}
-        left = {*faults(recipe, both), *faults(options, both)}
-        typed = [*faults(recipe, given), *faults(options, given)]
-        told = [f"{self._place(text)}{text}" for text in own if text in left]
-        return recipe, options, [*told, *(text for text in typed if text not in own)]
+        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed)]
+        typed = frozenset({*given, *(text.partition(":")[0] for text in alone)})
+        of_recipe, of_options = _by_config(given)
+        recipe, lines = combine(self.recipe, of_recipe, typed)
+        options, more = combine(self.options, of_options, typed)
+        places = {name: place for name, place in self.places.items() if name not in given}
+        wrong = [self._placed(text, places) for text in (*faults(recipe, typed), *faults(options, typed))]
+        return RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more)), wrong
 
-    def checked(self) -> Recipe:
-        """The recipe.
+    def complete(self, **given: Any) -> "RecipeFile":
+        """This with other settings, checked as a whole.
 
         Raises:
-            ValueError: all that is wrong with the file.
+            ValueError: all that is wrong with it.
         """
-        recipe, _, wrong = self.combined({})
+        file, wrong = self.combined(given)
         if wrong:
             raise ValueError("; ".join(wrong))
-        return recipe
+        return file
 
-    def _place(self, text: str) -> str:
-        place = self.places.get(text.partition(":")[0])
-        return f"{place}: " if place else ""
+    def checked(self) -> Recipe:
+        """The recipe, checked as a whole; errors as `complete`."""
+        return self.complete().recipe
+
+    def _placed(self, text: str, places: Mapping[str, str]) -> str:
+        place = places.get(text.partition(":")[0])
+        return f"{place}: {text}" if place else text
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> RecipeFile:
@@ -117,10 +121,10 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
             raise ValueError(f"{place}: {error}") from None
         typed[name] = word, place
     places = {name: place for name, (_, place) in typed.items()}
-    of_recipe, options = _by_config(values)
-    return RecipeFile(
-        changed(base.recipe, of_recipe), {**base.options, **options}, {**base.places, **places}, tuple(notes)
-    )
+    of_recipe, of_options = _by_config(values)
+    recipe, lines = combine(base.recipe, of_recipe)
+    options, more = combine(base.options, of_options)
+    return RecipeFile(recipe, options, {**base.places, **places}, frozenset(typed), (*notes, *lines, *more))
 
 
 def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> RecipeFile:
@@ -133,9 +137,7 @@ def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[P
     other = path.parent / word
     if other.resolve() in above:
         raise ValueError(f"{word} extends itself; name another recipe")
-    file = read_recipe_file(other, named, above)
-    file.checked()  # what is extended must be whole: nothing of it may be lost in silence
-    return file
+    return read_recipe_file(other, named, above).complete()  # what is extended must be whole
 
 
 def _by_config(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -66,6 +66,14 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
     return FileFeed(dataset, recipe, workers, as_bytes=dtype == "uint8")
 
 
+def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
+    """Zeros of the shapes and dtypes of `Feed.batch`: of a worker whose samples cannot be read."""
+    count, classes = recipe.batch_size // workers.size, len(dataset.classes)
+    soft = recipe.mixes or dataset.train.labels.ndim == 2
+    images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
+    return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
+
+
 def check_feed(recipe: Recipe, dtype: str) -> None:
     """Refuse "uint8" where images must be normalised before they reach the device.
 

@@ -11,8 +11,9 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
-from resnet_fn.evaluation.scoring import Scores, score, summarise
-from resnet_fn.models.build import build_net
+from resnet_fn.evaluation.scoring import score
+from resnet_fn.evaluation.task import Scores, summarise, task_of
+from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.graphs.cache import open_cache
 from resnet_fn.runtime.workers import Workers, join
@@ -146,5 +147,5 @@ def evaluate_weights(
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
-    step = make_eval_step(net, recipe.multi_label, jit=open_cache(compile_cache).jit)
+    step = make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit=open_cache(compile_cache).jit)
     return score(step, dataset, batch_size, workers), dataset.classes

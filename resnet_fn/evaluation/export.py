@@ -18,8 +18,9 @@ from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
-from resnet_fn.models.build import build_net
-from resnet_fn.models.standard import standard_operations
+from resnet_fn.evaluation.task import task_of
+from resnet_fn.models import build_net
+from resnet_fn.models.winograd import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
@@ -68,7 +69,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
     """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
     spec, preprocessing = trained.input, trained.input.for_image_files().to_dict()
     del preprocessing["classes"], preprocessing["data_dir"]
-    meaning = "logits, of which each class's sigmoid is its probability" if trained.recipe.multi_label else "logits"
+    meaning = task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
         "format": kind,

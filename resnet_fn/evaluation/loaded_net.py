@@ -9,13 +9,14 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
+from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.ema import averages_of
+from resnet_fn.update.state import averages_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +65,11 @@ def load_net(
     found = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(found.state["recipe"])
     if precision:
-        recipe = dataclasses.replace(recipe, precision=precision)
+        recipe = changed(recipe, precision=precision)
     spec = InputSpec.from_dict(found.state["dataset"])
     if image_size:
         # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
-        recipe = dataclasses.replace(recipe, eval_size=image_size, eval_resize=0)
+        recipe = changed(recipe, eval_size=image_size, eval_resize=0)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)

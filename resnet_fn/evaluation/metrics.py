@@ -1,11 +1,15 @@
 """Metrics of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 BINS = 15
+_POINTS = 101  # of a curve
+_CURVES_UP_TO = 100  # classes
+_SHOWN, _GALLERY_UP_TO = 3, 30  # images of each end, classes
 SAID_FROM = 0.5  # the probability from which on a sample of any number of classes is taken for one
 
 
@@ -107,6 +111,27 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
     return wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
 
 
+def wrong_statements(
+    positive: np.ndarray, probabilities: np.ndarray, finite: np.ndarray, limit: int
+) -> list[tuple[int, int, float]]:
+    """Where samples have any number of classes: what is said of them wrongly, the most confident first.
+
+    Args:
+        positive: bool [N, classes].
+        probabilities: [N, classes]; from SAID_FROM on a sample is said to be of the class, below it not to be.
+        finite: bool [N], whether the logits are; where not, the probabilities are all 0 and mean nothing.
+        limit: how many.
+
+    Returns:
+        Sample, class, and the confidence of what is said: the probability, or 1 minus it; 0 where `finite` is false.
+    """
+    confidence = np.where(positive, 1 - probabilities, probabilities).astype(np.float64) * finite[:, None]
+    wrong = np.flatnonzero(positive != (probabilities >= SAID_FROM))
+    order = wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
+    classes = positive.shape[1]
+    return [(place // classes, place % classes, float(confidence.flat[place])) for place in order.tolist()]
+
+
 def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, int]]:
     """(true class, predicted class, count) off the diagonal, the most frequent first, at most `limit`."""
     counts = confusion.copy()
@@ -152,6 +177,56 @@ def mean_average_precision(areas: np.ndarray) -> float:
     """The mean of the classes that have samples (`average_precisions`); NaN where none has."""
     known = areas[~np.isnan(areas)]
     return math.fsum(known) / len(known) if len(known) else float("nan")
+
+
+def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
+    """For each class its curve "this class or not" over the probability of the class.
+
+    Args:
+        positive: bool [N, classes], which samples are of which class.
+        probabilities: float32 [N, classes].
+
+    Returns:
+        "recall" and "precision" at up to 101 of the thresholds, the highest first; nothing for a class without samples,
+        nor for any of more than 100 classes.
+    """
+    curves: list[dict[str, Any]] = []
+    for index in range(probabilities.shape[1]):
+        if probabilities.shape[1] > _CURVES_UP_TO or not positive[:, index].any():
+            curves.append({"recall": [], "precision": []})
+            continue
+        precision, recall = precision_recall(positive[:, index], probabilities[:, index])
+        places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
+        curves.append(
+            {
+                "recall": [round(value, 6) for value in recall[places].tolist()],
+                "precision": [round(value, 6) for value in precision[places].tolist()],
+            }
+        )
+    return curves
+
+
+def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
+    """For each class the samples that the net is surest of, and those that it would least call so.
+
+    Args:
+        positive: bool [N, classes], which samples are of which class.
+        doubt: [N, classes], or [N, 1]: the smaller, the surer is the net of that class; NaN is the least sure.
+        f1: of each class; of more than 30 the weakest are shown.
+
+    Returns:
+        Class → places of samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
+    """
+    there = np.flatnonzero(positive.any(0))
+    doubt = np.broadcast_to(doubt, positive.shape)
+    weakest = there[np.argsort(np.array(f1)[there], kind="stable")][:_GALLERY_UP_TO]
+    shown = {}
+    for index in sorted(weakest.tolist()):
+        samples = np.flatnonzero(positive[:, index])
+        samples = samples[np.argsort(doubt[samples, index], kind="stable")]
+        worst = max(_SHOWN, len(samples) - _SHOWN)
+        shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]
+    return shown
 
 
 THRESHOLDS = tuple(step / 20 for step in range(1, 20))

@@ -1,10 +1,9 @@
 """Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
 
-import contextlib
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.evaluation.scoring import BLOCK, top_classes
+from resnet_fn.evaluation.scoring import BLOCK
+from resnet_fn.evaluation.task import task_of
 from resnet_fn.update.eval_step import make_eval_step
 
 
@@ -49,8 +49,8 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_pixels(path: Path, channels: int) -> np.ndarray:
-    """Decode an image file, as EXIF turns it.
+def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
+    """Decode an image file, as EXIF turns it; as evaluation cuts it, where a shorter side is given.
 
     Returns:
         uint8 [1, H, W, channels]: grey for one channel, RGB for three.
@@ -58,26 +58,15 @@ def read_pixels(path: Path, channels: int) -> np.ndarray:
     Raises:
         ValueError: it cannot be read, or is damaged, or no image.
     """
-    with _name_bad_file(path):
-        pixels = np.asarray(open_upright(path.read_bytes(), "L" if channels == 1 else "RGB"))
-    return pixels.reshape(1, *pixels.shape[:2], channels)
-
-
-def _read_crop(path: Path, resize: int, crop: int) -> np.ndarray:
-    # As evaluation reads the files of an image folder.
-    with _name_bad_file(path):
-        return eval_pixels(path.read_bytes(), resize, crop)[None]
-
-
-@contextlib.contextmanager
-def _name_bad_file(path: Path) -> Iterator[None]:
     from PIL import UnidentifiedImageError
 
     try:
-        yield
+        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
+        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
+    return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
 def read_input(path: Path, spec: InputSpec) -> np.ndarray:
@@ -85,10 +74,7 @@ def read_input(path: Path, spec: InputSpec) -> np.ndarray:
 
     An image file's full scale is 255, whatever the training set's was.
     """
-    if spec.eval_resize:
-        pixels = _read_crop(path, spec.eval_resize, spec.image_size)
-    else:
-        pixels = read_pixels(path, spec.channels)
+    pixels = read_pixels(path, spec.channels, spec.eval_resize, spec.image_size)
     return prepare(pixels, spec.image_size, spec.for_image_files())
 
 
@@ -114,7 +100,8 @@ def predict(
     spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
     if spec.channels not in (1, 3):
         raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
-    labels, several = Tensor(np.zeros(BLOCK, np.int32)), trained.recipe.multi_label
+    labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
+    limit, least = task.shown(len(spec.classes), top, threshold)
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
@@ -127,13 +114,13 @@ def predict(
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(images), labels).logits
         assert logits is not None
-        rows = top_classes(logits.asnumpy()[: len(part)], len(spec.classes) if several else top, several)
+        rows = task.top_classes(logits.asnumpy()[: len(part)], limit)
         count = rows.shape[1] // 2
         for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [
                 {"class": spec.classes[int(index)], "index": int(index), "probability": float(probability)}
                 for index, probability in zip(row[:count], row[count:], strict=True)
-                if not several or probability >= threshold
+                if probability >= least
             ]
             results.append(errors.get(place, {"file": str(path), "top": likely}))
     return results
@@ -144,14 +131,14 @@ def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
 
 
-def results_csv(results: Sequence[dict[str, Any]], top: int) -> str:
-    """Results of `predict` as CSV: file, class, probability, class2, probability2, … up to `top`, error.
+def results_csv(results: Sequence[dict[str, Any]]) -> str:
+    """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error.
 
     Bytes of a name that are no UTF-8 become "\\xff".
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    most = max(len(result.get("top", ())) for result in results) or top  # a net may have fewer classes
+    most = max(len(result.get("top", ())) for result in results) or 1
     numbers = ["", *(str(place) for place in range(2, most + 1))][:most]
     writer.writerow(["file", *(f"{what}{number}" for number in numbers for what in ("class", "probability")), "error"])
     for result in results:

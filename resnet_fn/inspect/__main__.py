@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,11 +102,11 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
     if not runs or folder:
         return None
     with cli.usage_errors():
-        file = load_recipe(parsed.recipe)
-        parsed.data_dir = parsed.data_dir or file.options.get("data_dir")
-        lists = (file.options.get("train_list", ""), file.options.get("val_list", ""))
-        parsed.of_file = {"lists": lists, "check": file.options.get("check_files", "auto")}
-        return dataclasses.replace(file.checked(), **changes)
+        file = load_recipe(parsed.recipe).complete(**changes)
+        parsed.data_dir = parsed.data_dir or file.options.data_dir
+        lists = (file.options.train_list, file.options.val_list)
+        parsed.of_file = {"lists": lists, "check": file.options.check_files}
+        return file.recipe
 
 
 Write = Callable[[str, "np.ndarray", int], None]
@@ -119,7 +119,7 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         return
     import numpy as np
 
-    from resnet_fn.telemetry.summary_writer import SummaryWriter
+    from resnet_fn.telemetry.board import SummaryWriter
 
     with SummaryWriter(folder) as board:
 

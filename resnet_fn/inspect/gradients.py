@@ -15,8 +15,8 @@ from resnet_fn.evaluation.loaded_net import assign_checkpoint
 from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.parity.mindspore_side.record import named_layers, unchanged
+from resnet_fn.update.inputs import make_noise
 from resnet_fn.update.loss import Loss, make_loss
-from resnet_fn.update.noise import make_noise
 
 
 @dataclasses.dataclass(frozen=True)

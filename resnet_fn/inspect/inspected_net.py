@@ -8,11 +8,12 @@ import numpy as np
 from mindspore import nn
 
 from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
@@ -64,7 +65,7 @@ def open_net(
         loaded = load_net(source, precision=PRECISION, allow_non_finite=True)
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
-    recipe = dataclasses.replace(recipe, precision=PRECISION)
+    recipe = changed(recipe, precision=PRECISION)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(source))
     dataset = open_dataset(recipe, data_dir, lists=lists, check=check)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.parity.compare import DIFFERS, OK, ROUNDING, Difference, Stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.pixels import PixelDifference

@@ -12,7 +12,7 @@ from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import RecipeFile
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
@@ -37,15 +37,15 @@ def listing() -> str:
 
 def details(name: str) -> str:
     """The settings of one recipe; those that differ from a setting's default are marked, those of a file placed."""
-    file = load_recipe(name)
-    chosen = file.checked()
+    file = load_recipe(name).complete()
+    chosen, options = file.recipe, vars(file.options)
     title = [chosen.name] if file.places else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
     fields = {field.name: field for field in (*dataclasses.fields(Recipe), *dataclasses.fields(RunOptions))}
     lines += [_line(fields[key], getattr(chosen, key), file) for key in vars(chosen) if key != "name"]
-    if file.options:
-        lines += ["", "how it is run:"]
-        lines += [_line(fields[key], value, file) for key, value in file.options.items()]
+    if given := [key for key in options if key in file.places]:
+        lines += ["", "how it is run:", *(_line(fields[key], options[key], file) for key in given)]
+    lines += ["", *file.notes] if file.notes else []
     lines += ["", f"python -m resnet_fn.train --recipe {shlex.quote(name)}"]
     return "\n".join(lines)
 

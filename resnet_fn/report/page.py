@@ -1,10 +1,11 @@
 """The report as one HTML page that opens without a network."""
 
-from typing import Any
+import base64
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from resnet_fn.evaluation.metrics import SAID_FROM
-from resnet_fn.report.html_parts import image, number, table, text
-from resnet_fn.report.picture_grid import Pictures, gallery, mistakes
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
@@ -30,6 +31,14 @@ figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margi
 td.hit { background: #dbe8f6; } td.miss { background: #f8dcdb; } footer { color: #777; margin: 3rem 0 1rem; }
 """
 _TABLE_UP_TO = 30  # classes; a larger confusion matrix is a plot, or the list of confused pairs
+
+
+class Pictures(NamedTuple):
+    """Image files: one for each mistake, the same with a heat map, and those of the gallery in turn."""
+
+    mistakes: Sequence[bytes] = ()
+    heatmaps: Sequence[bytes] = ()
+    gallery: Sequence[bytes] = ()
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
@@ -195,3 +204,72 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
         "that are to show how good the choice is.</p>",
         table(("from", f"taken for {name}", "precision", "recall", "F1", "false alarms", "accuracy"), rows),
     ]
+
+
+def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
+    """The most confident mistakes, each beside the evidence for it (of "not X", for X)."""
+    if not report["mistakes"]:
+        return ["<h2>Mistakes</h2>", "<p>None.</p>"]
+    cells = [
+        f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
+        f"<figcaption><b>{text(row['label'])} → {text(row['prediction'])}</b> "
+        f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
+        for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
+    ]
+    of_none = ' Beside "not X" it is the evidence for X, which was too little.' if "map" in report else ""
+    return [
+        f"<h2>The {len(cells)} most confident mistakes</h2>",
+        "<p>True class → prediction, its confidence, and the image's name. Red is where the evidence for the "
+        f"prediction lies (Grad-CAM, arXiv 1610.02391, of the last stage).{of_none}</p>",
+        '<div class="grid mistakes">' + "\n".join(cells) + "</div>",
+    ]
+
+
+def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
+    """Class by class, the surest images and the worst."""
+    shown, there = report["gallery"], sum(row["support"] > 0 for row in report["classes"])
+    which = "each class" if len(shown) == there else f"the {len(shown)} classes with the lowest F1"
+    parts = [
+        "<h2>Class by class</h2>",
+        f"<p>Of {which} the images that the net is surest of, then those that it would least call so; below each the "
+        "probability of its own class, and where that is not said, the prediction.</p>",
+    ]
+    files = iter(pictures.gallery)
+    for row in shown:
+        cells = []
+        for sample in row["samples"]:
+            words = number(sample["probability"], ".2%")
+            words += "" if sample["right"] else f" <b>→ {text(sample['prediction'])}</b>"
+            kind = "" if sample["right"] else ' class="wrong"'
+            picture = image(sample["name"], next(files))
+            cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")
+        parts.append(f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>")
+    return parts
+
+
+def text(value: object) -> str:
+    """A value as text of a page, escaped."""
+    return html.escape(str(value))
+
+
+def number(value: float | None, form: str = ".4f") -> str:
+    """A number as text; None is "not finite"."""
+    return "not finite" if value is None else format(value, form)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    """A table that scrolls; cells are HTML, the first `text_columns` stand left."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
+        return "".join(f"<{tag} {kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
+
+    lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    head = f"<thead><tr>{cells('th', header)}</tr></thead>"
+    return f'<div class="scroll"><table>{head}\n<tbody>{lines}</tbody></table></div>'
+
+
+def image(alt: str, data: bytes) -> str:
+    """An image file inside the page."""
+    kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+    return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from resnet_fn.config.gone import translated
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
 
@@ -51,10 +52,11 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
     Raises:
         ValueError: runs of one class an image and of several have no metric in common.
     """
-    several = [name for name, run in runs.items() if run.recipe.get("multi_label")]
-    if several and len(several) < len(runs):
-        raise ValueError(f"{several[0]}: has mAP, others have top-1; give a table of each kind")
-    metric, title = ("map", "mAP") if several else ("top1", "top-1")
+    tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
+    (name, task), *others = tasks.items()
+    if other := next((other for _, other in others if other is not task), None):
+        raise ValueError(f"{name}: has {task.title}, others have {other.title}; give a table of each kind")
+    metric, title = task.metric, task.title
     groups: dict[str, list[str]] = {}
     for name, run in runs.items():
         key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn import predict
+from resnet_fn import predict, recipes
 from resnet_fn.config import cli
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
 
 
 def parsed(*words):
@@ -84,3 +86,45 @@ def test_any_error_is_a_sentence_and_exit_code_1(error, text, capsys):
         cli.run("train", main, [])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"train: error: {text}")
+
+
+def test_every_field_is_a_flag_in_a_group(capsys):
+    parser = cli.Parser("train", "", "", "")
+    cli.add_fields(parser, recipes.recipe("digits"), skip=("name",))
+    cli.add_fields(parser, RunOptions)
+    text = parser.format_help()
+    for field in (*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__):
+        flag = field.replace("_", "-")
+        assert field == "name" or f"--{flag} " in text or f"--[no-]{flag}" in text, field
+
+
+def recipe_flags(*words):
+    parser = cli.Parser("train", "", "", "")
+    cli.add_fields(parser, Recipe, skip=("name",))
+    return parser.parse(words)
+
+
+def test_only_what_was_given_is_a_setting():
+    words = ("--milestones", "30,60.5", "--no-nesterov", "--lr", "0.5", "--epochs", "3", "--policy", "")
+    given = {"milestones": (30.0, 60.5), "nesterov": False, "learning_rate": 0.5, "epochs": 3, "policy": ""}
+    assert cli.settings_in(recipe_flags(*words), Recipe) == given
+    assert cli.settings_in(recipe_flags(), Recipe) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(("--epochs", "2.5"), "2.5"), (("--learning-rate", "fast"), "fast"), (("--milestones", "30;60"), "30;60")],
+)
+def test_a_value_of_another_type_stays_text_to_be_refused_with_the_others(words, text):
+    assert list(cli.settings_in(recipe_flags(*words), Recipe).values()) == [text]
+
+
+def test_a_setting_of_yes_no_and_auto_has_two_flags():
+    parser = cli.Parser("train", "", "", "")
+    cli.add_fields(parser, RunOptions)
+    for words, given in (
+        ((), {}),
+        (("--check-files",), {"check_files": "yes"}),
+        (("--no-check-files",), {"check_files": "no"}),
+    ):
+        assert cli.settings_in(parser.parse(words), RunOptions) == given

@@ -34,7 +34,7 @@ def test_a_recipe_file_of_an_earlier_version_is_read(tmp_path) -> None:
     (tmp_path / "old.json").write_text('{"epochs": 3,\n"mode": "split"}')
     file = read_recipe_file(tmp_path / "old.json", {})
     assert file.checked().epochs == 3
-    assert file.options["mode"] == "graph"
+    assert file.options.mode == "graph"
     assert "line 2: mode 'split' has gone" in file.notes[0]
 
 

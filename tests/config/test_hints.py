@@ -1,10 +1,12 @@
 """Hints: the nearest name, the nearest path, one line of a long text."""
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from resnet_fn.config.hints import closest, closest_flag, few, first_line, near_path, renamed
+from resnet_fn.config.hints import closest, closest_flag, few, finite_or_null, first_line, near_path, renamed
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,9 @@ def test_the_first_few_and_how_many_more():
     assert few(["a", "b", "c"]) == "a, b, c"
     assert few(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert few([4, 5, 6], 2, " ") == "4 5 and 1 more"
+
+
+def test_what_is_not_finite_is_null_at_any_depth():
+    value = {"a": math.nan, "b": [1.5, -math.inf, {"c": (math.inf, 2)}], "d": np.float64("nan"), "e": 2**70}
+    expected = {"a": None, "b": [1.5, None, {"c": [None, 2]}], "d": None, "e": 2**70}
+    assert finite_or_null(value) == expected

@@ -10,8 +10,7 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
-from resnet_fn.recipes import RECIPES
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.train import parse
 
 toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs Python 3.11")
@@ -36,7 +35,7 @@ def test_a_file_is_its_settings_over_those_of_what_it_extends():
     Path("mine.toml").write_text(MINE, encoding="utf-8")
     changes = {"epochs": 40, "milestones": (20.0, 30.5), "learning_rate": 1.0, "weight_decay": 1e-4, "nesterov": True}
     expected = dataclasses.replace(RECIPES["cifar10_resnet18"], name="mine", **changes)
-    recipe, options = parse(["--recipe", "mine.toml"])
+    recipe, options, _ = parse(["--recipe", "mine.toml"])
     assert recipe == expected == load_recipe("mine.toml").checked()
     assert type(recipe.learning_rate) is type(recipe.milestones[0]) is float
     assert options == RunOptions(data_dir="set/ü", log_every=5)
@@ -47,14 +46,14 @@ def test_flags_win_over_the_file_and_the_file_over_what_it_extends():
     Path("mine.toml").write_text(MINE, encoding="utf-8")
     Path("further").mkdir()
     Path("further/yours.toml").write_text('extends = "../mine.toml"\nepochs = 35\nname = "ours"\n')
-    recipe, options = parse(["--recipe", "further/yours.toml", "--lr", "0.5", "--data-dir", "elsewhere"])
+    recipe, options, _ = parse(["--recipe", "further/yours.toml", "--lr", "0.5", "--data-dir", "elsewhere"])
     assert (recipe.name, recipe.epochs, recipe.learning_rate, recipe.weight_decay) == ("ours", 35, 0.5, 1e-4)
     assert (options.data_dir, options.log_every) == ("elsewhere", 5)
 
 
 def test_json_says_the_same():
     Path("mine.json").write_text('{\n "extends": "digits",\n "lr": 1,\n "milestones": [3],\n "schedule": "step"}')
-    recipe, _ = parse(["--recipe", "mine.json"])
+    recipe, *_ = parse(["--recipe", "mine.json"])
     changes = {"learning_rate": 1.0, "milestones": (3.0,), "schedule": "step"}
     assert recipe == dataclasses.replace(RECIPES["digits"], name="mine", **changes)
 
@@ -66,10 +65,11 @@ def test_without_extends_the_rest_is_the_settings_own_defaults():
 
 
 @toml
-def test_what_an_inherited_setting_needs_may_be_taken_away():
+def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
     Path("mine.toml").write_text('extends = "digits"\ndataset = "imagefolder"\n')
-    recipe, _ = parse(["--recipe", "mine.toml"])
+    recipe, _, left_out = parse(["--recipe", "mine.toml"])
     assert (recipe.max_shift, recipe.max_zoom) == (0, 0.0)
+    assert left_out[0] == "max_shift 1 is left out: it is for sets in memory"
 
 
 @toml
@@ -86,9 +86,9 @@ def test_what_an_inherited_setting_needs_may_be_taken_away():
         ("milestones = 3", "mine.toml line 1: milestones: 3 is not a list of numbers"),
         ('seed = 1\noptimizer = "adm"', "mine.toml line 2: optimizer: 'adm' is unknown; did you mean adam"),
         (
-            '"policy_ops" = 3\nkeep-last = 1',
-            "mine.toml line 1: policy_ops: 3 would change nothing: it needs --policy randaugment; "
-            "mine.toml line 2: keep_last: 1 would lose the run if the newest were damaged; give 2 or more",
+            '"policy_ops" = 3\nfast-math = true',
+            "mine.toml line 1: policy_ops: 3 needs --policy randaugment; "
+            "mine.toml line 2: fast_math: True needs --device Ascend",
         ),
         ('extends = "digit"', "mine.toml line 1: extends: 'digit' is unknown; did you mean digits"),
         ("extends = 3", "mine.toml line 1: extends: 3 is not a text"),
@@ -110,8 +110,9 @@ def test_a_flag_may_mend_what_the_file_lacks_and_may_take_away_what_it_needs():
     Path("mine.toml").write_text('reset_head = true\npolicy = "randaugment"\npolicy_ops = 3\ndataset = "cifar10"\n')
     with pytest.raises(UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"):
         parse(["--recipe", "mine.toml"])
-    recipe, _ = parse(["--recipe", "mine.toml", "--weights", "net.pth", "--policy", ""])
-    assert (recipe.reset_head, recipe.policy, recipe.policy_ops) == (True, "", 3)
+    recipe, _, left_out = parse(["--recipe", "mine.toml", "--weights", "net.pth", "--policy", ""])
+    assert (recipe.reset_head, recipe.policy, recipe.policy_ops) == (True, "", 2)
+    assert left_out == ("policy_ops 3 is left out: it needs --policy randaugment",)
 
 
 def test_where_python_has_no_toml_a_run_writes_json(monkeypatch):
@@ -137,7 +138,7 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     Path("recipe.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     again = read_recipe_file(Path("recipe.toml"), RECIPES)
     assert again.recipe == recipe
-    assert again.options == {"data_dir": odd, "accumulate": 2}
+    assert again.options == RunOptions(data_dir=odd, accumulate=2)
 
 
 def test_a_flag_that_takes_away_what_several_classes_need_is_refused_not_the_classes():

@@ -8,7 +8,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.plot import read_events
-from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -32,34 +31,12 @@ def test_the_evaluate_command_scores_what_training_scored():
     assert figures == {key: result.last[key] for key in figures}  # every bit
 
 
-def names(photographs):
-    return [f"{path.parent.name}/{path.name}" for path in sorted((photographs / "val").glob("*/*"))]
-
-
 @pytest.mark.slow
 def test_evaluation_says_what_training_said(trained_run):
     """In fp16 too, and with averaged weights: the same bits."""
     last = [event for event in read_events(trained_run) if event["event"] == "eval"][-1]
     found = evaluate(trained_run)
     assert found == {key: last[key] for key in found}
-
-
-@pytest.mark.slow
-def test_report_names_the_files(trained_run, detail, photographs, rows_of):
-    report = write_report(detail, Path("report"))
-    rows = rows_of("report")
-    assert [row["name"] for row in rows] == names(photographs)
-    assert all(row["name"].startswith(row["label"] + "/") for row in rows)
-    wrong = sorted((row for row in rows if row["right"] == "0"), key=lambda row: -float(row["probability1"]))
-    assert len(report["mistakes"]) == min(36, len(wrong)) > 0
-    text = Path("report/report.html").read_text(encoding="utf-8")
-    for mistake in report["mistakes"]:
-        row = rows[mistake["index"]]
-        assert (mistake["name"], mistake["label"], mistake["prediction"]) == (row["name"], row["label"], row["class1"])
-        assert f"<span>{mistake['name']}</span>" in text
-    assert [m["confidence"] for m in report["mistakes"]] == sorted(
-        (m["confidence"] for m in report["mistakes"]), reverse=True
-    )
 
 
 @pytest.mark.slow

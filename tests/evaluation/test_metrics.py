@@ -1,13 +1,9 @@
 """The metrics of an evaluation are scikit-learn's."""
 
-import mindspore
 import numpy as np
 import pytest
 
 from resnet_fn.evaluation import metrics
-from resnet_fn.report.writer import build_report
-
-pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(scope="module")
@@ -70,39 +66,6 @@ def test_mistakes_and_confused_pairs_are_in_order():
     confusion = np.array([[9, 2, 0], [5, 9, 2], [0, 0, 9]])
     assert metrics.confused_pairs(confusion, 2) == [(1, 0, 5), (0, 1, 2)]
     assert metrics.confused_pairs(np.diag([3, 4]), 5) == []
-
-
-CLASSES = ["bee", "cat with a space", "éléphant"]
-
-
-@pytest.mark.slow
-def test_figures_are_scikit_learns(detail):
-    import sklearn.metrics as metrics
-
-    from resnet_fn.data.dataset import eval_batches
-
-    report = build_report(detail)
-    parts = eval_batches(detail.dataset.test, detail.dataset.input, 64)
-    net = detail.trained.net
-    logits = np.concatenate([net(mindspore.Tensor(images)).asnumpy().astype(float) for images, _, _ in parts])[:90]
-    labels, guesses = detail.dataset.test.labels, logits.argmax(1)
-    exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    loss = metrics.log_loss(labels, exponentials / exponentials.sum(1, keepdims=True))
-    half = detail.trained.recipe.precision == "fp16"  # outside the compiled function it rounds elsewhere
-    assert report["loss"] == pytest.approx(loss, rel=1e-3 if half else 1e-5)
-    close = np.sort(logits, 1)[:, -1] - np.sort(logits, 1)[:, -2] < 2e-3
-    same = guesses == detail.scores.prediction
-    assert (same | close).all() if half else same.all()
-    guesses = detail.scores.prediction
-    assert report["top1"] == metrics.accuracy_score(labels, guesses)
-    assert report["confusion"] == metrics.confusion_matrix(labels, guesses).tolist()
-    expected = metrics.precision_recall_fscore_support(labels, guesses, zero_division=0)
-    for name, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
-        assert [row[name] for row in report["classes"]] == pytest.approx(values, rel=1e-12), name
-    for kind, found in report["averages"].items():
-        expected = metrics.precision_recall_fscore_support(labels, guesses, average=kind, zero_division=0)
-        assert list(found.values()) == pytest.approx(expected[:3], rel=1e-12), kind
-    assert [row["name"] for row in report["classes"]] == CLASSES
 
 
 def test_the_threshold_table_is_scikit_learns():
@@ -169,3 +132,61 @@ def test_scores_of_several_classes_are_each_classs_own():
     for kind, found in averages.items():
         expected = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, average=kind, zero_division=0)
         assert list(found.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+
+
+def of_class(labels, classes):
+    return labels[:, None] == np.arange(classes)
+
+
+def test_curves_are_scikit_learns_ties_included():
+    import sklearn.metrics as sklearn
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 90)
+    probabilities = rng.random((90, 4)).round(1).astype(np.float32)  # a step of 0.1: ties
+    probabilities[np.arange(90), labels] += np.float32(0.2)
+    curves = metrics.precision_recall_curves(of_class(labels, 4), probabilities)
+    for index in range(3):
+        precision, recall, _ = sklearn.precision_recall_curve(labels == index, probabilities[:, index])
+        np.testing.assert_allclose(curves[index]["precision"][::-1], precision[:-1], atol=1e-6)
+        np.testing.assert_allclose(curves[index]["recall"][::-1], recall[:-1], atol=1e-6)
+    assert curves[3] == {"recall": [], "precision": []}
+
+
+def test_a_long_curve_keeps_its_ends_and_101_points():
+    labels = np.arange(1000) % 2
+    probabilities = np.random.default_rng(1).random((1000, 2)).astype(np.float32)
+    curve = metrics.precision_recall_curves(of_class(labels, 2), probabilities)[1]
+    assert len(curve["recall"]) == len(curve["precision"]) == 101
+    assert curve["recall"][-1] == 1.0
+    assert curve["precision"][-1] == 0.5
+    many = metrics.precision_recall_curves(of_class(labels, 102), np.tile(probabilities, 51))
+    assert many == [{"recall": [], "precision": []}] * 102
+
+
+def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
+    labels = np.array([0] * 8 + [1] * 4 + [3])
+    loss = np.array([5, 1, 7, 2, 8, 3, 6, 4, 0.4, 0.1, np.nan, 0.3, 9], np.float32)
+    shown = metrics.gallery(of_class(labels, 4), loss[:, None], [0.5, 0.9, 0.0, 0.1])
+    assert shown == {0: [1, 3, 5, 6, 2, 4], 1: [9, 11, 8, 10], 3: [12]}
+    many = metrics.gallery(np.eye(40, dtype=bool), np.zeros((40, 1)), [1 - k / 40 for k in range(40)])
+    assert list(many) == list(range(10, 40))  # the 30 weakest
+
+
+def test_wrong_statements_are_classes_said_or_not_said_the_most_confident_first():
+    positive = np.array([[True, False, True], [False, False, True]])
+    probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
+    known = np.array([True, True])
+    found = metrics.wrong_statements(positive, probabilities, known, 9)
+    assert found == [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
+    assert metrics.wrong_statements(positive, probabilities, known, 2) == found[:2]
+    assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
+
+
+def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():
+    positive, probabilities = (
+        np.array([[True, True], [True, False], [True, False]]),
+        np.float32([[0, 0], [0, 0], [0.25, 0]]),
+    )
+    found = metrics.wrong_statements(positive, probabilities, np.array([False, True, True]), 9)
+    assert found == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be

@@ -146,7 +146,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     assert probabilities == sorted(probabilities)
     assert sorted(row["file"] for row in doubted) == sorted(row["file"] for row in rows)
     no_text = b"\xff.png".decode("utf-8", "surrogateescape")
-    assert results_csv([{"file": no_text, "error": "bad"}], 1) == "file,class,probability,error\n\\xff.png,,,bad\n"
+    assert results_csv([{"file": no_text, "error": "bad"}]) == "file,class,probability,error\n\\xff.png,,,bad\n"
 
 
 @pytest.mark.slow

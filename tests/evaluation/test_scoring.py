@@ -5,15 +5,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.sources.bundled import load_digits
-from resnet_fn.evaluation.scoring import (
-    Scores,
-    describe,
-    probabilities_of,
-    score,
-    scores_by_class,
-    summarise,
-    top_classes,
-)
+from resnet_fn.evaluation.scoring import score, scores_by_class
+from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
@@ -72,7 +65,7 @@ def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkey
 
 def test_top_classes_are_the_softmax_in_order():
     logits = np.float32([[0, 1, 1, -2], [np.nan, 1, 0, 0]])
-    top = top_classes(logits, 3)
+    top = ONE_CLASS.top_classes(logits, 3)
     exponentials = np.exp(np.float64([1, 1, 0, -2]))
     assert top[0].tolist()[:3] == [1, 2, 0]  # equal logits rank by class
     np.testing.assert_allclose(top[0, 3:], exponentials[:3] / exponentials.sum(), rtol=1e-7)
@@ -122,8 +115,8 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
 
 def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
     logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
-    found = probabilities_of(logits, several=True)
+    found = ANY_CLASSES.probabilities(logits)
     np.testing.assert_allclose(found[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
     assert found[1].tolist() == [0, 0, 0]
-    top = top_classes(logits, 2, several=True)
+    top = ANY_CLASSES.top_classes(logits, 2)
     assert top[0].tolist() == [2, 0, np.float32(found[0, 2]), 0.5]

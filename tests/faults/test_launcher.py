@@ -114,6 +114,7 @@ def close_the_terminal(launcher, run):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_path):
     """One run of two workers, ended in nine ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"

@@ -10,7 +10,7 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 

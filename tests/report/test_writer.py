@@ -12,7 +12,7 @@ import pytest
 
 from resnet_fn.data.dataset import Split
 from resnet_fn.evaluation.metrics import average_precisions
-from resnet_fn.evaluation.scoring import summarise
+from resnet_fn.evaluation.task import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
 
 
@@ -121,8 +121,7 @@ def several(evaluation):
     loss, wrong = evaluation.scores.loss.copy(), ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
     loss[0], wrong[0] = np.nan, 3
     scores = evaluation.scores._replace(
-        **{"loss": loss, "rank": wrong, "probabilities": probabilities},
-        areas=average_precisions(labels, probabilities),
+        **{"loss": loss, "rank": wrong, "probabilities": probabilities}, areas=average_precisions(labels, probabilities)
     )
     spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
     dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))

@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from resnet_fn.run.build import build_components, check_sync_batchnorm
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.validation import write_validation
-from resnet_fn.run.build import build_components, check_sync_batchnorm
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -59,7 +59,6 @@ def test_first_weights_are_read_at_the_start_alone():
     ("options", "message"),
     [
         ({"accumulate": 2}, r"^accumulate: 2 micro-batches are normalised one by one.*; give --accumulate 1$"),
-        ({"mode": "split"}, r"^mode: 'split' has no sums over workers in compiled functions.*; give --mode graph$"),
     ],
 )
 def test_what_batchnorm_over_all_workers_does_not_go_with(options, message):

@@ -9,10 +9,9 @@ from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.models.build import build_net
-from resnet_fn.update.build import make_optimizer, parameter_groups
+from resnet_fn.models import build_net
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import columns, weight_decay_groups
+from resnet_fn.update.optimizer import columns, make_optimizer, parameter_groups, weight_decay_groups
 from resnet_fn.update.step import make_train_step
 from resnet_fn.weights.names import to_ours
 

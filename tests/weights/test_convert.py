@@ -10,9 +10,8 @@ from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
-from resnet_fn.weights.convert import convert_weights
 from resnet_fn.weights.files import read_arrays
-from resnet_fn.weights.load import load_weights
+from resnet_fn.weights.load import convert_weights, load_weights
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.field_flags import add_fields, settings_in
-from resnet_fn.config.fields import flag_name
+from resnet_fn.config.cli import add_fields, settings_in
+from resnet_fn.config.fields import changed, flag_name
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.commands.functions import is_place, load_function
 from resnet_fn.parity.traces.batches import Batch, make_batches, recipe_batches
 from resnet_fn.parity.traces.trace import Task
-from resnet_fn.recipes.load import load_recipe
+from resnet_fn.recipes import load_recipe
 
 # What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
 _STEP = (
@@ -110,9 +110,7 @@ def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, 
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
     rate = (_GENTLE if other else recipe.learning_rate * scale) if learning_rate is None else learning_rate
-    if other and "nesterov" not in changes:
-        changes = {**changes, "nesterov": False}
-    return dataclasses.replace(
+    return changed(
         recipe,
         **{
             "batch_size": batch_size,

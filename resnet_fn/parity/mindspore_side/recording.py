@@ -18,9 +18,8 @@ from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied,
 from resnet_fn.parity.mindspore_side.run import Loss, MakeStep, run_mindspore
 from resnet_fn.parity.traces.batches import map_tree, named_leaves, split
 from resnet_fn.parity.traces.trace import Recording, Task
-from resnet_fn.update.build import make_optimizer
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import Optimizer
+from resnet_fn.update.optimizer import Optimizer, make_optimizer
 from resnet_fn.update.step import make_train_step
 
 

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.hints import first_line
-from resnet_fn.config.json_text import finite_or_null
+from resnet_fn.config.hints import finite_or_null, first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.stages import Rounding
 from resnet_fn.parity.ties import Flipped

@@ -8,12 +8,12 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
+from resnet_fn.update.ema import make_ema
 
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.torch_side.optimizers import Average, decay_groups, recipe_optimizer
-from resnet_fn.update.build import make_optimizer
-from resnet_fn.update.ema import make_ema
+from resnet_fn.update.optimizer import make_optimizer
 
 COMMON = {"nesterov": False, "weight_decay": 0.1}
 RECIPES = [

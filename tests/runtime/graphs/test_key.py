@@ -9,11 +9,11 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
+from resnet_fn.run.build import build_components
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
-from resnet_fn.run.build import build_components
 from resnet_fn.runtime.graphs.key import NotCacheableError, ingredients
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step

@@ -1,0 +1,91 @@
+"""A sample's name and picture, and where a net's evidence for a class lies: Grad-CAM of its last stage."""
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn
+
+from resnet_fn.data.dataset import DataSet
+
+_PNG_UP_TO = 64  # pixels; a PNG of a photograph has five times the bytes of a JPEG
+_AT_A_TIME = 8  # images
+_HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
+
+
+def sample_name(dataset: DataSet, index: int) -> str:
+    """The test sample's file name, or its number in a data set that has no files."""
+    names = getattr(dataset.test, "names", ())
+    return printable(names[index]) if names else f"test-{index:05d}"
+
+
+def printable(name: str) -> str:
+    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
+    """Test images as evaluation sees them, before normalisation: small ones as PNG, photographs as JPEG."""
+    from PIL import Image
+
+    mean, std = (values[:, None, None] for values in dataset.input.moments)
+    pictures = []
+    for images in dataset.test.eval_images([np.array([index]) for index in indices], dataset.input):
+        pixels = (np.clip(images[0] * std + mean, 0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0)
+        image, file = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels), io.BytesIO()
+        image.save(file, "PNG" if image.width <= _PNG_UP_TO else "JPEG", quality=90)
+        pictures.append(file.getvalue())
+    return pictures
+
+
+def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
+    """Grad-CAM (arXiv 1610.02391) of the net's last stage, from 0 to 1 where there is any evidence for the class.
+
+    A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
+    last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
+
+    Args:
+        net: a `ResNet`; it is set to evaluation mode.
+        images: float32 [n, C, H, W], as the net is fed.
+        classes: whose evidence is shown, one for each image.
+
+    Returns:
+        float32 [n, h, w], the size of the last stage's output.
+    """
+    net.set_train(False)
+    stages = {int(name[5:]): cell for name, cell in net.name_cells().items() if re.fullmatch(r"layer\d+", name)}
+    features: list[np.ndarray] = []
+
+    def keep(cell: nn.Cell, inputs: Any, output: Tensor) -> None:
+        features.append(output.astype(mindspore.float32).asnumpy())
+
+    handle = stages[max(stages)].register_forward_hook(keep)
+    try:
+        for start in range(0, len(images), _AT_A_TIME):
+            net(Tensor(images[start : start + _AT_A_TIME]))
+    finally:
+        handle.remove()
+    weights = net.fc.weight.asnumpy().astype(np.float32)[list(classes)]
+    maps = np.maximum(np.einsum("nk,nkhw->nhw", weights, np.concatenate(features)), 0)
+    return maps / np.maximum(maps.max((1, 2), keepdims=True), np.float32(1e-12))
+
+
+def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
+    """A picture with a map laid over it in red, in the picture's own format.
+
+    Args:
+        picture: an image file.
+        heat: float32 [h, w], 0 to 1.
+    """
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture))
+    kind, pixels = image.format, np.asarray(image.convert("RGB"), np.float64)
+    large = np.asarray(Image.fromarray(heat).resize(image.size, Image.Resampling.BILINEAR), np.float64)
+    share = _OPACITY * large.clip(0, 1)[:, :, None]
+    file = io.BytesIO()
+    Image.fromarray((pixels * (1 - share) + _HEAT * share).round().astype(np.uint8)).save(file, kind, quality=90)
+    return file.getvalue()

@@ -1,0 +1,92 @@
+"""A sample's picture is what the net sees of it; the maps are Grad-CAM by its definition."""
+
+import io
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor
+from PIL import Image
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.preprocess import eval_pixels
+from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.models import build_net
+from resnet_fn.report.pictures import class_maps, heat_picture, printable, sample_name, sample_pictures
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def decode(data):
+    image = Image.open(io.BytesIO(data))
+    return image.format, np.asarray(image)
+
+
+def test_a_small_picture_has_every_pixel():
+    digits = load_digits()
+    for index, data in zip([3, 77], sample_pictures(digits, [3, 77]), strict=True):
+        kind, pixels = decode(data)
+        assert kind == "PNG"
+        expected = digits.test.images[index, ..., 0] * (255 / 16)
+        np.testing.assert_allclose(pixels, expected, atol=0.51)
+    assert sample_name(digits, 7) == "test-00007"
+
+
+def test_a_net_without_mistakes_has_no_pictures(folder):
+    dataset = open_dataset(Recipe(dataset="imagefolder", image_size=24), str(folder))
+    assert list(sample_pictures(dataset, [])) == []
+
+
+@pytest.mark.parametrize(("size", "kind", "tolerance"), [(64, "PNG", 0), (65, "JPEG", 12)])
+def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
+    recipe = Recipe(dataset="imagefolder", image_size=size, eval_resize=80)
+    dataset = open_dataset(recipe, str(photographs))
+    files = sorted((photographs / "val").glob("*/*"))
+    for index, data in zip([3, 77], sample_pictures(dataset, [3, 77]), strict=True):
+        found, pixels = decode(data)
+        assert found == kind
+        wanted = eval_pixels(files[index].read_bytes(), 80, size)
+        assert pixels.shape == wanted.shape
+        assert np.abs(pixels.astype(int) - wanted).mean() <= tolerance
+        assert sample_name(dataset, index) == f"{files[index].parent.name}/{files[index].name}"
+
+
+def test_names_that_are_no_utf8_are_told_in_escapes():
+    assert printable(b"\xff\xc3\xbc.png".decode("utf-8", "surrogateescape")) == "\\xffü.png"
+
+
+@pytest.mark.parametrize("model", ["resnet8", "resnet18"])
+def test_maps_are_grad_cam_by_its_definition(model):
+    """arXiv 1610.02391, equations 1 and 2: the gradient of the logit, its mean over the pixels, the weighted sum."""
+    net = build_net(Recipe(model=model, image_size=32), load_digits().input)
+    net.set_train(False)
+    stages = [cell for name, cell in net.name_cells().items() if name.startswith("layer")]
+    images = np.random.default_rng(0).normal(size=(10, 1, 32, 32)).astype(np.float32)
+    classes = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+    features = net.maxpool(net.relu(net.bn1(net.conv1(Tensor(images)))))
+    for stage in stages:
+        features = stage(features)
+
+    def logit(activations, of):
+        return net.fc(activations.mean((2, 3)))[:, of].sum()
+
+    found, shown = class_maps(net, images, classes), 0
+    for index, of in enumerate(classes):
+        activations = features[index : index + 1]
+        alpha = mindspore.grad(logit)(activations, of).asnumpy().mean((2, 3), keepdims=True)
+        expected = np.maximum((alpha * activations.asnumpy()).sum(1)[0], 0)
+        shown += int(expected.max() > 0)
+        np.testing.assert_allclose(found[index], expected / max(expected.max(), 1e-12), atol=1e-5)
+    assert shown >= 3  # an untrained net has evidence for some classes only
+
+
+def test_a_map_reddens_the_picture_where_it_is_1_and_leaves_it_where_it_is_0():
+    picture, heat = io.BytesIO(), np.zeros((4, 4), np.float32)
+    Image.fromarray(np.full((16, 16), 100, np.uint8)).save(picture, "PNG")
+    heat[:, 2:] = 1
+    image = Image.open(io.BytesIO(heat_picture(picture.getvalue(), heat)))
+    pixels = np.asarray(image)
+    assert (image.format, pixels.shape) == ("PNG", (16, 16, 3))
+    assert (pixels[:, :4] == 100).all()
+    np.testing.assert_allclose(pixels[:, 12:], np.broadcast_to([208, 58, 30], (16, 4, 3)), atol=1)
