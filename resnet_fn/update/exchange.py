@@ -88,15 +88,15 @@ def none_withheld(report: Tensor) -> Tensor:
     return report[_WITHHELD] == 0
 
 
-def make_all_reduce(workers: int) -> Reduce | None:
-    """Return the sum over all workers as a function of a sequence of tensors, or None for one worker.
+def with_all_reduce(workers: Workers) -> Workers:
+    """The workers of a run with the sum over them, as a step needs it; one worker as it is.
 
     One call per tensor, which on CPU is as fast as buckets. There a collective blocks: called when its own gradient is
     there, in the middle of backward, each would wait for the slower worker. So the first layer's gradient, the last to
     be there, is waited for. Elsewhere they overlap with backward.
     """
-    if workers == 1:
-        return None
+    if workers.size == 1:
+        return workers
     reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
     blocks = mindspore.get_context("device_target") == "CPU"
 
@@ -105,12 +105,7 @@ def make_all_reduce(workers: int) -> Reduce | None:
             tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
         return map_tensors(reduce_sum, tensors)
 
-    return all_reduce
-
-
-def with_all_reduce(workers: Workers) -> Workers:
-    """The workers of a run with the sum over them, as a step needs it."""
-    return workers._replace(all_reduce=make_all_reduce(workers.size))
+    return workers._replace(all_reduce=all_reduce)
 
 
 def _after(event: Tensor, value: Tensor) -> Tensor:

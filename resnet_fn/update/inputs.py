@@ -11,6 +11,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Streams
 from resnet_fn.models.positions import spread
 from resnet_fn.models.resnet import ResNet
@@ -48,16 +49,14 @@ def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noi
     return noise if recipe.drop_path or recipe.dropout else lambda _: ()
 
 
-def normalise(images: Tensor, mean: Tensor, std: Tensor, full_scale: float) -> Tensor:
-    """(images / full scale − mean) / std, in the order of `data/normalise`, inside jit.
+def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Full scale, mean and standard deviation of a net's images, as `normalise` takes them."""
+    mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
+    return Tensor(spec.full_scale, mindspore.float32), mean, std
 
-    Args:
-        images: uint8 [n, C, H, W].
-        mean, std: float32 [C, 1, 1].
-        full_scale: the pixel value that stands for 1.
 
-    Returns:
-        float32 [n, C, H, W].
-    """
+def normalise(images: Tensor, constants: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """(images / full scale − mean) / std, in the order of `data.images`: uint8 [n, C, H, W] to float32, inside jit."""
+    full_scale, mean, std = constants
     scaled = images.astype(mindspore.float32) / full_scale
     return (scaled - spread(mean, scaled)) / spread(std, scaled)

@@ -17,9 +17,9 @@ REDUCTIONS = ("mean", "sum", "none")
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
     """Labels as probabilities, some of it spread over other classes.
 
-    Both conventions exist. "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class.
-    "others" (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class,
-    that is (1 − s·C/(C−1)) · t + s / (C − 1). "others" with s equals "all" with s · C / (C − 1).
+    "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
+    (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class, which equals
+    "all" with s · C / (C − 1).
 
     Args:
         labels: [N] int32 classes, or [N, C] float32 probabilities t (mixup, CutMix).
@@ -136,28 +136,18 @@ def make_loss(
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)
-    if weights:
-        return _weighted_loss(smoothing, kind, over, Tensor(np.array(weights, np.float32)))
+    by_class = Tensor(np.array(weights, np.float32)) if weights else None
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        if kind == "cross_entropy":
+        if kind == "cross_entropy" and by_class is None:
             return cross_entropy(logits, labels, smoothing, over)
-        targets = smooth_targets(labels, logits.shape[1], smoothing, over)
-        if kind == "bce":
-            return binary_cross_entropy(logits, targets)
-        return sigmoid_focal_loss(logits, targets, reduction="sum") / logits.shape[0]
-
-    return loss
-
-
-def _weighted_loss(smoothing: float, kind: str, over: str, weights: Tensor) -> Loss:
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
         logits = logits.astype(mindspore.float32)
         targets = smooth_targets(labels, logits.shape[1], smoothing, over)
         if kind == "cross_entropy":
-            return -(targets * weights * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
+            return -(targets * by_class * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
         if kind == "bce":
-            return (_sigmoid_cross_entropy(logits, targets) * weights).mean()
-        return sigmoid_focal_loss(logits, targets, reduction="sum", weight=weights) / logits.shape[0]
+            losses = _sigmoid_cross_entropy(logits, targets)
+            return losses.mean() if by_class is None else (losses * by_class).mean()
+        return sigmoid_focal_loss(logits, targets, reduction="sum", weight=by_class) / logits.shape[0]
 
     return loss

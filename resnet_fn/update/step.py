@@ -9,7 +9,7 @@ their number.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import mindspore
 import numpy as np
@@ -38,7 +38,7 @@ from resnet_fn.update.gradients import (
     squared_norms,
     unscale,
 )
-from resnet_fn.update.inputs import normalise
+from resnet_fn.update.inputs import normalisation, normalise
 from resnet_fn.update.loss import Loss
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.state import TrainState, make_state, move_average
@@ -99,6 +99,14 @@ class StepResult(NamedTuple):
         return self.report.metric
 
 
+TrainStep = Callable[..., StepResult]  # one update: see `make_train_step`
+
+
+def accuracy(self) -> Tensor:
+    """The metric's mean over the whole batch; float32 scalar."""
+    return self.report.metric
+
+
 class TrainStep(Protocol):
     """One update: see `make_train_step`."""
 
@@ -121,12 +129,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """With several labels an image: the share of (sample, class) pairs that are right, yes from a logit of 0 on.
-
-    Args:
-        logits: [N, C].
-        labels: [N, C], yes above 0.5.
-    """
+    """The share of (sample, class) pairs that are right: logits [N, C] from 0 on, for labels [N, C] above 0.5."""
     return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
 
 
@@ -175,7 +178,7 @@ def make_train_step(
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     card = on_card() if plan.card is None else plan.card
     by_operation = card and has_clip()
-    mean, std, full_scale = (None, None, 0.0) if plan.normalise is None else _constants(plan.normalise)
+    constants = () if plan.normalise is None else normalisation(plan.normalise)
     compiled = jit or _as_it_is
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,8 +189,8 @@ def make_train_step(
     differentiate = mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
 
     def means_and_gradients(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
-        if mean is not None:
-            images = normalise(images, mean, std, full_scale)
+        if constants:
+            images = normalise(images, constants)
         (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
         return means, gradients
 
@@ -283,11 +286,6 @@ def rows(samples: Any, part: int, parts: int) -> Any:
         return tuple(rows(tensor, part, parts) for tensor in samples)
     size = samples.shape[0] // parts
     return samples[part * size : (part + 1) * size]
-
-
-def _constants(spec: InputSpec) -> tuple[Tensor, Tensor, float]:
-    mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
-    return mean, std, spec.full_scale
 
 
 def _clear(buffer: Parameter) -> Tensor:
