@@ -18,7 +18,7 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
     """Labels as probabilities, some of it spread over other classes.
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
-    (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class, which equals
+    (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
     "all" with s · C / (C − 1).
 
     Args:

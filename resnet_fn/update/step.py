@@ -102,25 +102,6 @@ class StepResult(NamedTuple):
 TrainStep = Callable[..., StepResult]  # one update: see `make_train_step`
 
 
-def accuracy(self) -> Tensor:
-    """The metric's mean over the whole batch; float32 scalar."""
-    return self.report.metric
-
-
-class TrainStep(Protocol):
-    """One update: see `make_train_step`."""
-
-    def __call__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        learning_rate: Tensor | float,
-        flags: Tensor | None = None,
-        *noise: Tensor | None,
-    ) -> StepResult:
-        """Do one update."""
-
-
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """The share of samples whose largest logit is the label's (of soft labels: the likeliest class's)."""
     if labels.ndim == 2:
