@@ -15,14 +15,17 @@ def test_layer_norms_are_the_definition():
     net = create_model("resnet8", num_classes=10, in_channels=1)
     weights = net.trainable_params()
     norms = LayerNorms(list(net.get_parameters()), every=3)
-    assert [norms.before(update) for update in (1, 2, 3)] == [False, False, True]
+    squares = mindspore.Tensor(np.full(len(weights), 4.0, np.float32))
+    norms.before(2)
+    assert norms.after(squares) == {}  # not one to measure
+    norms.before(3)
     for parameter in weights:
         mindspore.ops.assign(parameter, parameter + 0.5)
-    measured = norms.after(np.full(len(weights), 4.0, np.float32))
+    measured = norms.after(squares)
     groups = [group_of(parameter.name) for parameter in weights]
     for group in ("stem", "layer1", "layer2", "layer3", "fc"):
         own = [p.asnumpy() for p, g in zip(weights, groups, strict=True) if g == group]
         assert measured["gradient"][group] == pytest.approx(2.0 * np.sqrt(len(own)))
         assert measured["weight"][group] == pytest.approx(np.sqrt(sum((a.astype(float) ** 2).sum() for a in own)))
         assert measured["update"][group] == pytest.approx(0.5 * np.sqrt(sum(a.size for a in own)), rel=1e-5)
-    assert not LayerNorms(weights, every=0).before(3)
+    assert norms.after(squares) == {}
