@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
             self._wrong.append(_reworded(str(error)))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and refuse all that is wrong at once."""
+        """Parse, and reject all that is wrong at once."""
         parsed, wrong = self.parse_and_list(arguments)
         refuse(*((True, text) for text in wrong))
         return parsed
@@ -145,7 +145,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
 
 
 def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
-    """The flag that takes weights which are refused otherwise."""
+    """The flag that takes weights that are rejected otherwise."""
     parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
 
 
@@ -181,15 +181,15 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     there = {field.metadata["group"] for field in fields}
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
     for field in fields:
-        told = field.metadata
-        choices = f" ({', '.join(choice for choice in told['choices'] if choice)})" if told["choices"] else ""
-        unit = f" [{told['unit']}]" if told["unit"] else ""
+        about = field.metadata
+        choices = f" ({', '.join(choice for choice in about['choices'] if choice)})" if about["choices"] else ""
+        unit = f" [{about['unit']}]" if about["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
         default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
-        also = "; also --" + ", --".join(told["aliases"]) if told["aliases"] else ""
+        also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
         options: dict[str, Any] = {
-            "help": f"{told['meaning']}{choices}{unit}{default}{also}",
+            "help": f"{about['meaning']}{choices}{unit}{default}{also}",
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
@@ -198,8 +198,8 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        groups[told["group"]].add_argument("--" + flag_name(field.name), **options)
-        for alias in told["aliases"]:
+        groups[about["group"]].add_argument("--" + flag_name(field.name), **options)
+        for alias in about["aliases"]:
             parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 
 
@@ -210,7 +210,7 @@ def _converter(wanted: type) -> Callable[[str], Any]:
                 return tuple(float(part) for part in text.split(",") if part)
             return wanted(text)
         except ValueError:
-            return text  # refused with all that is wrong with the settings, see `faults`
+            return text  # rejected with all that is wrong with the settings, see `faults`
 
     return convert
 
@@ -222,7 +222,7 @@ def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write: refused before the work, not after it."""
+    """The type of a flag that names a file to write: rejected before the work, not after it."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")

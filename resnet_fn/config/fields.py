@@ -81,8 +81,8 @@ def setting(
     assert group in GROUPS, group
     bounds = {"at_least": at_least, "above": above, "within": within, "example": example}
     conditions = (needs,) if isinstance(needs, Needs) else needs
-    told = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
-    return dataclasses.field(default=default, metadata={**told, "bounds": bounds, "needs": conditions})
+    about = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
+    return dataclasses.field(default=default, metadata={**about, "bounds": bounds, "needs": conditions})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,8 @@ def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) 
     for field in dataclasses.fields(new):
         if type(field.default) is float and type(getattr(new, field.name)) is int:
             vars(new)[field.name] = float(getattr(new, field.name))
-    typed, lines = {*given, *typed}, {}
+    typed = {*given, *typed}
+    lines: dict[str, str] = {}
     while lost := [(field, need) for field, need in _unmet(new, typed) if field.name not in typed and not need.other]:
         for field, need in lost:
             value = getattr(config, field.name)

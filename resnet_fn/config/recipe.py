@@ -106,7 +106,7 @@ class Recipe(DataSettings):
         0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases=("head-lr",)
     )
     layer_decay: float = _rate(
-        1.0, "what each block's learning rate is of its follower's; 1: all alike", within="(0, 1]", example=0.75
+        1.0, "what each block's learning rate is of the next block's; 1: all alike", within="(0, 1]", example=0.75
     )
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)

@@ -164,7 +164,7 @@ def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> 
         recipe, options: the run's.
         resumed_from: the checkpoint of another run that it began with.
     """
-    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be refused
+    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     defaults = RunOptions()
     given = {

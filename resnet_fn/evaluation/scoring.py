@@ -67,9 +67,9 @@ def score(
             rows[places[real], :3] = np.stack(values[:3], 1)[real]
             rows[places[real], 3] += 1
             if result.logits is not None:
-                found = task.top_classes(values[3])
-                top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
-                top[places[real]] = found[real]
+                likely = task.top_classes(values[3])
+                top = top if top.shape[1] else np.zeros((len(split), likely.shape[1]), np.float32)
+                top[places[real]] = likely[real]
                 if all_classes:
                     every[places[real]] = task.probabilities(values[3])[real]
     raise_if_stopped(asked())
