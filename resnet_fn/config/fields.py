@@ -129,7 +129,7 @@ def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) 
             if value != field.default:
                 reason = need.text.format(r=new).partition(";")[0]
                 lines.setdefault(field.name, f"{field.name} {show_value(value)} is left out: it {reason}")
-        vars(new).update({field.name: _off(field) for field, _ in lost})
+        vars(new).update({field.name: off_value(field) for field, _ in lost})
     return new, list(lines.values())
 
 
@@ -179,7 +179,8 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
 
 
-def _off(field: Any) -> Any:
+def off_value(field: Any) -> Any:
+    """The value at which a setting needs nothing: False, or its default."""
     return False if isinstance(field.default, bool) else field.default
 
 
@@ -203,7 +204,7 @@ def _unmet(config: Any, typed: Collection[str]) -> list[tuple[Any, Needs]]:
     def lacks(field: Any, need: Needs) -> bool:
         try:
             value = getattr(known, field.name)
-            on = bool(value) if field.name in typed else value != _off(field)
+            on = bool(value) if field.name in typed else value != off_value(field)
             return on and not need.holds(known)
         except TypeError:
             return False
