@@ -15,9 +15,7 @@ from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
 # The net computes this many samples at a time, and each always at the same place among them, whatever the batch size
-# and the number of workers: the kernels of a matrix product differ with its shape, and so would the last bits of the
-# logits (measured on CPU: [N, 512] by [512, 1000] in blocks of 16 … 480 rows never gives the bits of 960 rows; with 2
-# or 3 classes the bits depend on the row too; the number of threads changes nothing).
+# and the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
 BLOCK = 64
 
 __all__ = ["BLOCK", "Scores", "describe", "score", "scores_by_class", "summarise"]
