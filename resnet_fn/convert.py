@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
     cli.add_non_finite_flag(parser)
     parsed = parser.parse(arguments)
-    from resnet_fn.weights.convert import convert_weights
+    from resnet_fn.weights.load import convert_weights
 
     result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model, parsed.allow_non_finite)
     for warning in result["warnings"]:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     if file:
         how["lists"] = (file.options.train_list, file.options.val_list)
         how["data_dir"] = parsed.data_dir or file.options.data_dir
-        how["scan_cache"] = file.options.scan_cache
+        how["check"] = file.options.check_files
         scores, classes = evaluate_weights(weights, file.recipe, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}

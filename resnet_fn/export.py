@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
         ),
     )
-    from resnet_fn.data.eval_batches import eval_batches
+    from resnet_fn.data.dataset import eval_batches
     from resnet_fn.evaluation.export import DYNAMIC, export
     from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
     from resnet_fn.runtime import process

@@ -31,9 +31,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--quality", type=int, default=90, metavar="N", help="of shrunk JPEGs, 1..95; default 90")
     parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="default error")
-    parser.add_argument(
-        "--scan-cache", default="", metavar="FOLDER", help="keeps the check of the files, for all; default beside them"
-    )
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parsed = parser.parse(arguments)
@@ -45,20 +42,16 @@ def main(arguments: Sequence[str]) -> int:
             for value in (getattr(parsed, name),)
         )
     )
-    cli.refuse((parsed.scan_cache == "off", "--scan-cache: 'off' is for training; packing checks: leave it out"))
     from tqdm import tqdm
 
-    from resnet_fn.data.sources.folders import load_folder
-    from resnet_fn.data.sources.load import data_threads, suggest_folder
+    from resnet_fn.config.recipe import Recipe
+    from resnet_fn.data.sources.load import data_threads, open_dataset
     from resnet_fn.data.sources.packing import Packer
-    from resnet_fn.data.sources.scan import check_files, write_bad_files
-    from resnet_fn.data.sources.scan_cache import ScanCache
+    from resnet_fn.data.sources.scan import write_bad_files
 
     threads, out = data_threads(parsed.threads), Path(parsed.out)
-    suggest_folder(parsed.source)
-    dataset = load_folder(parsed.source, threads)
-    cache = ScanCache.of(parsed.scan_cache, parsed.source)
-    dataset = check_files(dataset, parsed.on_bad_sample, cache, progress=not parsed.no_progress)
+    recipe = Recipe(dataset="imagefolder", on_bad_sample=parsed.on_bad_sample)
+    dataset = open_dataset(recipe, parsed.source, threads=threads, check="yes", progress=not parsed.no_progress)
     packer = Packer(dataset, out, parsed.shards, parsed.short_side, parsed.quality, threads)
     write_bad_files(out, dataset)
     for note in dataset.notes:

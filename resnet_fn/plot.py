@@ -7,7 +7,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
-from resnet_fn.telemetry.events import read_log
+from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.run_table import read_run, run_table
 
 _EXAMPLES = """examples:

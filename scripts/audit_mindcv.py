@@ -168,7 +168,7 @@ def ladder_of(name, fixes=(), forward=False):
     import torch
 
     from resnet_fn import recipes
-    from resnet_fn.parity.matching.corrections import read_map
+    from resnet_fn.parity.name_map import read_map
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.runtime import process
 
@@ -215,43 +215,42 @@ def forward_ladder(net, reference, images, corrections):
     import numpy as np
     import torch
 
-    from resnet_fn.parity.compare import difference, relative_error
-    from resnet_fn.parity.initialisation import initialisation_stage
+    from resnet_fn.layers.difference import difference, relative_error
+    from resnet_fn.layers.settings import without_dropout
+    from resnet_fn.parity import mindspore_side, torch_side
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.layers import TOLERANCE, compare_layers
-    from resnet_fn.parity.matching.match import match
-    from resnet_fn.parity.mindspore_side import dropout, parameters, record
-    from resnet_fn.parity.settings import settings_notes
-    from resnet_fn.parity.stages import WEIGHTS, Stage
-    from resnet_fn.parity.torch_side import dropout as torch_dropout
-    from resnet_fn.parity.torch_side import record as torch_record
-    from resnet_fn.parity.torch_side.prepare import prepare_reference
-    from resnet_fn.parity.torch_side.recording import _layers
-    from resnet_fn.parity.torch_side.run import state
+    from resnet_fn.parity.matching import match
+    from resnet_fn.parity.notes import settings_notes
+    from resnet_fn.parity.stages import WEIGHTS, Stage, initialisation_stage
+    from resnet_fn.parity.torch_side import layers_with_rounding, prepare_reference, state
 
-    drawn, drawn_there = parameters.state(net), state(reference)
-    with torch_dropout.without_dropout(reference), dropout.without_dropout(net):
+    drawn, drawn_there = mindspore_side.state(net), state(reference)
+    with without_dropout(reference.named_modules()), without_dropout(net.cells_and_names()):
         reference = copy.deepcopy(reference)
         prepare_reference(reference, images, 0)
-        theirs = {mode: _layers(reference, images, mode, "float32") for mode in ("eval", "train")}
+        theirs = {
+            mode: layers_with_rounding(reference, images, mode == "train", "float32") for mode in ("eval", "train")
+        }
         weights = state(reference)
+        roles, their_roles = mindspore_side.roles_of(net), torch_side.roles_of(reference)
         names = match(
             *({name: tuple(array.shape) for name, array in side.items()} for side in (drawn, weights)),
-            record.record_cell(net, images, False),
+            mindspore_side.layers_of(net, images, False),
             theirs["eval"],
             corrections,
-            tied=(record.tied(net), torch_record.tied(reference)),
-            constants=(record.constants(net), torch_record.constants(reference)),
+            tied=(roles["tied"], their_roles["tied"]),
+            constants=(roles["constants"], their_roles["constants"]),
         )
         if names.problems:
             stage = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))
             return Ladder([stage], [], names, [])
         renamed = names.rename(drawn_there)
-        trained = [name for name in record.trainable(net) if name in renamed]
+        trained = [name for name in roles["trainable"] if name in renamed]
         stages = [initialisation_stage(drawn, {name: renamed[name] for name in trained}, names.seams(drawn_there))]
-        parameters.assign(net, names.rename(weights))
-        ours = {mode: record.record_cell(net, images, mode == "train") for mode in ("eval", "train")}
-        layers = compare_layers(ours, theirs, names.layers, parameters.state(net), images)
+        mindspore_side.assign(net, names.rename(weights))
+        ours = {mode: mindspore_side.layers_of(net, images, mode == "train") for mode in ("eval", "train")}
+        layers = compare_layers(ours, theirs, names.layers, mindspore_side.state(net), images)
         for mode in ("eval", "train"):
             net.set_train(mode == "train")
             twin = copy.deepcopy(reference).train(mode == "train")

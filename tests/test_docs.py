@@ -131,9 +131,17 @@ def test_every_command_and_script_is_run_on_some_page():
         assert path.name in run, path.name
 
 
+def unknown_flags(module, words, helps={}):  # noqa: B006 (each command is asked once)
+    """The flags among the words after a command that its help does not have."""
+    if module not in helps:
+        command = [sys.executable, "-m", *module.split(), "--help"]
+        helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    flags = re.findall(r"(?<=\s)--(?:no-)?([\w-]+)", words)
+    return [flag for flag in flags if f"--{flag}" not in helps[module] and f"--[no-]{flag}" not in helps[module]]
+
+
 def test_commands_in_the_text_exist():
     """`python -m resnet_fn.…` and scripts between words: the module or file is there, and each flag."""
-    helps = {}
     for page in PAGES:
         words = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
         for name in re.findall(r"`(scripts/[\w.]+)", words):
@@ -142,29 +150,18 @@ def test_commands_in_the_text_exist():
         for module, flags in re.findall(r"`python -m (resnet_fn\.benchmark [\w-]+|resnet_fn[.\w]*)([^`]*)`", words):
             path = module.partition(" ")[0].replace(".", "/")
             assert (ROOT / f"{path}.py").exists() or (ROOT / path / "__main__.py").exists(), f"{page.name}: {module}"
-            for flag in re.findall(r"(?<=\s)--[\w-]+", flags):
-                if module not in helps:
-                    command = [sys.executable, "-m", *module.split(), "--help"]
-                    helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-                assert flag in helps[module], f"{page.name}: {module} {flag}"
+            assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
 
 
 def test_flags_of_commands_that_are_not_run_exist():
-    helps = {}
     for page in PAGES:
         for rule, _, text in blocks(page):
             for line in commands(text) if rule else ():
-                # a benchmark's part has flags of its own
                 line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
                 for module, flags in re.findall(
                     r"python -m (resnet_fn\.(?:benchmark [\w-]+|\w+))((?:(?!python -m)[^|;&#])*)", line
                 ):
-                    if module not in helps:
-                        command = [sys.executable, "-m", *module.split(), "--help"]
-                        helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-                    for flag in re.findall(r"(?<=\s)--[\w-]+", flags):
-                        known = flag in helps[module] or f"--[no-]{flag.removeprefix('--no-')}" in helps[module]
-                        assert known or f"--[no-]{flag[2:]}" in helps[module], f"{page.name}: {module} {flag}"
+                    assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
 
 
 def test_extras_exist():

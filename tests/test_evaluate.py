@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import mindspore
+import pytest
 
 from resnet_fn import create_model
 from resnet_fn.evaluate import main
@@ -25,11 +26,14 @@ def test_evaluate_mistakes():
     assert (bare.returncode, bare.stderr) == (2, "evaluate: error: give either RUN or --weights FILE --recipe NAME\n")
 
 
-def test_a_weight_file_is_scored_with_the_scan_cache_of_the_recipe_file(device, folder):
+def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(device, folder):
     net = create_model("resnet8", num_classes=3)
     mindspore.save_checkpoint(net, "net.ckpt")
     settings = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
-    Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder), "scan_cache": "kept"}))
-    assert main(["--weights", "net.ckpt", "--recipe", "mine.json"]) == 0
-    assert len(list(Path("kept").glob("scan-*.npz"))) == 1
+    bad = folder / "val" / "bee" / "00 ü.JPEG"
+    bad.write_bytes(bad.read_bytes()[:300])
+    for check, message in (("auto", "1 of 9 validation files are bad"), ("no", "00 ü.JPEG: cannot be decoded")):
+        Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder), "check_files": check}))
+        with pytest.raises(ValueError, match=message):
+            main(["--weights", "net.ckpt", "--recipe", "mine.json"])
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data

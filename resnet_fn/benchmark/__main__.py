@@ -17,14 +17,9 @@ from resnet_fn.config.hints import closest, finite_or_null
 
 PARTS = {
     "step": "step",
-    "layer": "layer",
     "data": "data",
     "allreduce": "allreduce",
     "startup": "startup",
-    "accumulation": "accumulation",
-    "freeze": "freeze",
-    "evaluation": "evaluation",
-    "save": "save",
     "time-to-accuracy": "accuracy",
 }
 

@@ -1,6 +1,10 @@
-"""Time to an accuracy: whole processes on the digits, ours against the same net, data and recipe in PyTorch."""
+"""Time to an accuracy: whole processes on the digits, ours against the same net, data and recipe in PyTorch.
+
+PyTorch's process is this module: `python -m resnet_fn.benchmark.accuracy SEED LOG`.
+"""
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -11,7 +15,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from resnet_fn.benchmark.sides import as_their_users, torch_step
+from resnet_fn.data.dataset import DataSet, eval_batches
+from resnet_fn.data.feed import make_feed
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.recipes import recipe as named_recipe
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.update.schedule import make_schedule
 
 DESCRIPTION = """Seconds of the whole process to an accuracy on the digits, by seed (None: never in the
 recipe's epochs), and of PyTorch's with the same data and recipe. ours: compiled anew. ours_from_cache: the compiled
@@ -38,7 +50,7 @@ def _train(kind: str, seed: int, target: float, cache: str) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         if kind == "torch":
             log = Path(folder, "torch.jsonl")
-            return _seconds_until(["resnet_fn.benchmark.torch_digits", str(seed), str(log)], log, target, cache)
+            return _seconds_until(["resnet_fn.benchmark.accuracy", str(seed), str(log)], log, target, cache)
         command = ["resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
         if kind == "ours":
             command.append("--no-compile-cache")
@@ -74,3 +86,39 @@ def _seconds_until(module: list[str], log: Path, target: float, cache: str) -> f
         finally:
             process.kill()
             process.wait()
+
+
+def torch_digits(seed: int, log: str) -> None:
+    """The digits recipe in PyTorch, with our data and schedule; appends each epoch's evaluation to `log` as JSON."""
+    as_their_users("torch")
+    torch = import_extra("torch", "benchmark time-to-accuracy")
+    from resnet_fn.reference.nets import reference_net
+
+    recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
+    digits = open_dataset(recipe)
+    feed = make_feed(digits, recipe)
+    schedule = make_schedule(recipe, feed.updates_per_epoch)
+    torch.manual_seed(seed)
+    net = reference_net(recipe.model, num_classes=10, in_channels=1)
+    step = torch_step(net, recipe, net)
+    for update in range(recipe.epochs * feed.updates_per_epoch):
+        images, labels = feed.batch(update)
+        net.train()
+        step(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels), schedule(update))
+        if (update + 1) % feed.updates_per_epoch == 0:
+            with open(log, "a", encoding="utf-8") as file:
+                event = {"event": "eval", "update": update + 1, "top1": torch_top1(net, digits)}
+                file.write(json.dumps(event) + "\n")
+
+
+def torch_top1(net: Any, digits: DataSet) -> float:
+    """Top-1 of a torch Module on the test digits."""
+    torch = import_extra("torch", "benchmark time-to-accuracy")
+    net.eval()
+    images, labels, _ = next(eval_batches(digits.test, digits.input, len(digits.test)))
+    with torch.no_grad():
+        return float((net(torch.from_numpy(images)).argmax(1).numpy() == labels).mean())
+
+
+if __name__ == "__main__":
+    torch_digits(int(sys.argv[1]), sys.argv[2])

@@ -1,4 +1,7 @@
-"""What sharing an update costs: the step with and without its all-reduce, and buckets against single tensors."""
+"""What sharing an update costs: the step with and without its all-reduce, and many workers against one.
+
+Each worker is this module: `python -m resnet_fn.benchmark.allreduce NET ROUNDS RESULT_FILE`.
+"""
 
 import argparse
 import json
@@ -10,14 +13,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Side
-from resnet_fn.benchmark.nets import NET, specification
+from resnet_fn.benchmark.interleave import Side, interleave, timed
+from resnet_fn.benchmark.nets import NET, build, specification
+from resnet_fn.benchmark.sides import our_step
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import Workers, join
 
 DESCRIPTION = """What sharing an update among workers of one machine costs, a thread and a whole batch each:
 seconds of the step alone in all of them at once, and with the all-reduce (efficiency: their ratio; share: of
-the step); of the gradients' all-reduce by bucket size in MiB (0: a call per tensor); of one worker alone on the
-machine, on one core (weak_scaling: all workers' images/s over as many times its own); and of one process with
-all threads on all workers' samples."""
+the step); of one worker alone on the machine, on one core (weak_scaling: all workers' images/s over as many
+times its own); and of one process with all threads on all workers' samples."""
 FLAGS = {**NET, "workers": (2, "workers")}
 
 
@@ -33,13 +38,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         alone["process"] += _one_process(whole, options.rounds, cores)
 
     measure_alone()
-    found = _workers(options)
+    together = _workers(options)
     measure_alone()
     seconds = {kind: statistics.median(values) for kind, values in alone.items()}
     return {
-        **found,
+        **together,
         "one_worker_step_seconds": seconds["worker"],
-        "weak_scaling": seconds["worker"] / found["shared_step_seconds"],
+        "weak_scaling": seconds["worker"] / together["shared_step_seconds"],
         "one_process_step_seconds": seconds["process"],
     }
 
@@ -48,7 +53,7 @@ def _workers(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         command = ["-m", "resnet_fn.launch", "--workers", str(options.workers), "--", "python", "-m"]
-        command += ["resnet_fn.benchmark.allreduce_worker", options.net, str(options.rounds), str(result)]
+        command += ["resnet_fn.benchmark.allreduce", options.net, str(options.rounds), str(result)]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         if done.returncode:
             raise ValueError(f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})")
@@ -66,3 +71,31 @@ def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[flo
     with side:
         side.run(spec["steps"])
         return side.run(rounds * spec["steps"])
+
+
+def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
+    """One worker: the step alone (nothing exchanged) and with the all-reduce in turns, on all ranks at once."""
+    spec = specification(net_name, threads=1)
+    alone, shared = our_step(build(spec), spec), our_step(build(spec), spec, workers)
+    runs = {"alone": timed(alone), "shared": timed(shared)}
+    interleave(runs, 1, steps=3)  # compile, warm up
+    seconds = interleave(runs, rounds, spec["steps"])
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    efficiency = middle["alone"] / middle["shared"]
+    return {
+        "net": net_name,
+        "workers": workers.size,
+        "samples": spec["batch_size"],
+        "step_seconds": middle["alone"],
+        "shared_step_seconds": middle["shared"],
+        "efficiency": efficiency,
+        "share": 1 - efficiency,
+    }
+
+
+if __name__ == "__main__":
+    process.start("CPU", threads=1)
+    ranks = join()
+    measured = measure(sys.argv[1], int(sys.argv[2]), ranks)
+    if ranks.is_main:
+        Path(sys.argv[3]).write_text(json.dumps(measured))

@@ -37,7 +37,7 @@ def specification(net: str, threads: int) -> dict[str, Any]:
 def recipe(spec: dict[str, Any]) -> Recipe:
     """The update that every side computes: `Recipe`'s own optimizer, clipping and label smoothing."""
     fields = {name: spec[name] for name in ("model", "stem", "batch_size", "image_size")}
-    return Recipe(dataset="synthetic", learning_rate=0.1, freeze=spec.get("freeze", ""), **fields)
+    return Recipe(dataset="synthetic", learning_rate=0.1, **fields)
 
 
 def input_spec(spec: dict[str, Any]) -> InputSpec:
@@ -50,6 +50,6 @@ def input_spec(spec: dict[str, Any]) -> InputSpec:
 
 def build(spec: dict[str, Any]) -> Any:
     """The specification's net, a MindSpore Cell."""
-    from resnet_fn.models.build import build_net
+    from resnet_fn.models import build_net
 
     return build_net(recipe(spec), input_spec(spec))

@@ -1,4 +1,4 @@
-"""The sides of a comparison: the same net, batch and update in this package, PyTorch, `Model.train` and MindCV.
+"""The sides of a comparison: the same net, batch and update in this package, PyTorch and `Model.train`.
 
 Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND SPEC`.
 """
@@ -19,7 +19,7 @@ from resnet_fn.benchmark.nets import build, recipe
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.extras import import_extra
-from resnet_fn.runtime.waiter import ResultWaiter
+from resnet_fn.runtime.workers import Workers
 
 
 def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -30,38 +30,34 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, spec["classes"], spec["batch_size"]).astype(np.int32)
 
 
-def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], None]:
-    """The compiled step that training uses, with its way to wait; with `workers` above 1 it all-reduces.
+def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Callable[[], None]:
+    """The compiled step that training uses; of several workers it all-reduces.
 
     `spec["graphs"]`, where it is there, is the folder of a `CompileCache`.
     """
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.runtime.graphs.cache import CompileCache
-    from resnet_fn.update.build import make_optimizer
-    from resnet_fn.update.gradients import make_all_reduce
+    from resnet_fn.graphs.cache import CompileCache
+    from resnet_fn.update.exchange import with_all_reduce
     from resnet_fn.update.loss import make_loss
-    from resnet_fn.update.step import make_train_step
+    from resnet_fn.update.optimizer import make_optimizer
+    from resnet_fn.update.step import StepPlan, make_train_step
 
     chosen = recipe(spec)
     train_step = make_train_step(
         net,
         make_loss(chosen.label_smoothing),
         make_optimizer(chosen, net),
-        clip_norm=chosen.clip_norm,
-        accumulate=spec.get("accumulate", 1),
-        workers=workers,
-        all_reduce=make_all_reduce(workers),
+        workers=with_all_reduce(workers),
+        plan=StepPlan(clip_norm=chosen.clip_norm),
         jit=CompileCache(Path(spec["graphs"]) if "graphs" in spec else None).jit,
     )
     images, labels = batch(spec)
-    waiter = ResultWaiter(alone=workers == 1)
 
     def step() -> None:
         rate = Tensor(chosen.learning_rate, mindspore.float32)
-        result = train_step(Tensor(images), Tensor(labels), rate)
-        waiter.fetch(result, time.perf_counter())
+        train_step(Tensor(images), Tensor(labels), rate).packed.asnumpy()
 
     return step
 
@@ -69,17 +65,14 @@ def our_step(net: Any, spec: dict[str, Any], workers: int = 1) -> Callable[[], N
 def ours(spec: dict[str, Any]) -> Run:
     """This package."""
     process.start("CPU", spec["threads"])
-    net = build(spec)
-    spec["gradient_bytes"] = sum(parameter.nbytes for parameter in net.trainable_params())
-    return timed(our_step(net, spec))
+    return timed(our_step(build(spec), spec))
 
 
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
     """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.parity.torch_side.optimizers import decay_groups
+    from resnet_fn.reference.training import decay_groups
 
-    os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # set by this package, for MindSpore; PyTorch's oneDNN needs no cap
     groups = decay_groups(net, chosen.weight_decay)
     optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
 
@@ -99,7 +92,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
 
 def torch_net(spec: dict[str, Any]) -> Any:
     """The specification's net, a torch Module: what `nets.build` gives, written apart from it."""
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     name, classes, size = spec["model"], spec["classes"], spec["image_size"]
     return reference_net(name, num_classes=classes, stem=spec["stem"], image_size=size)
@@ -117,13 +110,17 @@ def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:
 
 
 def model_train(spec: dict[str, Any]) -> Run:
-    """MindSpore's own `Model.train`: the same loss, SGD and clipping."""
-    net, chosen = _graph_mode_net(spec), recipe(spec)
+    """MindSpore's own `Model.train`: the same loss, SGD and clipping, MindSpore's own convolutions."""
+    process.start("CPU", spec["threads"])
     import mindspore
     from mindspore import Tensor, nn, ops
 
+    from resnet_fn.models.winograd import use_winograd
     from resnet_fn.update.optimizer import weight_decay_groups
 
+    mindspore.set_context(mode=mindspore.GRAPH_MODE)
+    net, chosen = build(spec), recipe(spec)
+    use_winograd(net, False)
     pairs = weight_decay_groups(net, chosen.weight_decay)
     groups = [
         {"params": [p for p, decay in pairs if decay], "weight_decay": chosen.weight_decay},
@@ -140,54 +137,7 @@ def model_train(spec: dict[str, Any]) -> Run:
             return ops.depend(loss, self.optimizer(gradients))
 
     optimizer = nn.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
-    return _by_model(mindspore.Model(TrainWithClip(nn.WithLossCell(net, loss), optimizer)), spec)
-
-
-def mindcv(spec: dict[str, Any]) -> Run:
-    """MindCV's trainer: its train step, optimizer and loss."""
-    net, chosen = _graph_mode_net(spec), recipe(spec)
-    from mindcv.loss import create_loss
-    from mindcv.optim import create_optimizer
-    from mindcv.utils import create_trainer
-
-    optimizer = create_optimizer(
-        net.trainable_params(),
-        opt="momentum",
-        lr=chosen.learning_rate,
-        weight_decay=chosen.weight_decay,
-        momentum=chosen.momentum,
-        nesterov=chosen.nesterov,
-        weight_decay_filter="norm_and_bias",
-    )
-    model = create_trainer(
-        net,
-        create_loss("CE", label_smoothing=chosen.label_smoothing),
-        optimizer,
-        metrics=set(),
-        amp_level="O0",
-        amp_cast_list="[]",
-        loss_scale_type="fixed",
-        clip_grad=True,
-        clip_value=chosen.clip_norm,
-    )
-    return _by_model(model, spec)
-
-
-def _graph_mode_net(spec: dict[str, Any]) -> Any:
-    """Our net with MindSpore's own convolutions, to run in graph mode."""
-    process.start("CPU", spec["threads"])
-    import mindspore
-
-    from resnet_fn.models.winograd import use_winograd
-
-    mindspore.set_context(mode=mindspore.GRAPH_MODE)
-    net = build(spec)
-    use_winograd(net, False)
-    return net
-
-
-def _by_model(model: Any, spec: dict[str, Any]) -> Run:
-    import mindspore
+    model = mindspore.Model(TrainWithClip(nn.WithLossCell(net, loss), optimizer))
 
     def run(steps: int) -> list[float]:
         times = [time.perf_counter()]
@@ -216,9 +166,23 @@ KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
     "torch": torch_eager,
     "torch_compile": partial(torch_eager, compiled=True),
     "model_train": model_train,
-    "mindcv": mindcv,
     "loader": loader,
 }
+
+
+# What `import resnet_fn` sets for MindSpore, and users of the others do not. `Model.train` keeps the cap on oneDNN, in
+# its favour: without it its convolutions would take oneDNN's reference kernel.
+_OURS = {
+    "torch": ("ONEDNN_MAX_CPU_ISA", "MS_DEV_HOST_BLOCKING_RUN"),
+    "torch_compile": ("ONEDNN_MAX_CPU_ISA", "MS_DEV_HOST_BLOCKING_RUN"),
+    "model_train": ("MS_DEV_HOST_BLOCKING_RUN",),
+}
+
+
+def as_their_users(kind: str) -> None:
+    """Leave this process the environment that users of what is compared have; before MindSpore or PyTorch loads."""
+    for name in _OURS.get(kind, ()):
+        os.environ.pop(name, None)
 
 
 def peak_memory() -> int:
@@ -232,11 +196,11 @@ def peak_memory() -> int:
 
 def serve(kind: str, spec: dict[str, Any]) -> None:
     """Build a side, then run as many steps as each line of standard input says."""
+    as_their_users(kind)
     run = KINDS[kind](spec)
     for line in sys.stdin:
         seconds = run(int(line))
-        facts = {"peak_bytes": peak_memory(), "gradient_bytes": spec.get("gradient_bytes")}
-        print("answer " + json.dumps({"seconds": seconds, "facts": facts}), flush=True)
+        print("answer " + json.dumps({"seconds": seconds, "facts": {"peak_bytes": peak_memory()}}), flush=True)
 
 
 if __name__ == "__main__":

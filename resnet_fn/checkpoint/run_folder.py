@@ -224,8 +224,6 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     check_resume(Recipe, checkpoint.state, checkpoint.path)
     made = checkpoint.state["recipe"]
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
-    if "image_pipeline" not in made:  # of an earlier version: data/resume.py says what another pipeline changes
-        theirs["image_pipeline"] = recipe.image_pipeline
     if not recipe.model:  # told by the weights, at the start alone
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
     differences = [

@@ -2,16 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mindspore import Parameter
-
 from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.parameters import copy_arrays
 from resnet_fn.runtime.disk import no_room
+from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
@@ -21,12 +20,12 @@ class CheckpointWriter:
     of the context.
 
     Args:
-        weights, training: see `save_checkpoint`. Room for their copy is made here: the kernel zeroes fresh memory page
-            by page, which takes several times as long as the copy and must not happen while training waits.
+        state: what is saved. Room for its copy is made here: the kernel zeroes fresh memory page by page, which takes
+            several times as long as the copy and must not happen while training waits. None: of a rank that saves none.
     """
 
-    def __init__(self, weights: Sequence[Parameter], training: Sequence[Parameter]) -> None:
-        self._parameters = (weights, training)
+    def __init__(self, state: TrainState | None) -> None:
+        self._parameters = (state.weights, state.training) if state else ((), ())
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS, flag_name, show_value
+from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, flag_name, show_value
 from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
@@ -182,7 +182,9 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
     for field in fields:
         about = field.metadata
-        choices = f" ({', '.join(choice for choice in about['choices'] if choice)})" if about["choices"] else ""
+        two_flags = about["choices"] == YES_NO_AUTO
+        named = [] if two_flags else [choice for choice in about["choices"] if choice]
+        choices = f" ({', '.join(named)})" if named else ""
         unit = f" [{about['unit']}]" if about["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
@@ -193,12 +195,17 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
+        group, flag = groups[about["group"]], flag_name(field.name)
+        if two_flags:
+            group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
+            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
+            continue
         if isinstance(field.default, bool):
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
-        groups[about["group"]].add_argument("--" + flag_name(field.name), **options)
+        group.add_argument(f"--{flag}", **options)
         for alias in about["aliases"]:
             parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 

@@ -17,7 +17,6 @@ _IN_MEMORY = Needs(
     lambda r: not r.of_files, "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
 )
 _OF_FILES = Needs(lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)")
-_DECODED = _OF_FILES._replace(text="is for sets of image files, which are decoded; leave it out")
 _IN_COLOUR = Needs(
     lambda r: r.dataset != "digits", "needs colour images of 0..255, which the digits are not; leave it out"
 )
@@ -130,13 +129,6 @@ class DataSettings(Settings):
     multi_label: bool = _data(
         False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL
     )
-    image_pipeline: str = _data(
-        "exact",
-        "Pillow, torchvision's pixels for any number of threads and workers; or MindSpore's C++: faster, not "
-        "antialiased, crops that hang on both",
-        choices=("exact", "fast"),
-        needs=_DECODED,
-    )
     on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
     synthetic_samples: int = _data(
         2048, "training images of the synthetic set; an eighth as many test", "samples", at_least=8, needs=_SYNTHETIC
@@ -147,6 +139,11 @@ class DataSettings(Settings):
     def of_files(self) -> bool:
         """Whether images are decoded from files on the fly."""
         return self.dataset in _FILES
+
+    @property
+    def colours(self) -> bool:
+        """Whether the colours of training images vary."""
+        return bool(self.policy or self.color_jitter)
 
     @property
     def mixes(self) -> bool:

@@ -30,6 +30,8 @@ GROUPS = (
     "what the run records",
 )
 
+YES_NO_AUTO = ("auto", "yes", "no")  # choices of a setting whose flags are --setting and --no-setting
+
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of numbers"}
 _TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
 

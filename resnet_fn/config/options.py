@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import Needs, Settings, setting
+from resnet_fn.config.fields import YES_NO_AUTO, Needs, Settings, setting
 
 _run = partial(setting, "the run: where it is kept and goes on")
 _compute = partial(setting, "how updates are computed, not which")
@@ -37,11 +37,10 @@ class RunOptions(Settings):
         "path",
         needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too"),
     )
-    scan_cache: str = _run(
-        "",
-        "folder that keeps the check of image files, for all runs; empty: beside the data; off: unchecked, a cut file "
-        "ends the run where it is met, with --image-pipeline fast it may train as grey",
-        "path",
+    check_files: str = _run(
+        "auto",
+        "decode every image file before the first update; auto: up to 20,000 of training and validation together",
+        choices=YES_NO_AUTO,
     )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _compute(

@@ -1,4 +1,4 @@
-"""Unbalanced sets: what each class weighs in the loss, or how often its samples are seen."""
+"""Unbalanced sets: what each class weighs in the loss, and how often its samples are seen (`order.balanced_order`)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,6 @@ import numpy as np
 from resnet_fn.config.hints import closest, few, near_path
 
 BALANCED = "balanced"
-_STREAM = 11  # names the random numbers of the order; never to be changed (order.py says who has which)
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
@@ -95,25 +94,3 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     if missing:
         raise ValueError(f"{path}: has no weight of {few(missing)}; give a line CLASS WEIGHT for each class")
     return np.array([found[name] for name in classes])
-
-
-def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
-    """The order of an epoch in which every class is seen equally often: int32 [N], from (seed, epoch) alone.
-
-    Of K classes each has N / K places, rounded up or down; of a class no sample comes again before all have come.
-
-    Args:
-        labels: int [N].
-    """
-    rng = np.random.default_rng([seed, epoch, _STREAM])
-    known, counts = np.unique(labels, return_counts=True)
-    by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
-    present = rng.permutation(known)
-    samples_of = dict(zip(known.tolist(), by_class, strict=True))
-    chosen = []
-    for number, label in enumerate(present):
-        own = samples_of[int(label)]
-        places = (len(labels) + number) // len(present)
-        rounds = [rng.permutation(own) for _ in range(-(-places // len(own)))]
-        chosen.append(np.concatenate(rounds)[:places])
-    return rng.permutation(np.concatenate(chosen))

@@ -1,82 +1,222 @@
-"""Per-image colour operations and policies, MindSpore's own."""
+"""Colours of training images, of files and in memory: colour jitter, and policies with torchvision's operations.
 
-from collections.abc import Sequence
-from statistics import NormalDist
+The operations give torchvision's pixels on PIL images, with its defaults (the nearest pixel, black beyond the edge),
+and the policies are torchvision's; the random numbers are ours.
+https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+"""
+
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resnet_fn.data.order import Streams
+
 if TYPE_CHECKING:
     from resnet_fn.config.data import DataSettings
+    from resnet_fn.config.recipe import Recipe
+
+_JITTERED = ("Brightness", "Contrast", "Color")
+_BLACK = (0, 0, 0)
 
 
-def colour_operations(fields: "DataSettings", small: bool, levels: Sequence[int]) -> list[Any]:
-    """MindSpore's own random colour and policy operations of a recipe, in their order; uint8 [H, W, C] in and out.
-
-    TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; AutoAugment: arXiv 1805.09501.
-
-    Args:
-        fields: the recipe.
-        small: whether the images are CIFAR-like: AutoAugment has a policy for each kind.
-        levels: RandAugment's, see `policy_levels`.
-    """
-    from mindspore.dataset import transforms, vision
-
-    operations: list[Any] = []
-    if fields.color_jitter:
-        span = (1 - fields.color_jitter, 1 + fields.color_jitter)
-        operations.append(vision.RandomColorAdjust(span, span, span))
-    if fields.policy == "trivialaugment":
-        operations.append(vision.TrivialAugmentWide())
-    elif fields.policy == "randaugment":
-        choices = [vision.RandAugment(fields.policy_ops, level) for level in levels]
-        operations.append(choices[0] if len(choices) == 1 else transforms.RandomChoice(choices))
-    elif fields.policy == "autoaugment":
-        policies = vision.AutoAugmentPolicy
-        operations.append(vision.AutoAugment(policies.CIFAR10 if small else policies.IMAGENET))
-    return operations
-
-
-_LEVELS = 16
-_ANOTHER = 1_640_531_527  # a step between seeds that no pattern of theirs shares
-
-
-def policy_levels(fields: "DataSettings") -> list[int]:
-    """RandAugment's equally likely strengths, 0..30: one, or with noise the middles of a normal distribution's parts.
-
-    They stand for timm's mstd, which draws anew for each operation; here the operations of an image share a strength.
-    """
-    if not fields.policy_noise:
-        return [fields.policy_magnitude]
-    normal = NormalDist(fields.policy_magnitude, fields.policy_noise)
-    return [min(max(round(normal.inv_cdf((part + 0.5) / _LEVELS)), 0), 30) for part in range(_LEVELS)]
-
-
-def colour_each(images: np.ndarray, fields: "DataSettings", seeds: np.ndarray) -> np.ndarray:
-    """Apply `colour_operations` to each image with a seed of its own, so that nothing else decides the outcome.
-
-    A fresh operation takes its random numbers from the global data seed at its making: about 60 µs an image.
+def colour(image: Any, recipe: "Recipe", epoch: int, repeat: int, number: int) -> Any:
+    """`ColorJitter`, then a policy, on a PIL image in RGB.
 
     Args:
-        images: uint8 [N, H, W, 3].
-        seeds: [N] in 0..2^31−1.
-
-    Returns:
-        uint8 [N, H, W, 3].
+        image: it.
+        recipe: what varies.
+        epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
     """
-    from mindspore.dataset import config
 
-    before = config.get_seed()
-    result = np.empty_like(images)
-    try:
-        levels = policy_levels(fields)
-        for index, image in enumerate(images):
-            level = levels[int(seeds[index]) % len(levels)]
-            for number, operation in enumerate(colour_operations(fields, True, [level])):
-                # A seed for each: from the same one, all would draw the same numbers.
-                config.set_seed((int(seeds[index]) + number * _ANOTHER) % 2**31)
-                image = operation(image)
-            result[index] = image
-    finally:
-        config.set_seed(before)
-    return result
+    def stream(kind: int) -> np.random.Generator:
+        return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
+
+    if recipe.color_jitter:
+        # Brightness, contrast and saturation in random order.
+        rng, most = stream(Streams.JITTER), recipe.color_jitter
+        for place, factor in zip(rng.permutation(len(_JITTERED)), rng.uniform(1 - most, 1 + most, 3), strict=True):
+            image = enhance(image, _JITTERED[place], factor)
+    if recipe.policy:
+        for name, magnitude in choose(recipe, image.width, stream(Streams.POLICY)):
+            image = apply(image, name, magnitude)
+    return image
+
+
+def colour_arrays(
+    images: np.ndarray, recipe: "Recipe", epoch: int, repeats: Iterable[int], numbers: Iterable[int]
+) -> np.ndarray:
+    """`colour` of each image of an array, uint8 [N, H, W, 3], by its (repeat, number)."""
+    from PIL import Image
+
+    places = zip(images, repeats, numbers, strict=True)
+    return np.stack([colour(Image.fromarray(image), recipe, epoch, *place) for image, *place in places])
+
+
+def apply(image: Any, name: str, magnitude: float) -> Any:
+    """One operation on a PIL image in RGB: another image of the same size, or the same where nothing is to be done.
+
+    Args:
+        image: it.
+        name: one of `OPERATIONS`.
+        magnitude: in the operation's own unit: a shear's tangent, pixels, degrees, 1 less than an enhancement's
+            factor, bits that are kept, the level from which on pixels are inverted; nothing for the others.
+    """
+    return OPERATIONS[name](image, magnitude)
+
+
+def enhance(image: Any, name: str, factor: float) -> Any:
+    """Mix an image with its grey, black, … version: Pillow's `ImageEnhance`; factor 1 changes nothing."""
+    from PIL import ImageEnhance
+
+    return getattr(ImageEnhance, name)(image).enhance(factor)
+
+
+def _affine(image: Any, *matrix: float) -> Any:
+    from PIL import Image
+
+    nearest = Image.Resampling.NEAREST
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, nearest, fillcolor=_BLACK)
+
+
+def _tangent(magnitude: float) -> float:
+    return math.tan(math.radians(math.degrees(math.atan(magnitude))))  # to the last bit as torchvision comes to it
+
+
+def _rotate(image: Any, degrees: float) -> Any:
+    from PIL import Image
+
+    return image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=_BLACK)
+
+
+def _image_ops(name: str, image: Any, *values: float) -> Any:
+    from PIL import ImageOps
+
+    return getattr(ImageOps, name)(image, *values)
+
+
+OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
+    "Identity": lambda image, _: image,
+    "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
+    "ShearY": lambda image, m: _affine(image, 1, 0, 0, _tangent(m), 1, 0),
+    "TranslateX": lambda image, m: _affine(image, 1, 0, -int(m), 0, 1, 0),
+    "TranslateY": lambda image, m: _affine(image, 1, 0, 0, 0, 1, -int(m)),
+    "Rotate": _rotate,
+    "Brightness": lambda image, m: enhance(image, "Brightness", 1 + m),
+    "Color": lambda image, m: enhance(image, "Color", 1 + m),
+    "Contrast": lambda image, m: enhance(image, "Contrast", 1 + m),
+    "Sharpness": lambda image, m: enhance(image, "Sharpness", 1 + m),
+    "Posterize": lambda image, m: _image_ops("posterize", image, int(m)),
+    "Solarize": lambda image, m: _image_ops("solarize", image, m),
+    "AutoContrast": lambda image, _: _image_ops("autocontrast", image),
+    "Equalize": lambda image, _: _image_ops("equalize", image),
+    "Invert": lambda image, _: _image_ops("invert", image),
+}
+
+_BINS = 31  # strengths of TrivialAugment and RandAugment
+_AUTO_BINS = 10
+_WIDEST = {"Shear": 0.99, "Translate": 32.0, "Rotate": 135.0, "Enhance": 0.99}  # TrivialAugmentWide
+_USUAL = {"Shear": 0.3, "Rotate": 30.0, "Enhance": 0.9}  # translation: 150 of 331 pixels
+_SIGNED = {
+    **{"ShearX": "Shear", "ShearY": "Shear", "TranslateX": "Translate", "TranslateY": "Translate", "Rotate": "Rotate"},
+    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), "Enhance"),
+}
+# What TrivialAugmentWide and RandAugment choose from, each as likely.
+CHOICE = ("Identity", *_SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
+
+# AutoAugment's policies (Cubuk et al., arXiv 1805.09501, tables 7 and 9): pairs of operation, probability, strength of
+# 0..9.
+CIFAR10 = """
+Invert 0.1, Contrast 0.2 6;           Rotate 0.7 2, TranslateX 0.3 9;    Sharpness 0.8 1, Sharpness 0.9 3
+ShearY 0.5 8, TranslateY 0.7 9;       AutoContrast 0.5, Equalize 0.9;    ShearY 0.2 7, Posterize 0.3 7
+Color 0.4 3, Brightness 0.6 7;        Sharpness 0.3 9, Brightness 0.7 9; Equalize 0.6, Equalize 0.5
+Contrast 0.6 7, Sharpness 0.6 5;      Color 0.7 7, TranslateX 0.5 8;     Equalize 0.3, AutoContrast 0.4
+TranslateY 0.4 3, Sharpness 0.2 6;    Brightness 0.9 6, Color 0.2 8;     Solarize 0.5 2, Invert 0.0
+Equalize 0.2, AutoContrast 0.6;       Equalize 0.2, Equalize 0.6;        Color 0.9 9, Equalize 0.6
+AutoContrast 0.8, Solarize 0.2 8;     Brightness 0.1 3, Color 0.7 0;     Solarize 0.4 5, AutoContrast 0.9
+TranslateY 0.9 9, TranslateY 0.7 9;   AutoContrast 0.9, Solarize 0.8 3;  Equalize 0.8, Invert 0.1
+TranslateY 0.7 9, AutoContrast 0.9
+"""
+IMAGENET = """
+Posterize 0.4 8, Rotate 0.6 9;        Solarize 0.6 5, AutoContrast 0.6;  Equalize 0.8, Equalize 0.6
+Posterize 0.6 7, Posterize 0.6 6;     Equalize 0.4, Solarize 0.2 4;      Equalize 0.4, Rotate 0.8 8
+Solarize 0.6 3, Equalize 0.6;         Posterize 0.8 5, Equalize 1.0;     Rotate 0.2 3, Solarize 0.6 8
+Equalize 0.6, Posterize 0.4 6;        Rotate 0.8 8, Color 0.4 0;         Rotate 0.4 9, Equalize 0.6
+Equalize 0.0, Equalize 0.8;           Invert 0.6, Equalize 1.0;          Color 0.6 4, Contrast 1.0 8
+Rotate 0.8 8, Color 1.0 2;            Color 0.8 8, Solarize 0.8 7;       Sharpness 0.4 7, Invert 0.6
+ShearX 0.6 5, Equalize 1.0;           Color 0.4 0, Equalize 0.6;         Equalize 0.4, Solarize 0.2 4
+Solarize 0.6 5, AutoContrast 0.6;     Invert 0.6, Equalize 1.0;          Color 0.6 4, Contrast 1.0 8
+Equalize 0.8, Equalize 0.6
+"""
+
+
+def _parse(policy: str) -> list[list[list[str]]]:
+    """The pairs of a policy's text, each operation as its words."""
+    texts = policy.strip().replace("\n", ";").split(";")
+    return [[operation.split() for operation in pair.split(",")] for pair in texts]
+
+
+# Of sets of files, and of sets in memory, whose images are small.
+PAIRS = {True: _parse(IMAGENET), False: _parse(CIFAR10)}
+Chosen = list[tuple[str, float]]
+
+
+def magnitude(name: str, level: int, size: int, policy: str) -> float:
+    """How strong an operation is at a level, in the unit that `operations.apply` takes; positive where it has a sign.
+
+    Args:
+        name: the operation.
+        level: 0..30, autoaugment's 0..9.
+        size: height and width of the image, pixels.
+        policy: as in `Recipe`.
+    """
+    bins, wide = _AUTO_BINS if policy == "autoaugment" else _BINS, policy == "trivialaugment"
+    if name in _SIGNED:
+        kind = _SIGNED[name]
+        ends = _WIDEST if wide else {**_USUAL, "Translate": 150.0 / 331.0 * size}
+        return float(_linspace(0.0, ends[kind], bins)[level])
+    if name == "Posterize":
+        return float(8 - round(level / ((bins - 1) / (6 if wide else 4))))
+    return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
+
+
+def choose(settings: "DataSettings", size: int, rng: np.random.Generator) -> Chosen:
+    """A policy's operations for one image, in order, with their magnitudes; none without a policy.
+
+    TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal
+    around the strength, drawn for each operation.
+    """
+    if settings.policy == "autoaugment":
+        return _choose_pair(PAIRS[settings.of_files], size, rng)
+    chosen = []
+    for _ in range({"": 0, "trivialaugment": 1, "randaugment": settings.policy_ops}[settings.policy]):
+        name, level, sign = CHOICE[rng.integers(len(CHOICE))], int(rng.integers(_BINS)), _sign(rng)
+        if settings.policy == "randaugment":
+            level = settings.policy_magnitude
+            if settings.policy_noise:
+                level = min(max(round(rng.normal(level, settings.policy_noise)), 0), _BINS - 1)
+        chosen.append((name, (sign if name in _SIGNED else 1) * magnitude(name, level, size, settings.policy)))
+    return chosen
+
+
+def _choose_pair(pairs: list[list[list[str]]], size: int, rng: np.random.Generator) -> Chosen:
+    chosen = []
+    for name, probability, *level in pairs[rng.integers(len(pairs))]:
+        drawn, sign = rng.random(), _sign(rng)
+        if drawn < float(probability):
+            strength = magnitude(name, int(level[0]), size, "autoaugment") if level else 0.0
+            chosen.append((name, (sign if name in _SIGNED else 1) * strength))
+    return chosen
+
+
+def _sign(rng: np.random.Generator) -> int:
+    return 1 - 2 * int(rng.integers(2))
+
+
+def _linspace(start: float, end: float, count: int) -> np.ndarray:
+    """torch.linspace's float32 with its rounding, a step in float32 and then once: a pixel's place may depend on it."""
+    first, last = np.float32(start), np.float32(end)
+    step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
+    values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))
+    return values.astype(np.float32)

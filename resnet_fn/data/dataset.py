@@ -6,8 +6,13 @@ from typing import Protocol
 
 import numpy as np
 
+from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.data.normalise import prepare
+from resnet_fn.runtime.workers import Workers
+
+
+class BadSampleError(ValueError):
+    """A sample cannot be read or decoded; names its file and the fix."""
 
 
 class Samples(Protocol):
@@ -47,7 +52,7 @@ class DataSet:
         train, test: the splits.
         input: classes and images.
         notes: what a user should know about the set, a line each.
-        bad_files: image files that were left out, with what is wrong with them; see `check_files`.
+        bad_files: image files that were left out, with what is wrong with them; see `sources.scan`.
         held_out: the names of the test files where they were split off the training folder; see `split_off`.
     """
 
@@ -86,7 +91,7 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
 def check_images(dataset: DataSet) -> None:
     """Refuse arrays of images that are not uint8 [N, H, W, C] with one label each, alike in both splits.
 
-    Image files are checked one by one (`check_files`).
+    Image files are checked one by one (`sources.scan`).
 
     Raises:
         ValueError: names the split and what it has instead.
@@ -133,3 +138,33 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
     if not soft and (labels.min() < 0 or labels.max() >= classes):
         wrong = labels[(labels < 0) | (labels >= classes)][0]
         raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")
+
+
+def eval_batches(
+    split: Samples, spec: InputSpec, batch_size: int, workers: Workers = Workers(), block: int = 1
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """This worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
+
+    Workers take turns at blocks of `block` samples; `batch_size` is a multiple of it. So a sample's place in its
+    block is its number modulo `block`, whatever the number of workers and the batch size.
+
+    All batches have the same size and all workers get as many, so that nothing recompiles and nobody waits for
+    ever; what is missing at the end is filled with the split's first sample and marked.
+
+    Yields:
+        images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
+        places in the split, −1 where filled.
+    """
+    blocks = -(-len(split) // block)
+    own = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
+    own = own[own < len(split)]  # only the last block of all can be short
+    most = -(-blocks // workers.size) * block
+    batches = []
+    for start in range(0, most, batch_size):
+        indices = np.full(batch_size, -1)
+        part = own[start : start + batch_size]
+        indices[: len(part)] = part
+        batches.append(indices)
+    rows = [np.maximum(indices, 0) for indices in batches]
+    for indices, images in zip(batches, split.eval_images(rows, spec), strict=True):
+        yield images, split.labels[np.maximum(indices, 0)], indices

@@ -1,32 +1,33 @@
-"""What feeds the updates: a pure function of (seed, update), whatever the workers and micro-batches.
+"""What feeds the updates: a pure function of (seed, update), whatever the workers, threads and micro-batches.
 
 A worker's share of an update, in order:
 
-    order       which samples: a permutation drawn from (seed, epoch)                    order.py
-    pixels      from memory, or decoded from files                                       memory_feed.py, file_feed.py
-    crop, flip, colour, shift, rotation, zoom: drawn from (seed, epoch, sample)          augment.py; of files: photos/
-    normalise   (pixels / full scale - mean) / std                                       normalise.py
-    erase, mix  erased rectangles; mixup or CutMix, and its soft labels                  mix.py
-
-`--image-pipeline fast` has crop, flip and colour of files drawn and computed by MindSpore's C++ threads instead, which
-know nothing of (seed, epoch, sample): pipeline_feed.py.
+    order       which samples: a permutation drawn from (seed, epoch)                          order.py
+    pixels      from memory here, or decoded from files                                        file_feed.py
+    vary        crop, flip, colour, drawn from (seed, epoch, sample)              images.py, colour.py; preprocess.py
+    normalise   (pixels / full scale - mean) / std                                             images.py
+    shift, rotate, zoom (in memory)                                                            images.py
+    erase, mix  erased rectangles; mixup or CutMix, and its soft labels                        mix.py
 """
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.colour import colour_arrays
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.order import Batch
-from resnet_fn.data.pipeline_feed import PipelineFeed
+from resnet_fn.data.images import crop_and_flip, draw_epoch, prepare, random_affine
+from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
 
 
 class Feed(Protocol):
     """The training samples of every update.
+
+    `batch` may run in one thread while `indices` runs in another.
 
     Attributes:
         updates_per_epoch: updates in a pass over the training set.
@@ -41,6 +42,9 @@ class Feed(Protocol):
         """This worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
         Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout.
+
+        Raises:
+            BadSampleError: a file cannot be read or decoded; names it.
         """
 
     def reproducibility_key(self) -> dict[str, Any]:
@@ -59,8 +63,15 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
     check_feed(recipe, dtype)
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
-    feed = FileFeed if recipe.image_pipeline == "exact" else PipelineFeed
-    return feed(dataset, recipe, workers, as_bytes=dtype == "uint8")
+    return FileFeed(dataset, recipe, workers, as_bytes=dtype == "uint8")
+
+
+def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
+    """Zeros of the shapes and dtypes of `Feed.batch`: of a worker whose samples cannot be read."""
+    count, classes = recipe.batch_size // workers.size, len(dataset.classes)
+    soft = recipe.mixes or dataset.train.labels.ndim == 2
+    images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
+    return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
@@ -72,3 +83,60 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
     needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
         raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
+
+
+class MemoryFeed:
+    """A `Feed` from arrays in memory.
+
+    Raises:
+        ValueError: see `Plan`.
+    """
+
+    _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
+
+    def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
+        if not isinstance(dataset.train, Split):
+            raise ValueError(f"dataset: {recipe.dataset!r} is not in memory; use make_feed")
+        self._recipe, self._input, self._split = recipe, dataset.input, dataset.train
+        self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
+        self.updates_per_epoch = self._plan.updates_per_epoch
+        self._repeats = self._plan.repeat_numbers()
+        self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
+        changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
+        size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
+        self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(dataset.train.images)
+
+    def indices(self, update: int) -> np.ndarray:
+        """See `Feed`."""
+        return self._plan.indices(update)
+
+    def batch(self, update: int) -> Batch:
+        """See `Feed`."""
+        recipe, spec = self._recipe, self._input
+        epoch, place = divmod(update, self.updates_per_epoch)
+        samples, numbers = (share[place] for share in self._plan.epoch(epoch))
+        draws = {name: drawn[self._repeats, numbers] for name, drawn in self._draws(epoch).items()}
+        if self._prepared is not None:
+            images = self._prepared[samples]
+        else:
+            pixels = self._split.images[samples]
+            if "crop" in draws:
+                pixels = crop_and_flip(pixels, draws["crop"], recipe.crop_padding, recipe.flip)
+            if recipe.colours:
+                pixels = colour_arrays(pixels, recipe, epoch, self._repeats, numbers)
+            images = self._prepare(pixels)
+        if "affine" in draws:
+            black = -spec.moments[0] / spec.moments[1]
+            limits = recipe.max_shift, recipe.max_rotation, recipe.max_zoom
+            images = random_affine(images, 2 * draws["affine"] - 1, *limits, black)
+        return self._plan.finish(images, self._split.labels[samples], update, draws.get("erasing"))
+
+    def reproducibility_key(self) -> dict[str, Any]:
+        """The set's size; and whose operations vary colours (`config.gone.check_resume`)."""
+        return {"samples": len(self._split), **({"colour": "Pillow"} if self._recipe.colours else {})}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _prepare(self, images: np.ndarray) -> np.ndarray:
+        return prepare(images, self._recipe.image_size, self._input)

@@ -1,25 +1,29 @@
-"""A feed from image files or records, decoded by Pillow in threads: each sample's pixels hang on nothing but
-(seed, epoch, sample), so they are the same for any number of threads and workers, and from anywhere.
+"""A feed from image files or records, decoded by Pillow in threads.
 
 Files are read ahead in order (`FileSplit.stream`), each is decoded, cropped, coloured and normalised by one of the
 threads straight into its place in the batch, and the next update's images are begun before this one's are waited for.
 """
 
+import sys
 from collections.abc import Generator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.file_share import FileShare
-from resnet_fn.data.normalise import normalise
-from resnet_fn.data.order import Batch
-from resnet_fn.data.photos.augment import training_pixels
-from resnet_fn.data.preprocess import naming
+from resnet_fn.data.images import draw_samples, normalise
+from resnet_fn.data.order import Batch, Plan
+from resnet_fn.data.preprocess import naming, training_pixels
+from resnet_fn.runtime.disk import sha256
+from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from resnet_fn.data.sources.files import FileSplit
+    from resnet_fn.data.sources.records import RecordSplit
 
 
 class _Begun(NamedTuple):
@@ -36,20 +40,25 @@ class FileFeed:
         as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
 
     Raises:
-        ValueError: see `Plan`; while running, a file that cannot be read or decoded.
+        ValueError: see `Plan`.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
-        self._share = FileShare(dataset, recipe, workers, as_bytes)
-        self.updates_per_epoch = self._share.plan.updates_per_epoch
+        self._split = cast("FileSplit | RecordSplit", dataset.train)
+        self._plan = Plan(recipe, self._split.labels, len(dataset.classes), workers)
+        self.updates_per_epoch = self._plan.updates_per_epoch
+        self._repeats = self._plan.repeat_numbers().tolist()
+        shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
+        self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
         self._begun: dict[int, _Begun] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
+        limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
 
     def indices(self, update: int) -> np.ndarray:
         """See `Feed`."""
-        return self._share.indices(update)
+        return self._plan.indices(update)
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -60,11 +69,21 @@ class FileFeed:
             raise
         if not self._begun:
             self.close()
-        return self._share.finish(images, update)
+        erasing = None
+        if self._recipe.erasing:
+            epoch = update // self.updates_per_epoch
+            erasing = draw_samples(self._recipe, epoch, len(self._split), "erasing", self._numbers(update))
+        return self._plan.finish(images, self._split.labels[self.indices(update)], update, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size and hashes of what is known of its files; pixels hang on neither threads nor workers."""
-        return self._share.key
+        """The set's size and hashes of its files' names, labels and sizes; pixels depend on nothing else."""
+        known = self._split.contents
+        return {
+            "samples": len(self._split),
+            "files": sha256(self._split.listing + self._split.labels.tobytes()),
+            **({"contents": sha256(known)} if known else {}),
+            "feed": "uint8" if self._as_bytes else "float32",
+        }
 
     def close(self) -> None:
         """See `Feed`."""
@@ -74,13 +93,18 @@ class FileFeed:
             self._pool = None
             self._begun.clear()
 
+    def _numbers(self, update: int) -> list[tuple[int, int]]:
+        """The (repeat, number) of each place, which say what random numbers vary it; see `Plan`."""
+        epoch, place = divmod(update, self.updates_per_epoch)
+        return list(zip(self._repeats, self._plan.epoch(epoch)[1][place].tolist(), strict=True))
+
     def _decoded(self, update: int) -> np.ndarray:
         """An update's images, and the next one's are begun."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
-            self._samples = self._share.split.stream(self._share.order(epoch)[place:].reshape(-1))
-            self._pool = ThreadPoolExecutor(self._share.split.threads, "decode")
+            self._samples = self._split.stream(self._plan.epoch(epoch)[0][place:].reshape(-1))
+            self._pool = ThreadPoolExecutor(self._split.threads, "decode")
             self._begin(update)
         if (update + 1) % self.updates_per_epoch:
             self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
@@ -91,29 +115,57 @@ class FileFeed:
         return images
 
     def _begin(self, update: int) -> None:
-        """Hand an update's images to the threads; what cannot be read is told when the update's turn comes."""
+        """Hand an update's images to the threads; what cannot be read is raised when the update's turn comes."""
         assert self._pool is not None
-        images, decoded = self._share.buffers.take(), []
+        images, decoded = self._buffers.take(), []
         epoch = update // self.updates_per_epoch
-        numbers, found = self._share.numbers(update), []
+        numbers, found = self._numbers(update), []
         try:
             for place, (index, data) in enumerate(islice(self._samples, len(images))):
                 job = (images[place : place + 1], index, data, epoch, *numbers[place])
                 decoded.append(self._pool.submit(self._decode, *job))
                 found.append(index)
-            if found != self._share.indices(update).tolist():
+            if found != self.indices(update).tolist():
                 raise RuntimeError(f"the files gave other samples than those of update {update}")
-        except (ValueError, RuntimeError) as error:  # told when the update's turn comes
+        except (ValueError, RuntimeError) as error:
             failed: Future[None] = Future()
             failed.set_exception(error)
             decoded.append(failed)
         self._begun[update] = _Begun(images, decoded)
 
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
-        with naming(self._share.split.undecodable, index):
+        with naming(self._split.undecodable, index):
             pixels = training_pixels(data, self._recipe, epoch, repeat, number)
         planes = pixels.transpose(2, 0, 1)[None]
         if self._as_bytes:
             target[:] = planes
         else:
             normalise(planes, self._input, target)
+
+
+class Buffers:
+    """Arrays of one shape that are given out again once nobody else holds them.
+
+    A batch of 64 photos is 38 MB: fresh memory of that size comes from the system and goes back to it every
+    time, and touching it first costs a seventh of all the work on an image.
+
+    Args:
+        shape, dtype: of each array.
+        limit: arrays that are kept; whoever holds on to more of them gets new ones.
+    """
+
+    _HELD_HERE = 3  # references to an array that only `take` sees: its list, its variable, the call that counts
+
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32, limit: int = 4) -> None:
+        self._shape, self._dtype, self._limit = shape, dtype, limit
+        self._arrays: list[np.ndarray] = []
+
+    def take(self) -> np.ndarray:
+        """An array with any content, that no one else has."""
+        for array in self._arrays:
+            if sys.getrefcount(array) == self._HELD_HERE:
+                return array
+        array = np.empty(self._shape, self._dtype)
+        if len(self._arrays) < self._limit:
+            self._arrays.append(array)
+        return array

@@ -21,7 +21,6 @@ class InputSpec:
         eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
         data_dir: where the set lay, absolute; "": it needs no folder.
         train_list, val_list: the lists that named its images, absolute; "": the folder did.
-        scan_cache: see `RunOptions`; a folder is absolute.
         full_scale: the pixel value that stands for 1.
         mean, std: per channel, of the training pixels divided by full_scale.
     """
@@ -34,7 +33,6 @@ class InputSpec:
     data_dir: str = ""
     train_list: str = ""
     val_list: str = ""
-    scan_cache: str = ""
     full_scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]

@@ -1,20 +1,40 @@
 """Which samples an update sees, and the random numbers that vary them: pure functions of (seed, epoch or update)."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.data.balance import BALANCED, balanced_order
+from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from resnet_fn.config.recipe import Recipe
 
-# Names for streams of random numbers that hang on one seed; never renumber them. 2 to 4 and 6 are augment.py's, 11 is
-# balance.py's; 8 is sources/validation.py's, 9 and 10 update/noise.py's, and with more words in the seed, which gives
-# other numbers, 8 to 10 are photos/augment.py's.
-_ORDER, _MIX, _ENGINE = 1, 5, 7
+Batch = tuple[np.ndarray, np.ndarray]  # images and labels
+
+
+class Streams:
+    """The list of all random numbers that a seed gives: a number each, never changed, or every run would change.
+
+    It stands in the seed of a NumPy generator, among the words named here, so that two of one number give other
+    numbers where their words differ. A new net's weights are MindSpore's `set_seed(seed + 1)` (models/build), parity's
+    own batches 20 and 21 (parity/traces/batches). 6 and 7 were an earlier version's.
+    """
+
+    ORDER = 1  # seed, epoch, 1: an epoch's order
+    AFFINE = 2  # seed, epoch, 2: shift, rotation and zoom; whole epochs, in memory
+    CROP = 3  # seed, epoch, 3: padded crop and flip; whole epochs, in memory
+    ERASING = 4  # seed, epoch, 4
+    MIXING = 5  # seed, update, 5: mixup and CutMix
+    VALIDATION = 8  # seed, 8: which files validate
+    VIEW = 8  # seed, epoch, 8, repeat, number: a file's random resized crop and flip
+    JITTER = 9  # seed, epoch, 9, repeat, number: brightness, contrast and saturation
+    POLICY = 10  # seed, epoch, 10, repeat, number
+    DROP_PATH = 9  # seed, update, 9
+    DROPOUT = 10  # seed, update, 10
+    BALANCED = 11  # seed, epoch, 11: the order of an epoch that sees every class equally often
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
@@ -23,7 +43,29 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     It is the one thing of an epoch that is drawn whole: 5 MB for ImageNet's 1.28 million samples.
     """
     # int32 takes half the memory of what permutation(samples) gives, and is shuffled to the same order.
-    return np.random.default_rng([seed, epoch, _ORDER]).permutation(np.arange(samples, dtype=np.int32))
+    return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
+
+
+def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
+    """The order of an epoch in which every class is seen equally often: int32 [N], from (seed, epoch) alone.
+
+    Of K classes each has N / K places, rounded up or down; of a class no sample comes again before all have come.
+
+    Args:
+        labels: int [N].
+    """
+    rng = np.random.default_rng([seed, epoch, Streams.BALANCED])
+    known, counts = np.unique(labels, return_counts=True)
+    by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
+    present = rng.permutation(known)
+    samples_of = dict(zip(known.tolist(), by_class, strict=True))
+    chosen = []
+    for number, label in enumerate(present):
+        own = samples_of[int(label)]
+        places = (len(labels) + number) // len(present)
+        rounds = [rng.permutation(own) for _ in range(-(-places // len(own)))]
+        chosen.append(np.concatenate(rounds)[:places])
+    return rng.permutation(np.concatenate(chosen))
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
@@ -50,6 +92,10 @@ class Plan:
     whole, so that the step compiles once). With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update
     holds batch_size / repeats different samples, each `repeats` times, and an epoch has as many updates as without.
 
+    Attributes:
+        updates_per_epoch: updates in a pass over the training set.
+        share: samples of one update on this worker.
+
     Raises:
         ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
     """
@@ -59,6 +105,7 @@ class Plan:
         self.recipe, self.labels, self.classes, self.workers = recipe, labels, classes, workers
         self.updates_per_epoch = samples // recipe.batch_size
         self.share = recipe.batch_size // workers.size
+        self.epoch = lru_cache(maxsize=1)(self._draw)  # see `_draw`; safe from any thread
         if not self.updates_per_epoch:
             raise ValueError(
                 f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
@@ -69,30 +116,29 @@ class Plan:
                 f"give {2 * workers.size * -(-recipe.batch_size // (2 * workers.size))}"
             )
 
-    def order(self, epoch: int) -> np.ndarray:
-        """The samples of an epoch's updates, one after the other: int32 [updates_per_epoch · batch_size]."""
-        if self.recipe.sampling == BALANCED:
-            return self._repeated(balanced_order(self.recipe.seed, epoch, self.labels))
-        return self._repeated(epoch_order(self.recipe.seed, epoch, len(self.labels)))
+    def indices(self, update: int) -> np.ndarray:
+        """The samples of this worker's share of an update, in order: int64 [share]."""
+        epoch, place = divmod(update, self.updates_per_epoch)
+        return self.epoch(epoch)[0][place].astype(np.int64)
 
-    def draw_numbers(self, order: np.ndarray) -> np.ndarray:
-        """Which of the epoch's N random numbers vary each sample of its order.
+    def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """This worker's samples of an epoch, and which of the epoch's N random numbers vary each of them.
 
-        The sample's own; with balanced sampling, where one sample comes several times, that of its place.
+        The sample's own; with balanced sampling, where one sample comes several times, that of its place. Both int32
+        [updates_per_epoch, share].
         """
-        return (
-            self._repeated(np.arange(len(self.labels), dtype=np.int32)) if self.recipe.sampling == BALANCED else order
-        )
+        recipe, samples = self.recipe, len(self.labels)
+        if recipe.sampling != BALANCED:
+            order = self._share_of(epoch_order(recipe.seed, epoch, samples))
+            return order, order
+        order = balanced_order(recipe.seed, epoch, self.labels)
+        return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
-    def _repeated(self, order: np.ndarray) -> np.ndarray:
-        size, repeats = self.recipe.batch_size, self.recipe.repeats
-        unique = order[: self.updates_per_epoch * (size // repeats)].reshape(self.updates_per_epoch, -1)
-        return np.tile(unique, repeats).reshape(-1) if repeats > 1 else unique.reshape(-1)
-
-    def own(self, order: np.ndarray) -> np.ndarray:
-        """This worker's part of an epoch's order, a copy: [updates_per_epoch, batch_size / workers]."""
-        start = self.workers.rank * self.share
-        return order.reshape(self.updates_per_epoch, -1)[:, start : start + self.share].copy()
+    def _share_of(self, order: np.ndarray) -> np.ndarray:
+        """This worker's part of an epoch's order, a copy: [updates_per_epoch, share]."""
+        different, start = self.recipe.batch_size // self.recipe.repeats, self.workers.rank * self.share
+        unique = order[: self.updates_per_epoch * different].reshape(self.updates_per_epoch, different)
+        return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()
 
     def repeat_numbers(self) -> np.ndarray:
         """For each place in this worker's share, the which repeat of its sample it is: int64 [share]."""
@@ -115,17 +161,9 @@ class Plan:
             return images, labels
         mixing: Mixing | None = None
         if update // self.updates_per_epoch < recipe.epochs - recipe.mix_off_epochs:
-            rng = np.random.default_rng([recipe.seed, update, _MIX])
+            rng = np.random.default_rng([recipe.seed, update, Streams.MIXING])
             mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
         images, soft = mix(images, labels, self.classes, mixing)
         if recipe.label_threshold:
             soft = (soft > recipe.label_threshold).astype(np.float32)
         return images, soft
-
-    def engine_seed(self, epoch: int, stretch: int) -> int:
-        """The seed of MindSpore's C++ pipeline on this worker in a stretch of an epoch: 0..2^32−1."""
-        entropy = [self.recipe.seed, epoch, stretch, self.workers.rank, _ENGINE]
-        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
-
-
-Batch = tuple[np.ndarray, np.ndarray]

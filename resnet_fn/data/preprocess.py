@@ -1,16 +1,25 @@
-"""One image file as evaluation sees it: what torchvision's evaluation transform computes, pixel for pixel.
+"""One image file as evaluation and training see it: what torchvision's transforms compute, pixel for pixel.
 
-`Resize(shorter side, bilinear, antialias)` → `CenterCrop`, on PIL images. MindSpore's C++ resize has no antialiasing,
-and a net that was trained in PyTorch loses accuracy with it; its C++ decoder gives PIL's bytes (a test compares them).
+Evaluation is `Resize(shorter side, bilinear, antialias)` → `CenterCrop`, both computed by PIL, with antialiasing: a net
+that was trained in PyTorch loses accuracy without it.
 """
 
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resnet_fn.data.colour import colour
+from resnet_fn.data.order import Streams
+
+if TYPE_CHECKING:
+    from resnet_fn.config.recipe import Recipe
+
+Box = tuple[int, int, int, int]
+_RATIOS = (3 / 4, 4 / 3)
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
 
 
@@ -19,7 +28,7 @@ def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[Non
     """As a context in which a sample is decoded: whatever a decoder raises says which sample it was.
 
     Args:
-        undecodable: what to raise of a sample that no decoder takes.
+        undecodable: what to raise of a sample that cannot be decoded.
         index: the sample.
     """
     try:
@@ -63,12 +72,6 @@ def orientation_of(image: Any) -> int:
     return value if value in _TURNS else 1
 
 
-def reads_alike(image: Any) -> bool:
-    """Whether MindSpore's decoder gives an opened PIL image's pixels as PIL does, standing as EXIF says."""
-    native = image.format == "JPEG" or (image.format in ("PNG", "BMP") and image.mode in ("RGB", "L"))
-    return native and orientation_of(image) == 1
-
-
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     """Decode, resize the shorter side to `resize`, cut the centre.
 
@@ -98,13 +101,59 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
-def as_decodable(data: bytes, kind: str = "BMP") -> bytes:
-    """The same picture, upright, in 8-bit RGB: for what MindSpore's C++ decoder lacks or reads otherwise.
+def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, number: int) -> np.ndarray:
+    """What training sees: a random resized crop, a flip, colours.
+
+    `RandomResizedCrop(bilinear, antialias)` → `RandomHorizontalFlip` → `ColorJitter` → a policy.
 
     Args:
-        data: a file's bytes.
-        kind: "BMP", which takes a twentieth of the time (38 ms for 12 million pixels), or "PNG", half of the bytes.
+        data: of any format and mode that Pillow reads.
+        recipe: what varies, and the size.
+        epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
+
+    Returns:
+        uint8 [image_size, image_size, 3]; may be a view with negative strides.
+
+    Raises:
+        OSError, SyntaxError, ValueError: the decoder's own; damaged or not an image.
     """
-    buffer = io.BytesIO()
-    open_upright(data).save(buffer, kind, **({"compress_level": 1} if kind == "PNG" else {}))
-    return buffer.getvalue()
+    from PIL import Image
+
+    image, size = open_upright(data), recipe.image_size
+    rng = np.random.default_rng([recipe.seed, epoch, Streams.VIEW, repeat, number])
+    box, mirrored = draw_view(recipe, image.size, rng)
+    # Not resize(box=…), which would let pixels outside of the box into its edges.
+    image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
+    if not recipe.colours:
+        pixels = np.asarray(image)
+        return pixels[:, ::-1] if mirrored else pixels
+    if mirrored:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(colour(image, recipe, epoch, repeat, number))
+
+
+def draw_view(recipe: "Recipe", size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
+    """The box that training cuts from an image of this width and height, and whether it is mirrored after that."""
+    return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
+
+
+def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
+    """Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
+
+    Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten that do not fit the
+    largest in the centre.
+
+    Returns:
+        left, top, right, bottom, pixels.
+    """
+    lowest, highest = _RATIOS
+    for _ in range(10):
+        area = width * height * rng.uniform(smallest, 1.0)
+        ratio = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
+        wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < wide <= width and 0 < tall <= height:
+            left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - tall + 1))
+            return left, top, left + wide, top + tall
+    wide, tall = min(width, round(height * highest)), min(height, round(width / lowest))
+    left, top = (width - wide) // 2, (height - tall) // 2
+    return left, top, left + wide, top + tall

@@ -1,7 +1,7 @@
 """python -m resnet_fn.doctor: whether this installation and this machine compute what they should."""
 
-import argparse
 import json
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
-  python -m resnet_fn.doctor --acceptance accepted    all, in 10 minutes: a folder to send
+  python -m resnet_fn.doctor --acceptance      shows how trainings too are tried out
 """
 
 
@@ -51,7 +51,6 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
             "a crash leaves old or new files, whole; else it may leave half ones",
         ),
         Check("free space", lambda: storage.free_space(folder), "checkpoints fit; else a run stops at one"),
-        Check("jpeg", storage.jpeg, "--image-pipeline fast decodes as Pillow does; else leave it out"),
     ]
 
 
@@ -67,50 +66,27 @@ def parser() -> cli.Parser:
     group.add_argument("--out-dir", metavar="DIR", help="where runs will be kept; default here")
     group.add_argument(
         "--acceptance",
-        type=cli.folder_to_write,
+        nargs="?",
+        const="accepted",
         metavar="OUT",
-        help="trainings too: PyTorch's numbers, several workers, kill and resume, speed; OUT is a new folder to send",
+        help="show the command that tries out trainings too and leaves a folder to send; then stop",
     )
-    group.add_argument("--workers", type=int, metavar="N", help="with --acceptance: of several; default 2; 1: none")
     cli.add_device_flags(flags)
     group = flags.add_argument_group("what is written")
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
-    group.add_argument("--keep", action="store_true", help="with --acceptance: leave what the trainings wrote in OUT")
     return flags
 
 
 def main(arguments: Sequence[str]) -> int:
     """Try everything, say what was found, and name what is broken."""
     parsed = parser().parse(arguments)
-    whole, workers_given = bool(parsed.acceptance), parsed.workers is not None
-    cli.refuse(
-        (workers_given and parsed.workers < 1, f"--workers: {parsed.workers} is too small; give 1 or more"),
-        (not whole and (workers_given or parsed.keep), "--workers, --keep: go with --acceptance OUT"),
-        (whole and bool(parsed.out_dir), "--out-dir: all goes to --acceptance OUT; leave it out"),
-    )
-    return accept_all(parsed) if whole else try_all(parsed)
-
-
-def accept_all(parsed: argparse.Namespace) -> int:
-    """The acceptance kit."""
-    from resnet_fn.doctor.acceptance import accept
-    from resnet_fn.doctor.page import summary
-    from resnet_fn.runtime.workers import launched_by_msrun
-
-    if launched_by_msrun():
-        raise ValueError("acceptance: starts workers of its own; type it without msrun and resnet_fn.launch")
-    out = Path(parsed.acceptance)
-    result = accept(out, parsed.device, parsed.threads, parsed.workers or 2, parsed.keep)
-    if parsed.json:
-        cli.write_text(Path(parsed.json), json.dumps(result, indent=1) + "\n")
-    print(f"\n{summary(result)}\nreport: {out / 'acceptance.md'}", flush=True)
-    if result["broken"]:
-        raise ValueError(f"broken: {', '.join(result['broken'])}; send the folder {out}")
-    return 0
-
-
-def try_all(parsed: argparse.Namespace) -> int:
-    """The checks of a few seconds, in this process."""
+    if parsed.acceptance:
+        print(
+            "trainings, several workers, kill and resume, speed: in a checkout of resnet_fn's repository (an installed "
+            "package does not hold the tests), with its [test] extra,\n"
+            f"  python -m pytest tests/acceptance --device {parsed.device} --out {shlex.quote(parsed.acceptance)}"
+        )
+        return 0
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     from resnet_fn.doctor import machine
     from resnet_fn.runtime import process

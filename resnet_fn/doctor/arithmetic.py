@@ -11,11 +11,13 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.resnet import batch_norm, conv
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.gradients import clip_by_global_norm, global_norm, no_overflow
+from resnet_fn.update.card import no_overflow
+from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import momentum_sgd
-from resnet_fn.update.step import make_train_step
+from resnet_fn.update.state import make_state
+from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
@@ -140,7 +142,8 @@ def skip() -> Answer:
     net, scaler = nn.Dense(4, 3), DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
-    step = make_train_step(net, make_loss(0.0), optimizer, scaler=scaler, clip_norm=1.0)
+    state = make_state(net, optimizer, scaler)
+    step = make_train_step(net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0))
     labels, moved, scales = Tensor(np.zeros(2, np.int32)), [], []
     for value in (np.nan, 1.0):
         before = [parameter.asnumpy().copy() for parameter in weights]

@@ -20,17 +20,12 @@ class Check(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a check found; `ok` is None where it was not tried."""
+    """What a check found."""
 
     name: str
-    ok: bool | None
+    ok: bool
     found: str
     means: str
-
-    @property
-    def verdict(self) -> str:
-        """ "ok", "BROKEN" or "not tried"."""
-        return {True: "ok", False: "BROKEN", None: "not tried"}[self.ok]
 
 
 def find(check: Check) -> Finding:
@@ -57,4 +52,5 @@ def on_all_ranks(findings: list[Finding], workers: "Workers") -> list[Finding]:
 
 def line(finding: Finding) -> str:
     """It for a reader, in two lines."""
-    return f"{f'{finding.verdict:7} {finding.name}':20} {finding.found}\n{'':20} {finding.means}"
+    verdict = "ok" if finding.ok else "BROKEN"
+    return f"{f'{verdict:7} {finding.name}':20} {finding.found}\n{'':20} {finding.means}"

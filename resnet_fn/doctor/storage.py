@@ -1,6 +1,5 @@
 """Whether files can be read and kept here: each check answers whether it is right, and what it saw."""
 
-import io
 import os
 import shutil
 from pathlib import Path
@@ -9,7 +8,6 @@ import numpy as np
 from mindspore import Parameter, Tensor
 
 from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
-from resnet_fn.data.fake_photos import photograph
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.lock import FolderLock
 
@@ -43,17 +41,3 @@ def free_space(folder: Path) -> Answer:
     """Room for a run's checkpoints."""
     free = shutil.disk_usage(folder).free / 1e9
     return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"
-
-
-def jpeg() -> Answer:
-    """MindSpore's C++ decoder against PIL's, on one JPEG."""
-    from mindspore.dataset import vision
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(photograph(0, 64, 48)).save(buffer, "JPEG", quality=90)
-    with Image.open(buffer) as image:
-        expected = np.asarray(image.convert("RGB"), np.float64)
-    decoded = vision.Decode()(np.frombuffer(buffer.getvalue(), np.uint8))
-    difference = float(np.abs(decoded - expected).mean())
-    return difference < 1.0, f"{difference:.2f} of 255 from PIL's pixels"

@@ -13,9 +13,9 @@ from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, summarise, task_of
-from resnet_fn.models.build import build_net
+from resnet_fn.graphs.cache import open_cache
+from resnet_fn.models import build_net
 from resnet_fn.runtime import process
-from resnet_fn.runtime.graphs.cache import open_cache
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights
@@ -116,7 +116,7 @@ def evaluate_weights(
     threads: int = 0,
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
-    scan_cache: str = "",
+    check: str = "auto",
     allow_non_finite: bool = False,
     compile_cache: bool = True,
 ) -> tuple[Scores, tuple[str, ...]]:
@@ -127,7 +127,7 @@ def evaluate_weights(
     Args:
         file: the weights; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
-        lists, scan_cache: see `open_dataset`.
+        lists, check: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
 
     Returns:
@@ -142,7 +142,7 @@ def evaluate_weights(
     workers = join(device)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(file))
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), scan_cache=scan_cache, lists=lists)
+    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, file, allow_non_finite=allow_non_finite)
     step = make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit=open_cache(compile_cache).jit)

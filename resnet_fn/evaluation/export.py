@@ -19,8 +19,8 @@ from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import first_line
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.models.build import build_net
-from resnet_fn.models.standard import standard_operations
+from resnet_fn.models import build_net
+from resnet_fn.models.winograd import standard_operations
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 

@@ -14,9 +14,9 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.ema import averages_of
+from resnet_fn.update.state import averages_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,7 @@ def open_trained_dataset(
         data_dir,
         workers=workers,
         splits=splits,
-        runs=[trained.checkpoint.path.parent.parent],
-        split_of=trained.checkpoint.path.parent.parent,
+        run=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
         source=trained.checkpoint.path,
         lists=("", val_list),

@@ -105,7 +105,7 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
         file = load_recipe(parsed.recipe).complete(**changes)
         parsed.data_dir = parsed.data_dir or file.options.data_dir
         lists = (file.options.train_list, file.options.val_list)
-        parsed.of_file = {"lists": lists, "scan_cache": file.options.scan_cache}
+        parsed.of_file = {"lists": lists, "check": file.options.check_files}
         return file.recipe
 
 
@@ -119,7 +119,7 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         return
     import numpy as np
 
-    from resnet_fn.telemetry.summary_writer import SummaryWriter
+    from resnet_fn.telemetry.board import SummaryWriter
 
     with SummaryWriter(folder) as board:
 
@@ -184,7 +184,7 @@ def _visitor(write: Write, kind: str, update: int) -> "Visitor":
 
 
 def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> list[dict[str, Any]]:
-    from resnet_fn.inspect.activations import activations
+    from resnet_fn.inspect.batch import activations
     from resnet_fn.inspect.statistics import statistics_table
 
     count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
@@ -194,7 +194,7 @@ def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> li
 
 
 def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.gradients import gradients
+    from resnet_fn.inspect.batch import gradients
     from resnet_fn.inspect.statistics import statistics_table
 
     visit_layer = _visitor(write, "output_gradients", inspected.update)

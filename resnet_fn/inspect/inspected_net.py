@@ -13,7 +13,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
@@ -48,7 +48,7 @@ def open_net(
     recipe: Recipe | None = None,
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
-    scan_cache: str = "",
+    check: str = "auto",
 ) -> InspectedNet:
     """Build the net of a checkpoint or weight file and find its data.
 
@@ -56,7 +56,7 @@ def open_net(
         source: a run folder (its newest intact checkpoint), a checkpoint folder, or with `recipe` a weight file.
         recipe: net and data of a weight file; None for a checkpoint, which knows.
         data_dir: where the data set lies; "": where it lay in training.
-        lists, scan_cache: with `recipe`, see `open_dataset`.
+        lists, check: with `recipe`, see `open_dataset`.
 
     Raises:
         ValueError: the weights do not fit, or the data set is not there or is another one.
@@ -68,7 +68,7 @@ def open_net(
     recipe = changed(recipe, precision=PRECISION)
     if not recipe.model:
         recipe = name_model(recipe, read_weights(source))
-    dataset = open_dataset(recipe, data_dir, lists=lists, scan_cache=scan_cache)
+    dataset = open_dataset(recipe, data_dir, lists=lists, check=check)
     net = build_net(recipe, dataset.input)
     load_weights(net, source, allow_non_finite=True)
     return InspectedNet(net, recipe, dataset, None)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.compare import Difference, difference
+from resnet_fn.layers.difference import Difference, difference
 
 
 @dataclasses.dataclass(frozen=True)

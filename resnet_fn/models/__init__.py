@@ -1,4 +1,4 @@
-"""Models by name: one row per variant."""
+"""Nets by name, one row per variant, and the net that a recipe describes."""
 
 import dataclasses
 
@@ -6,8 +6,11 @@ import mindspore
 from mindspore import nn
 
 from resnet_fn.config.hints import closest
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import drawn_later, initialise_new
+from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm
 from resnet_fn.models.winograd import use_winograd
 
@@ -35,12 +38,7 @@ MODELS: dict[str, Design] = {
     "genet50_minus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-minus"),
     "genet50": Design(Bottleneck, (3, 4, 6, 3), attention="ge"),
     "genet50_plus": Design(Bottleneck, (3, 4, 6, 3), attention="ge-plus"),
-    "resnet8": _cifar(8),
-    "resnet20": _cifar(20),
-    "resnet32": _cifar(32),
-    "resnet44": _cifar(44),
-    "resnet56": _cifar(56),
-    "resnet110": _cifar(110),
+    **{f"resnet{depth}": _cifar(depth) for depth in (8, 20, 32, 44, 56, 110)},
 }
 
 _NORMS = {"batch": batch_norm, "none": no_norm}
@@ -95,4 +93,27 @@ def create_model(
                 cell.to_float(mindspore.float32)
             elif isinstance(cell, nn.Conv2d | nn.Dense):
                 cell.to_float(mindspore.float16)
+    return net
+
+
+def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
+    """The recipe's net for what it is fed, initialised from the recipe's seed; frozen parts have no gradient."""
+    if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
+        raise ValueError(
+            f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "
+            f"{recipe.image_size}; give --eval-size {recipe.image_size}"
+        )
+    mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
+    net = create_model(
+        recipe.model,
+        num_classes=len(spec.classes),
+        in_channels=spec.channels,
+        stem=recipe.stem,
+        norm=recipe.norm,
+        initialisation=recipe.initialisation,
+        zero_init_residual=recipe.zero_init_residual,
+        precision=recipe.precision,
+        image_size=recipe.image_size,
+    )
+    freeze(net, recipe.freeze, recipe.train_only)
     return net

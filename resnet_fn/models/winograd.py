@@ -13,7 +13,9 @@ forward and both gradients, takes longer than here in every shape that ResNets h
 are those of the matrix products.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import mindspore
 import numpy as np
@@ -156,3 +158,22 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
     for cell in changed:
         cell.winograd = wanted
     return changed
+
+
+@contextlib.contextmanager
+def standard_operations(net: nn.Cell) -> Iterator[None]:
+    """While this lasts, what a CPU computes by matrix products is MindSpore's own: what an exported graph must hold.
+
+    Convolutions (`convolve`), and sums over positions in gates (`positions`).
+    """
+    convolutions = use_winograd(net, False)
+    gates = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
+    for cell in gates:
+        cell.standard = True
+    try:
+        yield
+    finally:
+        for cell in convolutions:
+            cell.winograd = True
+        for cell in gates:
+            cell.standard = False

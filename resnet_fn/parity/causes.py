@@ -1,216 +1,297 @@
-"""Why a layer's output differs, where its weights say it: each candidate is computed and must fit to be named."""
+"""What the numbers of the first stage that differs say about its cause: each candidate is computed and must fit.
+
+`STAGE_CAUSES` lists, by stage, what is tried; `layer_causes` does the same for the first layer that differs.
+"""
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.compare import relative_error
-from resnet_fn.parity.traces.layer import Layer, fingerprint
+from resnet_fn.layers.difference import DIFFERS, relative_error
+from resnet_fn.parity import stages
+from resnet_fn.parity.adam_causes import adam_causes
+from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.stages import Stage
+from resnet_fn.parity.trace import Arrays, Recording, Task, Tree, leaves
 
 _FITS = 1e-3  # relative error up to which a candidate explains what is seen
-_SAME_GELU = 1e-5  # the two forms are about 1e-4 apart
-_SOME = 10_000  # numbers of an activation that say which it is
-_LARGE = 2**24  # numbers in an attention's scores beyond which nobody waits for an explanation
 
 
-def layer_causes(
-    before: Sequence[Layer],
-    ours: Layer,
-    theirs: Layer,
-    weights: Mapping[str, np.ndarray],
-    masks: Mapping[str, np.ndarray],
-) -> list[str]:
-    """Why the first layer whose output differs does: a weight used otherwise, an attention that mixes otherwise, or
-    the other form of GELU.
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """The first stage that differs, and what both sides recorded.
+
+    Attributes:
+        stage: what differs.
+        layers: every layer's difference.
+        ours, theirs: MindSpore's side and the reference's.
+        names: which of the reference's arrays make up each of ours.
+    """
+
+    stage: Stage
+    layers: Sequence[LayerDifference]
+    ours: Recording
+    theirs: Recording
+    names: NameMap
+
+    @property
+    def task(self) -> Task:
+        """What both sides did."""
+        return self.theirs.task
+
+    def reference(self, arrays: Arrays) -> Arrays:
+        """Arrays of the reference's, by our names."""
+        return self.names.rename(arrays)
+
+    def differing(self) -> list[str]:
+        """Names of the arrays that differ."""
+        return [item.name for item in self.stage.differences if item.verdict == DIFFERS]
+
+
+def explain(case: Case) -> list[str]:
+    """The causes that fit: of the first group of candidates in which any does."""
+    for group in STAGE_CAUSES.get(case.stage.name, ()):
+        if hints := [hint for cause in group for hint in cause(case)]:
+            return hints
+    return []
+
+
+def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """The c that brings c · b closest to a, and the relative error that is left."""
+    square = float(np.vdot(b, b))
+    c = float(np.vdot(a, b)) / square if square else 0.0
+    return c, relative_error(c * b, a)
+
+
+def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarray:
+    return np.concatenate([np.ravel(arrays[name]) for name in names]).astype(np.float64)
+
+
+def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
+    """A line for each group of names that have the same cause."""
+    return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
+
+
+def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndarray, smoothing: float) -> list[str]:
+    """Is it another definition of the loss, on the reference's logits?"""
+    scores = logits - logits.max(1, keepdims=True)
+    log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    own = -log[np.arange(len(labels)), labels]
+    every, classes = -log.sum(1), logits.shape[1]
+    candidates = {
+        f"label smoothing spread over the other C − 1 = {classes - 1} classes, the reference's over all {classes}": (
+            (1 - smoothing) * own + smoothing * (every - own) / max(classes - 1, 1)
+        ).mean(),
+        f"no label smoothing here, {smoothing:g} in the reference": own.mean(),
+        "the loss takes logits as log-probabilities": -logits[np.arange(len(labels)), labels].mean(),
+    }
+    return [
+        words
+        for words, value in candidates.items()
+        if math.isclose(float(value), ours, rel_tol=1e-5) and not math.isclose(value, theirs, rel_tol=1e-5)
+    ]
+
+
+def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
+    """Is one side's loss the sum of what the other's is the mean of: over samples, labels, or all numbers?"""
+    each = [leaf for _, leaf in leaves(labels)]
+    counts = {len(leaf) // parts: "the sum over the batch" for leaf in each if np.ndim(leaf)}
+    counts |= {leaf.size // parts: "the sum over all labels" for leaf in each if leaf.size // parts not in counts}
+    counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
+    hints = []
+    for count, words in counts.items():
+        if count > 1 and math.isclose(ours, count * theirs, rel_tol=1e-5):
+            hints.append(f"{words} instead of the mean")
+        elif count > 1 and math.isclose(count * ours, theirs, rel_tol=1e-5):
+            hints.append(f"the mean instead of {words}, which the reference has")
+    return hints
+
+
+def _loss(case: Case) -> list[str]:
+    first, task, labels = case.stage.differences[0], case.task, case.task.batches[0][1]
+    outputs = case.theirs.trace.train_outputs[0]
+    hints = a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
+    if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
+        logits = next(iter(outputs.values())).astype(np.float64)
+        hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
+    return hints
+
+
+def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
+    """Is every gradient the same multiple of the reference's?"""
+    factor, left = _fit(_flat(ours, theirs), _flat(theirs, theirs))
+    if left >= _FITS or abs(factor - 1) <= _FITS:
+        return []
+    words = f"every gradient is {factor:.6g} times the reference's"
+    if math.isclose(factor, parts, rel_tol=_FITS) and parts > 1:
+        words += f": the sum over {parts} micro-batches instead of their mean"
+    return [words]
+
+
+def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
+    """Layers that agree may still feed a ReLU with values that round to different sides of 0; its gradient jumps."""
+    changed = [(name, count) for name, count in sign_changes if count]
+    if not changed:
+        return []
+    return [
+        f"every layer agrees, but {sum(count for _, count in changed)} values round to different sides of 0 "
+        f"(first in {changed[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
+    ]
+
+
+def _gradients(case: Case) -> list[str]:
+    ours, theirs = case.ours.trace.gradients, case.reference(case.theirs.trace.gradients)
+    common = {name: theirs[name] for name in ours if name in theirs}
+    hints = [
+        *one_factor(ours, common, case.task.accumulate),
+        *sharing_notes(case.names, case.ours.tied),
+        *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
+    ]
+    if all(layer.output.verdict != DIFFERS for layer in case.layers):
+        hints += relu_signs([(layer.name, layer.sign_changes) for layer in case.layers if layer.mode == "train"])
+    return hints
+
+
+def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
+    """Is every micro-batch, every tensor or every value clipped, instead of the mean's norm?
 
     Args:
-        before: our layers that ran before it, in execution order.
-        ours, theirs: the layer, and the reference's.
-        weights: our parameters, by name.
-        masks: the net's inputs [n, length] that may say which tokens count.
+        clipped: our clipped gradients.
+        parts: the reference's gradients of each micro-batch of the first update, unclipped.
+        limit: the largest norm.
     """
-    if ours.kind == "norm" and (cause := _norm(ours, theirs, weights)):
-        return [cause]
-    if ours.kind == theirs.kind == "gelu":
-        return _gelu(ours, theirs)
-    if ours.kind == "dense" and (cause := _dense(ours, weights)):
-        return [cause]
-    if "attention" in (ours.kind, theirs.kind) or ours.kind == "dense":
-        return _attention(before, ours, theirs, weights, masks)
-    return []
+    names = list(parts[0])
+    mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
+    seen, whole = _flat(clipped, names), _flat(mean, names)
 
+    def clip(a: np.ndarray) -> np.ndarray:
+        return a * min(1.0, limit / max(float(np.linalg.norm(a)), 1e-30))
 
-def _norm(ours: Layer, theirs: Layer, weights: Mapping[str, np.ndarray]) -> str | None:
-    """Whether the reference's LayerNorm goes over another axis, of as many numbers, of what is our input."""
-    gamma, beta = weights.get(f"{ours.name}.gamma"), weights.get(f"{ours.name}.beta")
-    x, y, other = ours.input, ours.output, theirs.output
-    if gamma is None or beta is None or x is None or y is None or other is None or ours.settings.get("over") != "layer":
-        return None
-    if gamma.ndim != 1 or x.size > _LARGE:
-        return None
-
-    def over(axis: int, epsilon: float) -> np.ndarray:
-        moved = np.moveaxis(x, axis, -1)
-        normed = (moved - moved.mean(-1, keepdims=True)) / np.sqrt(moved.var(-1, keepdims=True) + epsilon)
-        return np.moveaxis(normed * gamma + beta, -1, axis)
-
-    last = x.ndim - 1
-    if relative_error(y, over(last, ours.settings["eps"])) > _FITS:
-        return None
-    orders = [other.transpose(order) for order in itertools.permutations(range(other.ndim))]
-    for axis in range(last):
-        if x.shape[axis] == len(gamma):
-            right = over(axis, theirs.settings.get("eps", ours.settings["eps"]))
-            if any(one.shape == right.shape and relative_error(one, right) < _FITS for one in orders):
-                return (
-                    f"it normalizes over axis {last} of its input {list(x.shape)}, the reference over what is axis "
-                    f"{axis} here; transpose before it and back after it"
-                )
-    return None
-
-
-def _gelu(ours: Layer, theirs: Layer) -> list[str]:
-    """Which of GELU's forms each side is: a class of the user's has no setting that says it."""
-    if ours.input is None or ours.output is None or theirs.output is None:
-        return []
-    x, y, other = (array.ravel()[:_SOME] for array in (ours.input, ours.output, theirs.output))
-    forms = {
-        "none": x * 0.5 * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x])),
-        "tanh": x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    candidates = {
+        "no clipping here": whole,
+        "each tensor is clipped by its own norm": _flat({name: clip(mean[name]) for name in names}, names),
+        "values are clipped instead of the norm": np.clip(whole, -limit, limit),
     }
-    here, there = (min(forms, key=lambda form: relative_error(one, forms[form])) for one in (y, other))
-    fits = max(relative_error(y, forms[here]), relative_error(other, forms[there])) < _SAME_GELU
-    return [f"approximate {here} here, {there} in the reference"] if here != there and fits else []
-
-
-def _dense(layer: Layer, weights: Mapping[str, np.ndarray]) -> str | None:
-    """Whether a dense layer, or what stands in its place, uses its square weight the other way round, or no bias."""
-    weight, shift = _weights(layer.name, weights)
-    x, y = layer.input, layer.output
-    if x is None or y is None or weight is None or x.shape[-1] != weight.shape[1]:
-        return None
-    candidates = {"its bias is not added": x @ weight.T}
-    if weight.shape[0] == weight.shape[1]:
-        candidates["its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]"] = (
-            x @ weight + shift
+    if len(parts) > 1:
+        candidates["each micro-batch is clipped before the mean; clip once, after it"] = np.mean(
+            [clip(_flat(part, names)) for part in parts], axis=0
         )
-    right = x @ weight.T + shift
-    for words, value in candidates.items():
-        if value.shape == y.shape and relative_error(y, value) < _FITS < relative_error(right, value):
-            return words
-    return None
+        candidates["the sum over micro-batches is clipped, not their mean"] = clip(whole * len(parts))
+    return [words for words, value in candidates.items() if relative_error(seen, value) < _FITS]
 
 
-def _weights(name: str, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
-    """A dense layer's weight and bias in float64; 0 where it has no bias."""
-    weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
-    shift = np.zeros(()) if bias is None else bias.astype(np.float64)
-    return (None if weight is None or weight.ndim != 2 else weight.astype(np.float64)), shift
-
-
-def _attention(
-    before: Sequence[Layer],
-    ours: Layer,
-    theirs: Layer,
-    weights: Mapping[str, np.ndarray],
-    masks: Mapping[str, np.ndarray],
-) -> list[str]:
-    """How an attention mixes otherwise than the reference's: its scale, its softmax's axis, its mask.
-
-    It is computed from its own q, k and v: of all ways of mixing one must give what ours has, and another what the
-    reference has.
-    """
-    inside = [layer for layer in before if layer.kind == "dense" and layer.name.startswith(f"{ours.name}.")]
-    if ours.is_own and inside:  # a class of the user's whose last part is a dense layer
-        before, ours = inside[:-1], dataclasses.replace(inside[-1], output=ours.output)
-    found = _projections(before, ours, weights)
-    weight, shift = _weights(f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name, weights)
-    if found is None or weight is None or ours.output is None or theirs.output is None:
+def _clipping(case: Case) -> list[str]:
+    if not case.task.recipe.clip_norm:
         return []
-    width = found[0].shape[-1]
-    known = ours.settings.get("num_heads") or theirs.settings.get("num_heads")
-    for heads in [known] if known else [count for count in range(1, 33) if width % count == 0]:
-        if heads * found[0].shape[0] * found[0].shape[1] * found[1].shape[1] > _LARGE:
+    trace = case.theirs.trace
+    parts = [case.reference(part) for part in trace.parts or [trace.gradients]]
+    return another_clipping(case.ours.trace.clipped, parts, case.task.recipe.clip_norm)
+
+
+def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
+    """Is the learning rate the reference's, shifted by updates or scaled?"""
+    a, b = np.array(ours), np.array(theirs)
+    hints = []
+    for side, pairs in (("ahead of", (a[:-1], b[1:])), ("behind", (a[1:], b[:-1]))):
+        if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
+            hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
+    factor, left = _fit(a, b)
+    if left < 1e-5 and abs(factor - 1) > 1e-5:
+        hints.append(f"the learning rate is {factor:.6g} times the reference's")
+    return hints
+
+
+def _adam(case: Case) -> list[str]:
+    there = case.theirs.trace
+    parts = {"start": there.start, "after": there.after[0], "clipped": there.clipped, **there.state}
+    named = {part: case.reference(arrays) for part, arrays in parts.items()}
+    return adam_causes(case.ours.trace, named, there.rates[0])
+
+
+def _decay_in_momentum(case: Case) -> list[str]:
+    """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
+    ours, theirs = case.ours.trace, case.reference(case.theirs.trace.state["momentum"])
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in case.differing():
+        decay, left = _fit(np.asarray(ours.state["momentum"][name], np.float64) - theirs[name], ours.start[name])
+        if left < 0.02:  # the rest is small beside both momenta, so rounding shows in it
+            more = "more" if decay > 0 else "less"
+            groups[f"{name.rsplit('.', 1)[-1]}: {abs(decay):.3g} {more}"].append(name)
+    return _grouped(groups, "weight decay on {cause} than the reference's ({count} parameters, first {first})")
+
+
+def _length(case: Case) -> list[str]:
+    """Did the first update take a step of the right direction and the wrong length?"""
+    ours, there = case.ours.trace, case.theirs.trace
+    start, first = case.reference(there.start), case.reference(there.after[0])
+    names = [name for name in case.reference(there.gradients) if name in ours.start]
+    step = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
+    factor, left = _fit(step, _flat({name: first[name] - start[name] for name in names}, names))
+    if left >= 0.01 or abs(factor - 1) <= _FITS:
+        return []
+    words = f"the first update is {factor:.6g} times the reference's"
+    if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=_FITS):
+        words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
+    return [words]
+
+
+def _nesterov(case: Case) -> list[str]:
+    """Does one side look ahead? A first update is rate · momentum, with Nesterov's rate · (1 + μ) · momentum."""
+    times = []
+    for trace in (case.ours.trace, case.theirs.trace):
+        momentum = trace.state.get("momentum", {})
+        if not momentum:
             return []
-        here = there = None
-        for choice, mixed in _ways(*found, heads, masks):
-            result = mixed @ weight.T + shift
-            here = here or (choice if _is(ours.output, result) else None)
-            there = there or (choice if _is(theirs.output, result) else None)
-        if here and there and here != there:
-            return [
-                f"attention: {what} {a} here, {b} in the reference"
-                for what, a, b in zip(("scores times", "softmax over the", "mask:"), here, there, strict=True)
-                if a != b
-            ]
-    return []
+        step = _flat({name: trace.start[name] - trace.after[0][name] for name in momentum}, momentum)
+        factor, left = _fit(step, trace.rates[0] * _flat(momentum, momentum))
+        times.append(factor if left < 0.01 else 0.0)
+    here, there = times
+    if not math.isclose(min(times), 1, rel_tol=_FITS) or max(times) < 1 + _FITS:
+        return []
+    ahead, plain = ("here", "in the reference") if here > there else ("in the reference", "here")
+    return [f"Nesterov momentum {ahead} (μ {max(times) - 1:.3g}), plain momentum {plain}"]
 
 
-def _is(array: np.ndarray, result: np.ndarray) -> bool:
-    """Whether an array is this result [n, length, width], in this order of axes or with the sequence first."""
-    if array.size != result.size:
-        return False
-    orders = [array.reshape(result.shape)]
-    if array.ndim == 3 and array.swapaxes(0, 1).shape == result.shape:
-        orders.append(array.swapaxes(0, 1))
-    return min(relative_error(order, result) for order in orders) < _FITS
+def _statistics(case: Case) -> list[str]:
+    """What share of the old statistics does each BatchNorm keep?"""
+    if case.task.accumulate > 1:
+        return []
+    there, after = case.theirs.trace, case.ours.trace.after[0]
+    start, first = case.reference(there.start), case.reference(there.after[0])
+    momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in case.differing():
+        new = momenta.get(case.names.sources(name)[0].rpartition(".")[0])
+        if not new:
+            continue
+        old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
+        batch = (mixed - (1 - new) * old) / new
+        kept, left = _fit(after[name] - batch, old - batch)
+        if left < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+            inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
+            groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
+    return _grouped(groups, "{first}: {cause} ({count} statistics so)")
 
 
-def _projections(
-    before: Sequence[Layer], last: Layer, weights: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """q, k, v [n, length, width]: of a whole attention on one input; of the dense layers before its last part."""
-    if last.input is None or last.input.ndim != 3:
-        return None
-    width = last.input.shape[-1]
-    fused: np.ndarray | None = None
-    if last.kind == "attention":
-        weight, bias = weights.get(f"{last.name}.in_proj_weight"), weights.get(f"{last.name}.in_proj_bias")
-        if weight is None or set(last.further[:2]) - {fingerprint(last.input)}:
-            return None
-        x = last.input if last.settings.get("batch_first") else last.input.swapaxes(0, 1)
-        fused = x @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
-    outputs = [layer.output for layer in before if layer.kind == "dense" and layer.output is not None]
-    if fused is None and outputs and outputs[-1].ndim == 3 and outputs[-1].shape[-1] == 3 * width:
-        fused = outputs[-1]
-    if fused is not None:
-        q, k, v = np.split(fused, 3, -1)
-        return q, k, v
-    if len(outputs) >= 3 and all(one.ndim == 3 and one.shape[-1] == width for one in outputs[-3:]):
-        return outputs[-3], outputs[-2], outputs[-1]
-    return None
+def _rates(case: Case) -> list[str]:
+    return another_rate(case.ours.trace.rates, case.theirs.trace.rates)
 
 
-Choice = tuple[str, str, str]
-
-
-def _ways(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, masks: Mapping[str, np.ndarray]
-) -> Iterator[tuple[Choice, np.ndarray]]:
-    """Every way of mixing with its words; the usual first."""
-    n, length, width = q.shape
-    size = width // heads
-
-    def split(x: np.ndarray) -> np.ndarray:
-        return x.reshape(n, -1, heads, size).transpose(0, 2, 1, 3)
-
-    scores = split(q) @ split(k).swapaxes(2, 3)
-    scales = {f"1/√{size}": size**-0.5, f"1/{size}": 1 / size, "1": 1.0, f"1/√{width}": width**-0.5}
-    hidden: dict[str, np.ndarray] = {"none": np.zeros((1, 1, 1, 1), bool)}
-    for name, mask in masks.items():
-        if mask.shape == (n, k.shape[1]):
-            hidden[f"hides where {name} is 0"] = (mask == 0)[:, None, None]
-            hidden[f"hides where {name} is not 0"] = (mask != 0)[:, None, None]
-    if length == k.shape[1]:
-        hidden["hides later tokens"] = np.triu(np.ones((length, length), bool), 1)[None, None]
-        hidden["hides earlier tokens"] = np.tril(np.ones((length, length), bool), -1)[None, None]
-    for axis, axis_words in ((-1, "keys"), (-2, "queries")):
-        for scale_words, scale in scales.items():
-            for words, hide in hidden.items():
-                masked = np.where(hide, -1e30, scores * scale)
-                shifted = np.exp(masked - masked.max(axis, keepdims=True))
-                mixed = shifted / shifted.sum(axis, keepdims=True) @ split(v)
-                yield (scale_words, axis_words, words), mixed.transpose(0, 2, 1, 3).reshape(n, length, width)
+# By stage: groups of candidates. A group is tried where the groups before it explain nothing.
+STAGE_CAUSES: dict[str, tuple[tuple[Callable[[Case], list[str]], ...], ...]] = {
+    stages.LOSS: ((_loss,),),
+    stages.GRADIENTS: ((_gradients,),),
+    stages.NORM: ((_clipping,),),
+    stages.CLIPPED: ((_clipping,),),
+    stages.RATE: ((_rates,),),
+    stages.state_stage("momentum"): ((_adam,), (_decay_in_momentum,)),
+    stages.state_stage("variance"): ((_adam,),),
+    stages.CHANGE: ((_adam,), (_length, _nesterov)),
+    stages.FIRST: ((_adam,),),
+    stages.STATISTICS: ((_statistics,),),
+}

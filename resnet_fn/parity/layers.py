@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity.causes import layer_causes
-from resnet_fn.parity.compare import DIFFERS, Difference, difference
-from resnet_fn.parity.settings import settings_differences
-from resnet_fn.parity.traces.batches import Tree, named_leaves
-from resnet_fn.parity.traces.layer import Layer
+from resnet_fn.layers.difference import DIFFERS, Difference, difference
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.layer_causes import Case, layer_causes
+from resnet_fn.parity.notes import settings_differences
+from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
 
 _NEAR = 4  # layers among which the activation after a layer is looked for
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
@@ -69,7 +69,7 @@ def compare_layers(
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
-                causes = layer_causes(executions[:index], layer, other, weights, masks)
+                causes = layer_causes(Case(executions[:index], layer, other, weights, masks))
                 item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
             found.append(item)
     return found
@@ -151,3 +151,13 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
     if a.shape == b.shape:
         return difference(name, a, b, tolerance=TOLERANCE, rounding=rounding)
     return Difference(name, math.inf, math.inf, 0.0, float(a.size), float(b.size), (), 0.0, TOLERANCE)
+
+
+def tie_width(layers: Sequence[LayerDifference]) -> float:
+    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input.
+
+    Values are off by up to several times the root mean square of the errors, of either net.
+    """
+    return SIGMAS * max(
+        (max(layer.output.relative, layer.output.rounding) for layer in layers if layer.mode == "train"), default=0.0
+    )

@@ -7,22 +7,14 @@ from typing import Any
 from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.inputs import inputs_stage
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.matching.corrections import Corrections
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.matching.name_map import NameMap
-from resnet_fn.parity.mindspore_side.adapt import first_call
-from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.mindspore_side.record import constants, record_cell, tied
-from resnet_fn.parity.mindspore_side.recording import record_net
-from resnet_fn.parity.mindspore_side.run import Loss, MakeStep
-from resnet_fn.parity.settings import unmatched_notes
-from resnet_fn.parity.stages import WEIGHTS
-from resnet_fn.parity.traces.batches import Arrays, Batch, split
-from resnet_fn.parity.traces.folder import load_recording
-from resnet_fn.parity.traces.trace import Recording, Task
+from resnet_fn.parity.matching import match
+from resnet_fn.parity.mindspore_side import Loss, MakeStep, assign, first_call, layers_of, record_net, roles_of, state
+from resnet_fn.parity.name_map import Corrections, NameMap
+from resnet_fn.parity.notes import unmatched_notes
+from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
+from resnet_fn.parity.trace import Batch, Recording, Task, split
+from resnet_fn.parity.trace_folder import load_recording
 from resnet_fn.update.optimizer import Optimizer
 from resnet_fn.update.step import make_train_step
 
@@ -45,7 +37,10 @@ def replay(
     Args:
         reference: what the reference computed.
         net: it is left with the reference's weights.
-        loss, optimizer, schedule, make_step: see `record_net`.
+        loss: MindSpore's, (outputs, labels) → scalar; None: the recipe's.
+        optimizer: made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`); None: the recipe's.
+        schedule: the learning rate as a function of the update number; None: the recipe's, as the reference.
+        make_step: a function with the signature of `make_train_step`.
         initialisation: compare the distributions of the parameters as the two nets come, before copying.
         corrections: which of our parameters is which, where it is not found (`read_map`).
 
@@ -60,7 +55,7 @@ def replay(
     initial = state(net)
     names = names_of(net, reference, corrections)
     if names.problems:
-        layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
+        layers = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False)
         notes = unmatched_notes(layers, reference.layers["eval"])
         problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
         return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
@@ -75,20 +70,15 @@ def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None
     """Which of a net's parameters and layers is which of the reference's."""
     task = reference.task
     first_call(net, task.batches[0][0])
-    layers = record_cell(net, split(task.batches[0][0], task.accumulate)[0], False)
+    layers, roles = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False), roles_of(net)
     return match(
-        _shapes(state(net)),
-        _shapes(reference.trace.start),
+        *({name: tuple(value.shape) for name, value in side.items()} for side in (state(net), reference.trace.start)),
         layers,
         reference.layers["eval"],
         corrections,
-        tied=(tied(net), reference.tied),
-        constants=(constants(net), reference.constants),
+        tied=(roles["tied"], reference.tied),
+        constants=(roles["constants"], reference.constants),
     )
-
-
-def _shapes(values: Arrays) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in values.items()}
 
 
 def compare_step(
@@ -98,22 +88,16 @@ def compare_step(
     recipe: Recipe,
     *,
     accumulate: int = 1,
-    loss: Loss | None = None,
-    optimizer: Optimizer | nn.Optimizer | None = None,
-    schedule: Callable[[int], float] | None = None,
-    make_step: MakeStep = make_train_step,
     reference_loss: Callable[[Any, Any], Any] | None = None,
     reference_optimizer: Callable[[Any], Any] | None = None,
     seed: int = 0,
-    initialisation: bool = True,
-    corrections: Corrections | None = None,
+    **ours: Any,
 ) -> Ladder:
     """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
 
     The reference's weights, with random BatchNorm statistics, gamma and beta where they are fresh, are copied into
     the net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's
-    optimizer as torch (or its paper) has it; MindSpore's side is the compiled step, made of what the keyword
-    arguments say.
+    optimizer as torch (or its paper) has it; MindSpore's side is the compiled step.
 
     Args:
         net: inputs to outputs. It is left with the reference's weights.
@@ -123,34 +107,19 @@ def compare_step(
         recipe: schedule, optimizer, weight decay, clipping, loss, moving average, precision. The schedule is
             compressed into the updates given (`compressed_rates`).
         accumulate: micro-batches of each update, on both sides.
-        loss: MindSpore's, (outputs, labels) → scalar; default the recipe's.
-        optimizer: MindSpore's, made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`);
-            default the recipe's.
-        schedule: MindSpore's learning rate as a function of the update number; default the recipe's, as the reference.
-        make_step: a function with the signature of `make_train_step`.
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        initialisation: compare the distributions of the parameters as the two nets come, before copying.
-        corrections: which of our parameters is which, where it is not found (`read_map`).
+        ours: MindSpore's `loss`, `optimizer`, `schedule` and `make_step`, and `initialisation` and `corrections`: see
+            `replay`.
 
     Raises:
         ValueError: batches or corrections that do not fit, or a loss that is no scalar.
     """
-    from resnet_fn.parity.torch_side.recording import record_reference
+    from resnet_fn.parity.torch_side import record_reference
 
     task = Task(recipe, batches, accumulate, seed, reference_loss is not None, reference_optimizer is not None)
-    recorded = record_reference(reference, task, reference_loss, reference_optimizer)
-    return replay(
-        recorded,
-        net,
-        loss=loss,
-        optimizer=optimizer,
-        schedule=schedule,
-        make_step=make_step,
-        initialisation=initialisation,
-        corrections=corrections,
-    )
+    return replay(record_reference(reference, task, reference_loss, reference_optimizer), net, **ours)
 
 
 def assert_parity(

@@ -1,20 +1,18 @@
 """The ladder for people (a table and three sentences), for programs (JSON) and as a plot."""
 
-import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.parity.compare import DIFFERS, OK, ROUNDING, Difference, Stage
+from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.pixels import PixelDifference
+from resnet_fn.parity.stages import Stage
 from resnet_fn.runtime.extras import import_extra
 
-VERSION = 1  # of the JSON file; docs/parity.md describes it
+VERSION = 2  # of the JSON file; docs/parity.md describes it
 
 _HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
 _HEAD += "  verdict"
@@ -150,10 +148,9 @@ def _difference(item: Difference) -> dict[str, Any]:
     return {**{key: getattr(item, key) for key in keys}, "place": list(item.place)}
 
 
-def write_json(ladder: Ladder, path: str, data: Sequence[PixelDifference]) -> None:
-    """Write everything, and the data stage where there is one, to a file; a number that is not finite becomes null."""
-    everything = {**_as_dict(ladder), "data": [dataclasses.asdict(item) for item in data]}
-    write_text(Path(path), json.dumps(finite_or_null(everything), indent=1, allow_nan=False) + "\n")
+def write_json(ladder: Ladder, path: str) -> None:
+    """Write everything to a file; a number that is not finite becomes null."""
+    write_text(Path(path), json.dumps(finite_or_null(_as_dict(ladder)), indent=1, allow_nan=False) + "\n")
 
 
 def write_plot(ladder: Ladder, path: str, title: str) -> None:

@@ -2,46 +2,64 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.parity.compare import Stage, difference, relative_error
-from resnet_fn.parity.inputs import INPUTS
-from resnet_fn.parity.matching.name_map import NameMap
-from resnet_fn.parity.matching.source import thirds
-from resnet_fn.parity.traces.batches import Arrays
-from resnet_fn.parity.traces.trace import LATER, Recording, Trace
+from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference, difference, relative_error
+from resnet_fn.parity.name_map import NameMap, thirds
+from resnet_fn.parity.notes import training_notes
+from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
-INITIALISATION, WEIGHTS = "initialisation", "weights"
+INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
-# Relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding (docs/migrating.md).
-TOLERANCES = {
-    INPUTS: 0.0,
-    WEIGHTS: 0.0,
-    EVAL_FORWARD: 1e-5,
-    TRAIN_FORWARD: 1e-5,
-    LOSS: 1e-5,
-    GRADIENTS: 1e-4,
-    NORM: 1e-5,
-    CLIPPED: 1e-4,
-    RATE: 1e-6,
-    CHANGE: 1e-3,
-    FIRST: 1e-5,
-    STATISTICS: 1e-5,
-    TRAJECTORY: 1e-3,
-    LAST: 1e-4,
-    AVERAGE: 1e-4,
-}
 _STATE_TOLERANCE = 1e-4
+SKIPPED = "skipped"
+_SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
 
-# Beside the stages, what says how much rounding to allow for in the numbers made of them.
-_ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-Rounding = dict[str, dict[str, float]]  # stage: name: relative error
+
+@dataclasses.dataclass
+class Stage:
+    """One stage of the ladder.
+
+    Attributes:
+        name: "loss", "gradients", …
+        differences: one for each array compared, in an order that means something (execution, backward, updates).
+        note: why it was skipped, or what is particular about it; empty otherwise.
+        hints: what the numbers say about the cause.
+        failed: why it differs without any array to compare; empty otherwise.
+    """
+
+    name: str
+    differences: list[Difference] = dataclasses.field(default_factory=list)
+    note: str = ""
+    hints: list[str] = dataclasses.field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its differences; "skipped" without any; `failed` gives "DIFFERS" by itself."""
+        verdicts = {item.verdict for item in self.differences}
+        if self.failed or DIFFERS in verdicts:
+            return DIFFERS
+        if not verdicts:
+            return SKIPPED
+        return ROUNDING if ROUNDING in verdicts else OK
+
+    @property
+    def worst(self) -> Difference | None:
+        """The difference furthest beyond what it is allowed."""
+        return max(self.differences, key=lambda item: (_SEVERITY[item.verdict], item.excess), default=None)
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference whose verdict is "DIFFERS"."""
+        return next((item for item in self.differences if item.verdict == DIFFERS), None)
 
 
 def state_stage(kind: str) -> str:
@@ -49,53 +67,79 @@ def state_stage(kind: str) -> str:
     return f"{kind} after update 1"
 
 
-def quantities(trace: Trace) -> dict[str, Arrays]:
-    """Everything that the stages compare of one side, by stage and name."""
-    trained = list(trace.gradients)
+def _updates(values: Iterable[object]) -> Arrays:
+    return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
+
+
+def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
+    arrays = [np.ravel(value) for value in values]
+    return np.concatenate(arrays) if arrays else np.zeros(0)
+
+
+def _first(trace: Trace, trained: bool) -> Arrays:
     first = trace.after[0] if trace.after else {}
+    return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
 
-    def updates(values: Iterable[object]) -> Arrays:
-        return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
 
-    def flat(values: Iterable[np.ndarray]) -> np.ndarray:
-        arrays = [np.ravel(value) for value in values]
-        return np.concatenate(arrays) if arrays else np.zeros(0)
+def _change(trace: Trace) -> Arrays:
+    first = _first(trace, True)
+    return {name: np.subtract(first[name], trace.start[name], dtype=np.float64) for name in trace.gradients}
 
-    return {
-        WEIGHTS: trace.start,
-        EVAL_FORWARD: trace.eval_outputs,
-        TRAIN_FORWARD: trace.train_outputs[0] if trace.train_outputs else {},
-        LOSS: {"loss": np.asarray(trace.losses[:1])},
-        GRADIENTS: trace.gradients,
-        NORM: {"norm": np.asarray(trace.norms[:1])},
-        CLIPPED: trace.clipped,
-        RATE: updates(trace.rates),
-        **{state_stage(kind): arrays for kind, arrays in trace.state.items()},
-        CHANGE: {name: np.subtract(first[name], trace.start[name], dtype=np.float64) for name in trained},
-        FIRST: {name: first[name] for name in trained},
-        STATISTICS: {name: value for name, value in first.items() if name not in trace.gradients},
-        TRAJECTORY: updates(trace.losses),
-        LAST: trace.after[-1] if len(trace.after) >= LATER else {},
-        AVERAGE: trace.average,
-        _ALL_GRADIENTS: {"": flat(trace.gradients.values())},
-        _OUTPUTS: updates(flat(outputs.values()) for outputs in trace.train_outputs),
-    }
+
+class Row(NamedTuple):
+    """What a stage compares.
+
+    Attributes:
+        name: its name.
+        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding (docs/migrating.md).
+        of: the arrays that it has: of "all" parameters and statistics, of those that are "trained" or not ("rest"),
+            "backward"; "" of outputs or updates.
+        values: what it compares of one side.
+    """
+
+    name: str
+    tolerance: float
+    of: str
+    values: Callable[[Trace], Arrays]
+
+
+# In the order of a training step. The optimizer's state stands between the learning rate and the change.
+STAGES = (
+    Row(WEIGHTS, 0.0, "all", lambda trace: trace.start),
+    Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
+    Row(TRAIN_FORWARD, 1e-5, "", lambda trace: trace.train_outputs[0] if trace.train_outputs else {}),
+    Row(LOSS, 1e-5, "", lambda trace: {"loss": np.asarray(trace.losses[:1])}),
+    Row(GRADIENTS, 1e-4, "backward", lambda trace: trace.gradients),
+    Row(NORM, 1e-5, "", lambda trace: {"norm": np.asarray(trace.norms[:1])}),
+    Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
+    Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
+    Row(CHANGE, 1e-3, "trained", _change),
+    Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
+    Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
+    Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
+    Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) >= LATER else {}),
+    Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
+)
+# Beside the stages, what says how much rounding to allow for in the numbers made of them.
+_ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
+
+
+def _state_row(kind: str) -> Row:
+    return Row(state_stage(kind), _STATE_TOLERANCE, "trained", lambda trace: trace.state.get(kind, {}))
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """How far a trace is from one that was computed in float64, of the same net under the same names."""
-    exactly = quantities(exact)
+    rows = [row for row in STAGES if row.tolerance] + [_state_row(kind) for kind in trace.state]
+    rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
+    outputs = Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs))
     found: Rounding = {}
-    for stage, arrays in quantities(trace).items():
-        if TOLERANCES.get(stage, 1.0) == 0:
-            continue
-        errors = found[stage] = {}
-        for name, value in arrays.items():
-            errors[name] = relative_error(value, exactly[stage][name])
+    for row in [*rows, outputs]:
+        errors, exactly = found.setdefault(row.name, {}), row.values(exact)
+        for name, value in row.values(trace).items():
+            errors[name] = relative_error(value, exactly[name])
             if name in trace.start:  # a third may be an attention's keys, whose bias has no gradient but rounding
-                errors |= {
-                    str(p): relative_error(p.take(value), p.take(exactly[stage][name])) for p in thirds(name, value)
-                }
+                errors |= {str(p): relative_error(p.take(value), p.take(exactly[name])) for p in thirds(name, value)}
     return found
 
 
@@ -135,37 +179,37 @@ class Comparison:
         Args:
             order: our parameters and statistics in execution order.
         """
-        ours, theirs = quantities(self.ours.trace), quantities(self.theirs.trace)
-        trained = [name for name in order if name in self.ours.trace.gradients]
-        rest = [name for name in order if name not in self.ours.trace.gradients]
-
-        def arrays(stage: str, names: Sequence[str], tolerance: float | None = None) -> Stage:
-            return self._arrays(stage, ours.get(stage, {}), theirs.get(stage, {}), names, tolerance)
-
-        def numbers(stage: str, least: Mapping[str, float]) -> Stage:
-            return self._numbers(stage, ours[stage], theirs[stage], least)
-
+        ours, theirs = self.ours.trace, self.theirs.trace
+        trained = [name for name in order if name in ours.gradients]
+        names = {
+            "all": order,
+            "trained": trained,
+            "rest": [name for name in order if name not in ours.gradients],
+            "backward": [name for name in trained[::-1] if self._trains(name)],
+        }
         # One number may come close to its float64 value by luck; the arrays that it is made of are many.
         outputs = self.rounding.get(_OUTPUTS, {})
-        gradients = self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)
-        kinds = dict.fromkeys([*self.theirs.trace.state, *self.ours.trace.state])
-        return [
-            arrays(WEIGHTS, order),
-            numbers(EVAL_FORWARD, {}),
-            numbers(TRAIN_FORWARD, {}),
-            numbers(LOSS, {"loss": outputs.get("update 1", 0.0)}),
-            self._trained(arrays(GRADIENTS, [name for name in trained[::-1] if self._trains(name)])),
-            numbers(NORM, {"norm": gradients}),
-            arrays(CLIPPED, [name for name in trained[::-1] if self._trains(name)]),
-            numbers(RATE, {}),
-            *(arrays(state_stage(kind), trained, _STATE_TOLERANCE) for kind in kinds),
-            arrays(CHANGE, trained),
-            arrays(FIRST, trained),
-            arrays(STATISTICS, rest),
-            numbers(TRAJECTORY, self._growing(outputs)),
-            arrays(LAST, order if len(self.ours.trace.after) >= LATER else []),
-            *([arrays(AVERAGE, order)] if self.theirs.trace.average or self.ours.trace.average else []),
-        ]
+        least = {
+            LOSS: {"loss": outputs.get("update 1", 0.0)},
+            NORM: {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)},
+            TRAJECTORY: self._growing(outputs),
+        }
+        place = next(index for index, row in enumerate(STAGES) if row.name == CHANGE)
+        states = [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]
+        found = []
+        for row in (*STAGES[:place], *states, *STAGES[place:]):
+            if row.name == AVERAGE and not (theirs.average or ours.average):
+                continue
+            if not row.of:
+                found.append(self._numbers(row, least.get(row.name, {})))
+            elif row.name == LAST and len(ours.after) < LATER:
+                found.append(Stage(LAST, note="there are none"))
+            else:
+                found.append(self._arrays(row, names[row.of]))
+        gradients = next(stage for stage in found if stage.name == GRADIENTS)
+        gradients.hints += training_notes(self.names, ours.gradients, theirs.gradients)
+        gradients.failed = "; ".join(gradients.hints)
+        return found
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
         """Rounding only grows on the way."""
@@ -179,31 +223,17 @@ class Comparison:
     def _trains(self, name: str) -> bool:
         return all(source in self.theirs.trace.gradients for source in self.names.sources(name))
 
-    def _trained(self, stage: Stage) -> Stage:
-        """A parameter that trains on one side only is named."""
-        ours = [name for name in self.ours.trace.gradients if not self._trains(name)]
-        theirs = [
-            name
-            for name in self.names.parameters
-            if name not in self.ours.trace.gradients
-            and any(source in self.theirs.trace.gradients for source in self.names.sources(name))
-        ]
-        stage.hints += [f"{name}: trained here, frozen in the reference" for name in ours]
-        stage.hints += [f"{name}: frozen here, trained in the reference" for name in theirs]
-        stage.failed = "; ".join(stage.hints)
-        return stage
-
-    def _arrays(self, stage: str, ours: Arrays, theirs: Arrays, names: Sequence[str], tolerance: float | None) -> Stage:
+    def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
         """Parameter by parameter."""
+        stage, allowed = row.name, row.tolerance
         if not names:
             return Stage(stage, note="there are none")
-        theirs = self.names.rename(theirs)
+        ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
         common = [name for name in names if name in ours and name in theirs]
         if not common:
             return Stage(stage, note="one side keeps none")
         alone = [name for name in names if (name in ours) != (name in theirs)]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
-        allowed = TOLERANCES[stage] if tolerance is None else tolerance
         roundings = {name: self.of_name(stage, name) for name in common}
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
         usual = float(np.median([error for error in roundings.values() if error <= 1] or [0.0]))
@@ -225,23 +255,110 @@ class Comparison:
             failed=f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else "",
         )
 
-    def _numbers(self, stage: str, ours: Arrays, theirs: Arrays, least: Mapping[str, float]) -> Stage:
+    def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
+        stage, ours, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
         shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
         if shapes[0] != shapes[1]:
             words = [", ".join(f"{name} {list(shape)}" for name, shape in side.items()) for side in shapes]
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
         errors = self.rounding.get(stage, {})
+        roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
         return Stage(
             stage,
             [
-                difference(
-                    name,
-                    ours[name],
-                    theirs[name],
-                    tolerance=TOLERANCES[stage],
-                    rounding=max(errors.get(name, 0.0), least.get(name, 0.0)),
-                )
+                difference(name, ours[name], theirs[name], tolerance=row.tolerance, rounding=roundings[name])
                 for name in theirs
             ],
         )
+
+
+def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
+    """Do both sides get the same inputs and labels, bit for bit?"""
+    found = []
+    for update, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        for which, single in enumerate(("inputs", "labels")):
+            a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
+            if {name: value.shape for name, value in a.items()} != {name: value.shape for name, value in b.items()}:
+                return Stage(INPUTS, failed=f"update {update + 1}: the {single} have other names or shapes")
+            found += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
+    return Stage(INPUTS, found)
+
+
+_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
+_FEW = 8  # with fewer elements only a constant is told from a draw
+_MANY = 1000  # elements from which a fourth moment tells a uniform from a normal distribution
+
+
+def initialisation_stage(
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    seams: Mapping[str, Sequence[int]] | None = None,
+) -> Stage:
+    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
+
+    Rows that are constant in one of the two, as the padding row of an embedding is, are compared for themselves.
+
+    Args:
+        ours, theirs: parameters as each net drew them, under the MindSpore net's names.
+        seams: rows at which a further part of the reference begins (`NameMap.seams`); each is compared by itself.
+    """
+    stage = Stage("initialisation")
+    for name, b in theirs.items():
+        ends = (seams or {}).get(name, ())
+        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
+        if ends:
+            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
+            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
+        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
+            found = _moments(title, one.ravel(), other.ravel())
+            stage.differences += found
+            if any(item.verdict == DIFFERS for item in found):
+                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
+    return stage
+
+
+def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Split off the rows that are constant in one array that is not constant itself."""
+    if a.ndim < 2 or a[0].size < 2 or not (a.std() and b.std()):
+        return [(a, b, title)]
+    constant = np.array([row.std() == 0 for row in a]) | np.array([row.std() == 0 for row in b])
+    if not constant.any() or constant.all():
+        return [(a, b, title)]
+    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
+    return [*rows, (a[~constant], b[~constant], title)]
+
+
+def _words(values: np.ndarray) -> str:
+    values = np.asarray(values, np.float64)
+    if values.std() == 0:
+        return f"all {values.flat[0]:.6g}"
+    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
+
+
+def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
+    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
+    if spread_a == 0 or spread_b == 0:
+        constant = [_difference(f"{name} mean", float(a.mean()), float(b.mean()), 1.0, 1e-6)]
+        return [*constant, _difference(f"{name} std", spread_a, spread_b, spread_b or 1.0, 0.0)]
+    if count < _FEW:
+        return []
+    error = math.sqrt(2 / count)  # of a difference of two means, in standard deviations
+    found = [
+        _difference(f"{name} mean", float(a.mean()), float(b.mean()), max(spread_a, spread_b), _SIGMAS * error),
+        _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
+    ]
+    if count >= _MANY:
+        kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
+        found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
+    return found
+
+
+def _kurtosis(values: np.ndarray) -> float:
+    squares = np.square(values - values.mean())
+    return float(np.square(squares).mean() / squares.mean() ** 2)
+
+
+def _difference(name: str, ours: float, theirs: float, scale: float, tolerance: float) -> Difference:
+    apart = abs(ours - theirs)
+    return Difference(name, apart, apart / scale, math.nan, ours, theirs, (), 0.0, tolerance)

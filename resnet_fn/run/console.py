@@ -3,21 +3,18 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from resnet_fn.config.fields import show_value
 from resnet_fn.evaluation.scoring import describe
 from resnet_fn.recipes import differences
+from resnet_fn.run.session import Session
 from resnet_fn.runtime.process import kernel_threads
-from resnet_fn.update.batchnorm import is_statistic
-
-if TYPE_CHECKING:
-    from resnet_fn.run.session import Session
+from resnet_fn.update.state import is_statistic
 
 
-def header(session: "Session", notes: Sequence[str], start: Path | None) -> list[str]:
+def header(session: Session, notes: Sequence[str], start: Path | None) -> list[str]:
     """What is about to be computed, with what, and where it is kept.
 
     Args:
@@ -27,8 +24,8 @@ def header(session: "Session", notes: Sequence[str], start: Path | None) -> list
     """
     components, progress, options = session.components, session.progress, session.options
     recipe, dataset, feed = components.recipe, components.dataset, components.feed
-    values = sum(p.size for p in components.weights if not is_statistic(p.name))
-    trained = sum(p.size for p in components.weights if p.requires_grad)
+    values = sum(p.size for p in components.state.weights if not is_statistic(p.name))
+    trained = sum(p.size for p in components.state.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     lines = [
@@ -51,7 +48,7 @@ def header(session: "Session", notes: Sequence[str], start: Path | None) -> list
     return [*lines, f"complete: all {components.total:,} updates are done"]
 
 
-def epoch_line(session: "Session") -> str:
+def epoch_line(session: Session) -> str:
     """An epoch that has been evaluated, in a line; its clock begins anew."""
     components, progress, pace = session.components, session.progress, session.pace
     assert progress.last is not None

@@ -6,9 +6,8 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.checkpoint.run_folder import find_start
@@ -16,29 +15,30 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.normalise import as_fed
+from resnet_fn.data.dataset import BadSampleError, check_batch
+from resnet_fn.data.images import as_fed
+from resnet_fn.data.order import Batch
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.metrics import averages
 from resnet_fn.evaluation.scoring import score, scores_by_class, summarise
 from resnet_fn.recipes import load_run
-from resnet_fn.run.build import build_components
 from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress, judge
-from resnet_fn.run.session import Session, restore, save, should_save_at_epoch_end, split_notes
+from resnet_fn.run.progress import Progress, note_evaluation
+from resnet_fn.run.session import Session, build_components, restore, save, should_save_at_epoch_end, split_notes
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
-from resnet_fn.runtime.signals import SIGNALS, StoppedError, StopRequest, agreed_signal
-from resnet_fn.runtime.waiter import ResultWaiter
-from resnet_fn.runtime.workers import barrier, join, sum_over_ranks
+from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
+from resnet_fn.runtime.workers import barrier, gather_texts, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
-from resnet_fn.update.ema import averaged
+from resnet_fn.update.exchange import Report, make_flags, unpack
+from resnet_fn.update.state import averaged
+from resnet_fn.update.step import StepResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +86,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know
-            recipe = recipe_from_dict({**checkpoint.state["recipe"], "image_pipeline": recipe.image_pipeline})
-        components = build_components(recipe, options, workers, run.path, checkpoint)
+            recipe = recipe_from_dict(checkpoint.state["recipe"])
+        components = build_components(recipe, options, workers, checkpoint)
         recipe, notes = components.recipe, [*left_out, *components.notes]
         if checkpoint:
             state, classes = checkpoint.state, components.dataset.classes
@@ -103,7 +103,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         with (
             contextlib.closing(components.feed),
             open_telemetry(folder, recipe, options, progress.update, components.total) as telemetry,
-            CheckpointWriter(*(components.state if workers.is_main else ((), ()))) as writer,
+            CheckpointWriter(components.state if workers.is_main else None) as writer,
+            contextlib.closing(Prefetcher(components.feed, components.total, components.blank)) as prefetcher,
         ):
             session = Session(
                 components=components,
@@ -114,8 +115,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
                 telemetry=telemetry,
                 writer=writer,
                 stop_request=stop_request,
-                prefetcher=Prefetcher(components.feed, components.total),
-                waiter=ResultWaiter(alone=workers.size == 1),
+                prefetcher=prefetcher,
+                norms=LayerNorms(components.state.weights, options.norms_every),
             )
             components.compile_cache.say = telemetry.say
             telemetry.say("\n".join(header(session, notes, checkpoint.path if checkpoint else None)))
@@ -164,66 +165,131 @@ def train_epoch(session: Session) -> int:
     epoch = progress.update // components.feed.updates_per_epoch
     end = (epoch + 1) * components.feed.updates_per_epoch
     began = time.perf_counter()
-    norms = LayerNorms(components.weights, options.norms_every)
     for update in range(progress.update, end):
-        measure = norms.before(update + 1)
         learning_rate = components.schedule(update)
-        batch, (images, labels), data_seconds = session.prefetcher.get(update)
+        batch, (images, labels), data_seconds, error = session.prefetcher.get(update)
+        session.prefetcher.start(update + 1)  # in a thread, while the device computes
         check_batch(*batch, len(components.dataset.classes), update + 1, options.feed)
-        stop_flags = Tensor(session.stop_request.stop_flags())
-        result = components.train_step(images, labels, learning_rate, stop_flags, *components.noise(update))
-        dispatched = time.perf_counter()
-        session.stop_request.install_handlers()  # it is compiled, and under way
-        if update == 0:
-            shown = as_fed(batch[0], components.dataset.input)
-            session.telemetry.first_batch(shown, batch[1], components.dataset.classes)
-        session.prefetcher.prepare(update + 1)
-        (loss, accuracy), norm, (scale, skipped, in_row), rank_sums = session.waiter.fetch(result[:4], dispatched)
-        now = time.perf_counter()
+        session.norms.before(update + 1)
+        flags = make_flags(session.stop_request.stop_flags(), withheld=error is not None)
+        result = components.train_step(images, labels, learning_rate, flags, *components.noise(update))
+        session.stop_request.install_handlers()  # it is compiled: from now on there is something to lose
+        session.prefetcher.hand_over()
+        done = fetch(result)
+        if done.report.withheld:
+            stop_bad_sample(session, error)
         progress.update = update + 1
-        session.pace.add(float(loss), now - began, not in_row)
-        event = None
-        if progress.update % options.log_every == 0 or progress.update == end or in_row or measure:
-            event = {
-                "event": "train",
-                "update": progress.update,
-                "epoch": epoch,
-                "loss": float(loss),
-                "accuracy": float(accuracy),
-                "lr": learning_rate,
-                "grad_norm": float(norm),
-                "loss_scale": float(scale),
-                "skipped": int(skipped),
-                "images_per_second": components.recipe.batch_size / (now - began),
-                "data_seconds": data_seconds,
-                "step_seconds": now - began,
-            }
-            if measure:
-                event["norms"] = norms.after(result.squares.asnumpy())
-        session.telemetry.advance(epoch, components.recipe.epochs, event)
-        session.telemetry.checkpointed(session.writer.poll())
-        if in_row >= (options.max_skips if components.recipe.precision == "fp16" else 1):
-            stop_not_finite(session, batch, rank_sums[len(SIGNALS) :], int(in_row))
-        stopped = agreed_signal(rank_sums[: len(SIGNALS)])
-        if stopped:
-            return stopped
+        seconds, began = time.perf_counter() - began, time.perf_counter()
+        session.pace.add(float(done.report.loss), seconds, applied=not done.skipped_in_row)
+        if update == 0:
+            show_first_batch(session, batch)
+        log_update(session, done, epoch, learning_rate, seconds, data_seconds)
+        if overflows_for_good(session, done):
+            stop_not_finite(session, batch, done)
+        if signal_number := agreed_signal(done.report.flags):
+            return signal_number
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(session)
-        began = now
     return 0
 
 
-def stop_not_finite(session: Session, batch: tuple[np.ndarray, np.ndarray], broken: np.ndarray, in_row: int) -> None:
-    """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
-    run, workers, update = session.run, session.workers, session.progress.update
-    indices = session.components.feed.indices(update - 1)
-    if workers.rank in find_suspects(broken):
-        keep_batch(run.path, update, *batch, indices, workers)
-    text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
+class Done(NamedTuple):
+    """The results of an update, on the host.
+
+    Attributes:
+        report: see `Report`.
+        grad_norm: the global norm before clipping.
+        loss_scale, skipped, skipped_in_row: the loss scale that was used; updates skipped so far, and in a row.
+        squares: see `StepResult`, on the device.
+    """
+
+    report: Report
+    grad_norm: float
+    loss_scale: float
+    skipped: int
+    skipped_in_row: int
+    squares: Tensor
+
+
+def fetch(result: StepResult) -> Done:
+    """Wait for an update's results."""
+    packed, grad_norm, (scale, skipped, in_row) = (tensor.asnumpy() for tensor in result[:3])
+    report = unpack(packed, result.workers)
+    return Done(report, float(grad_norm), float(scale), int(skipped), int(in_row), result.squares)
+
+
+def show_first_batch(session: Session, batch: Batch) -> None:
+    """Picture the run's first batch as the net sees it."""
+    dataset = session.components.dataset
+    session.telemetry.first_batch(as_fed(batch[0], dataset.input), batch[1], dataset.classes)
+
+
+def log_update(
+    session: Session, done: Done, epoch: int, learning_rate: float, seconds: float, data_seconds: float
+) -> None:
+    """Advance the bar; log the update if it is due, an epoch's last, skipped, or one whose norms are measured."""
+    components, update, norms = session.components, session.progress.update, session.norms.after(done.squares)
+    last = update % components.feed.updates_per_epoch == 0
+    event = None
+    if update % session.options.log_every == 0 or last or done.skipped_in_row or norms:
+        event = {
+            "event": "train",
+            "update": update,
+            "epoch": epoch,
+            "loss": float(done.report.loss),
+            "accuracy": float(done.report.metric),
+            "lr": learning_rate,
+            "grad_norm": done.grad_norm,
+            "loss_scale": done.loss_scale,
+            "skipped": done.skipped,
+            "images_per_second": components.recipe.batch_size / seconds,
+            "data_seconds": data_seconds,
+            "step_seconds": seconds,
+            **({"norms": norms} if norms else {}),
+        }
+    session.telemetry.advance(epoch, components.recipe.epochs, event)
+    session.telemetry.checkpointed(session.writer.poll())
+
+
+def overflows_for_good(session: Session, done: Done) -> bool:
+    """Whether the updates that were skipped in a row end the run: in float32 one, in float16 `max_skips`."""
+    allowed = session.options.max_skips if session.components.recipe.precision == "fp16" else 1
+    return done.skipped_in_row >= allowed
+
+
+def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
+    """End the run on all ranks, with a checkpoint: no rank has applied the update, one has a sample that is bad.
+
+    Args:
+        session: after the update before.
+        error: this rank's, if it has one.
+    """
+    update, workers = session.progress.update, session.workers
+    texts = gather_texts(str(error or "")[:1000], workers)
+    if update:
+        save(session)
+    finish_log(session)
+    where = "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
+    saved = f"a checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}")
+
+
+def finish_log(session: Session) -> None:
+    """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
     session.writer.wait()
     session.telemetry.checkpointed(session.writer.poll())
     session.telemetry.flush()
-    barrier(workers)
+    barrier(session.workers)
+
+
+def stop_not_finite(session: Session, batch: Batch, done: Done) -> None:
+    """End the run on all ranks: the update changed nothing, and nothing of it is saved."""
+    run, workers, update = session.run, session.workers, session.progress.update
+    indices, broken, in_row = session.components.feed.indices(update - 1), done.report.not_finite, done.skipped_in_row
+    if workers.rank in find_suspects(broken):
+        keep_batch(run.path, update, *batch, indices, workers)
+    text = describe_not_finite(update, broken, batch[0], indices, run.path, workers)
+    finish_log(session)
     times = f"{in_row} overflows in a row at update {update}, the loss scale does not help; " if in_row > 1 else ""
     good = run.updates()
     last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
@@ -242,12 +308,12 @@ def evaluate_epoch(session: Session) -> None:
     def asked() -> int:
         return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
-    with averaged(components.ema):
+    with averaged(components.state.average):
         scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
     labels, classes = components.dataset.test.labels, len(components.dataset.classes)
     by_class = averages(scores_by_class(scores, labels, classes), every_class=scores.areas is not None)
     metrics = {**summarise(scores), "macro_f1": by_class["macro"]["f1"]}
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
-    judge(progress, components.recipe.monitor, metrics)
+    note_evaluation(progress, components.recipe.monitor, metrics)
     session.telemetry.evaluated(progress.last)

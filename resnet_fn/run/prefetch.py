@@ -1,64 +1,115 @@
-"""A feed one update ahead of the step: its batch is prepared and handed over while the device computes."""
+"""A feed one update ahead of the step: a thread prepares the next batch while the device computes."""
 
+import threading
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import mindspore
+import numpy as np
 from mindspore import Tensor
 
+from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
-from resnet_fn.runtime.tensors import hand_over
-from resnet_fn.update.gradients import on_card
+from resnet_fn.update.card import on_card
 
 
 class Prepared(NamedTuple):
-    """An update's batch: its arrays, which must not be written while the step computes, their tensors, and the
-    seconds that preparing both took.
+    """An update's batch.
+
+    Attributes:
+        batch: its arrays, which must not be written while the step computes.
+        tensors: the same as tensors.
+        seconds: what preparing them took.
+        error: why there are zeros in the place of the samples; None: there are none.
     """
 
     batch: Batch
     tensors: tuple[Tensor, ...]
     seconds: float
+    error: BadSampleError | None = None
 
 
 class Prefetcher:
-    """Hands out a feed's batches, the next of which is prepared while the device computes.
+    """Hands out a feed's batches; the next one is prepared in a thread while the device computes.
 
-    The one that is prepared outlives an epoch's end, so that it need not be made beside the checkpoint's thread.
+    A batch that is prepared outlives an epoch's end, so that it need not be made beside the checkpoint's thread.
 
     Args:
         feed: what prepares them.
         total: updates of the whole run; nothing is prepared beyond.
+        blank: a batch in the place of one with a sample that cannot be read (`blank_batch`).
     """
 
-    def __init__(self, feed: Feed, total: int) -> None:
-        self._feed, self._total = feed, total
-        self._ready: tuple[int, Prepared | Exception] | None = None
+    def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
+        self._feed, self._total, self._blank = feed, total, blank
         self._card = on_card()
+        self._next = -1  # the update that is prepared
+        self._thread: threading.Thread | None = None
+        self._batch: Batch | Exception | None = None
+        self._error: BadSampleError | None = None
+        self._tensors: tuple[Tensor, ...] = ()
+        self._seconds = 0.0
 
     def get(self, update: int) -> Prepared:
         """This worker's share of an update; prepared now if it is not there yet.
 
         Raises:
-            ValueError: what the feed said, as late as here: the update before is done, and its epoch's end saved.
+            Exception: what the feed raised (but `BadSampleError`), as late as here: the update before is done, and its
+                epoch's end saved.
         """
-        if self._ready is None or self._ready[0] != update:
-            self.prepare(update)
-        assert self._ready is not None
-        prepared = self._ready[1]
-        self._ready = None  # its memory is for the one after the next
-        if isinstance(prepared, Exception):
-            raise prepared
-        return prepared
+        if self._next != update:
+            self.start(update)
+        self.hand_over()
+        batch, tensors, error = self._batch, self._tensors, self._error
+        self._next, self._batch, self._tensors, self._error = -1, None, (), None  # the memory is for a later batch
+        if isinstance(batch, Exception):
+            raise batch
+        assert batch is not None
+        return Prepared(batch, tensors, self._seconds, error)
 
-    def prepare(self, update: int) -> None:
-        """Prepare an update's batch, if the run has that update. Call it when the device has been given its work."""
-        if update >= self._total:
-            return
+    def start(self, update: int) -> None:
+        """Begin to prepare an update's batch in a thread, if the run has that update."""
+        if update < self._total:
+            self.close()
+            self._next, self._tensors = update, ()
+            self._thread = threading.Thread(target=self._prepare, args=(update,), name="prefetch", daemon=True)
+            self._thread.start()
+
+    def hand_over(self) -> None:
+        """Wait for the thread and make tensors of the batch: on a card they are copied while it computes."""
+        self.close()
+        if isinstance(self._batch, tuple) and not self._tensors:
+            self._tensors = tuple(hand_over(array, self._card) for array in self._batch)
+
+    def close(self) -> None:
+        """Wait until no thread prepares anything."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _prepare(self, update: int) -> None:
         began = time.perf_counter()
         try:
-            batch = self._feed.batch(update)
-            tensors = tuple(hand_over(array, self._card) for array in batch)
-            self._ready = update, Prepared(batch, tensors, time.perf_counter() - began)
+            self._batch = self._feed.batch(update)
+        except BadSampleError as error:
+            self._batch, self._error = self._blank, error
         except Exception as error:
-            self._ready = update, error
+            self._batch = error
+        self._seconds = time.perf_counter() - began
+
+
+def hand_over(array: np.ndarray, card: bool = False) -> Any:
+    """A tensor that reads an array's own memory; on a card a copy that is under way there when this returns.
+
+    `Tensor(array)` copies. MindSpore holds a reference to the array as long as it may read it (a compiled function:
+    until its next call), so memory that is given out again once nobody holds it is safe; other arrays must not be
+    written until the result is there.
+
+    Args:
+        array: of a dtype that MindSpore has; copied if it is not contiguous.
+        card: `Tensor.move_to` without waiting for it; it first waits until what was called has been launched
+            (`TensorPybind::MoveTo` in MindSpore's source), so call it when the step is under way.
+    """
+    tensor = mindspore.from_numpy(array)
+    return tensor.move_to("Ascend", blocking=False) if card else tensor

@@ -30,8 +30,8 @@ class Progress:
         return self.last is not None and self.last["update"] == self.update
 
 
-def judge(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
-    """Note whether an evaluation is the best so far: of equal ones the last, though that is no gain.
+def note_evaluation(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
+    """Note whether an evaluation is the best so far. Ties go to the later one, but do not count as an improvement.
 
     Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
 

@@ -1,9 +1,11 @@
-"""A run while it runs: what it consists of, and how its state goes to a checkpoint and comes back."""
+"""A run while it runs: built from its recipe, saved to a checkpoint and restored from one."""
 
 import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
@@ -11,14 +13,137 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
-from resnet_fn.data.balance import BALANCED
-from resnet_fn.run.build import Components
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.balance import BALANCED, class_weights, describe, treatment
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
+from resnet_fn.data.order import Batch, split_batch
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.task import task_of
+from resnet_fn.graphs.cache import CompileCache, open_cache
+from resnet_fn.models import build_net
+from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.progress import Progress
 from resnet_fn.runtime.signals import StopRequest
-from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.update.eval_step import EvalStep, make_eval_step
+from resnet_fn.update.exchange import with_all_reduce
+from resnet_fn.update.inputs import Noise, make_noise
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import make_scaler
+from resnet_fn.update.optimizer import make_optimizer
+from resnet_fn.update.schedule import Schedule, make_schedule
+from resnet_fn.update.state import TrainState, make_average, make_state
+from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
+from resnet_fn.weights.load import read_start, start_from
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Components:
+    """All that the loop works with.
+
+    Attributes:
+        feed: the training samples of every update.
+        blank: in the place of an update's share that cannot be read.
+        state: all that an update changes on the device, what a checkpoint holds.
+        noise: what the net takes beside an update's images.
+        total: updates in the run.
+        compile_cache: what compiles both steps.
+        class_weights: what each class weighs in the loss; (): all alike.
+        notes: what a user should know about weights and data, a line each.
+    """
+
+    recipe: Recipe
+    dataset: DataSet
+    feed: Feed
+    blank: Batch
+    state: TrainState
+    train_step: TrainStep
+    noise: Noise
+    eval_step: EvalStep
+    schedule: Schedule
+    total: int
+    compile_cache: CompileCache
+    class_weights: tuple[float, ...]
+    notes: tuple[str, ...]
+
+
+def build_components(
+    recipe: Recipe, options: RunOptions, workers: Workers, checkpoint: Checkpoint | None = None
+) -> Components:
+    """Build everything a training run needs; whatever cannot work is refused here, before the first update.
+
+    Args:
+        recipe, options, workers: of the run; a recipe that names no model gets its weights'.
+        checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
+    """
+    split_batch(recipe.batch_size, workers.size, options.accumulate)
+    check_sync_batchnorm(recipe, options)
+    check_feed(recipe, options.feed)
+    recipe, source = (recipe, None) if checkpoint else read_start(recipe)
+    dataset = open_dataset(
+        recipe,
+        options.data_dir,
+        threads=options.data_threads,
+        workers=workers,
+        check=options.check_files,
+        run=checkpoint.path.parent.parent if checkpoint else None,
+        progress=options.progress,
+        lists=(options.train_list, options.val_list),
+    )
+    feed = make_feed(dataset, recipe, workers, options.feed)
+    net = build_net(recipe, dataset.input)
+    notes = [start_from(net, source, recipe, dataset.classes)] if source else []
+    if recipe.sync_batchnorm and workers.size > 1:
+        synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
+    optimizer = make_optimizer(recipe, net)
+    state = make_state(net, optimizer, make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    task = task_of(recipe.multi_label)
+    cache = open_cache(options.compile_cache)
+    jit = cache.jit if options.mode == "graph" else None
+    train_step = make_train_step(
+        net,
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+        optimizer,
+        state=state,
+        metric=task.accuracy,
+        workers=with_all_reduce(workers),
+        plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
+        jit=jit,
+    )
+    return Components(
+        recipe=recipe,
+        dataset=dataset,
+        feed=feed,
+        blank=blank_batch(dataset, recipe, workers, options.feed),
+        state=state,
+        train_step=train_step,
+        noise=make_noise(recipe, net, workers),
+        eval_step=make_eval_step(net, task.needs_logits, jit),
+        schedule=make_schedule(recipe, feed.updates_per_epoch),
+        total=recipe.epochs * feed.updates_per_epoch,
+        compile_cache=cache,
+        class_weights=weights,
+        notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
+    )
+
+
+def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:
+    """Refuse what would make BatchNorm over all workers depend on their number, or what it cannot be computed with.
+
+    Raises:
+        ValueError: naming the setting, its value and the fix.
+    """
+    if recipe.sync_batchnorm and options.accumulate > 1:
+        raise ValueError(
+            f"accumulate: {options.accumulate} micro-batches are normalised one by one, each with other samples than "
+            "on another number of workers, which is what sync_batchnorm is to prevent; give --accumulate 1"
+        )
 
 
 class Pace:
@@ -36,7 +161,7 @@ class Pace:
         self.begin()
 
     def begin(self) -> None:
-        """Start an epoch."""
+        """Start an epoch with its evaluation."""
         self.began, self.compiling = time.perf_counter(), 0.0
         self.losses: list[float] = []
         self.seconds: list[float] = []
@@ -64,7 +189,7 @@ class Session:
     writer: CheckpointWriter
     stop_request: StopRequest
     prefetcher: Prefetcher
-    waiter: ResultWaiter
+    norms: LayerNorms
     pace: Pace = dataclasses.field(default_factory=Pace)
 
     @property
@@ -123,10 +248,10 @@ def save(session: Session) -> None:
 
 def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> Progress:
     """Put a checkpoint's state into the components of a run that goes on from it, exactly."""
-    weights, training = components.state
+    net, run_state = components.state.weights, components.state.training
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
-    assign_all(weights, checkpoint.weights, checkpoint.path)
-    assign_all(training, checkpoint.training, checkpoint.path)
+    assign_all(net, checkpoint.weights, checkpoint.path)
+    assign_all(run_state, checkpoint.training, checkpoint.path)
     setting, then = components.recipe.class_weights, checkpoint.state.get("class_weights", [])
     if setting not in ("", BALANCED) and then != list(components.class_weights):
         raise ValueError(

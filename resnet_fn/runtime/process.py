@@ -1,4 +1,4 @@
-"""The process: environment, device, threads, set once; and how the loop waits for the device.
+"""The process: environment, device, threads, set once.
 
 `prepare_environment` runs when the package is imported, before MindSpore; it imports nothing heavy.
 """
@@ -25,6 +25,10 @@ def prepare_environment() -> None:
         os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
+    if not _has_card():
+        # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
+        # core that the kernels need: two workers on two cores take 1.3 times as long (docs/design.md).
+        os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.avx512_convolutions_are_slow() and _has_avx512():
         # MindSpore 2.9 and 2.10 with AVX-512 take oneDNN's reference kernel for 3x3 convolutions on NCHW data:
         # 7,600 ms instead of 38 ms for [32, 64, 32, 32]. With AVX2 as the ceiling they take the JIT GEMM kernel.
@@ -40,6 +44,10 @@ def _private_folder() -> str:
     if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid() or there.st_mode & 0o022:
         path = tempfile.mkdtemp(prefix="resnet_fn-")
     return path
+
+
+def _has_card() -> bool:
+    return any(name.startswith("davinci") for name in os.listdir("/dev")) if os.path.isdir("/dev") else False
 
 
 def _has_avx512() -> bool:

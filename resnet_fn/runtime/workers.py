@@ -1,21 +1,31 @@
 """Workers: who am I, how many are we, and host-level exchange between all ranks.
 
-The sums inside a step are in gradients.py; what is here happens between updates.
+The sums inside a step are in update/exchange.py; what is here happens between updates.
 """
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import closest
 
+Reduce = Callable[[Sequence[Any]], Sequence[Any]]
+
 
 class Workers(NamedTuple):
-    """This process's place among the workers of a run."""
+    """This process's place among the workers of a run.
+
+    Attributes:
+        rank, size: which of them this is, of how many.
+        all_reduce: the sum over them of every tensor of a sequence, inside jit; a step of several workers needs it
+            (`with_all_reduce`).
+    """
 
     rank: int = 0
     size: int = 1
+    all_reduce: Reduce | None = None
 
     @property
     def is_main(self) -> bool:
@@ -83,15 +93,23 @@ def barrier(workers: Workers) -> None:
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
-def broadcast_text(text: str, workers: Workers) -> str:
-    """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
+def gather_texts(text: str, workers: Workers) -> list[str]:
+    """The text of every rank, on every rank; all ranks must call it.
+
+    Raises:
+        ValueError: a text is longer than 4,096 bytes.
+    """
     if workers.size == 1:
-        return text
+        return [text]
     size = 4096
     data = text.encode()
     if len(data) > size:
         raise ValueError(f"text of {len(data)} bytes is too long to send; at most {size}")
-    buffer = np.zeros(size, np.float32)
-    if workers.is_main:
-        buffer[: len(data)] = np.frombuffer(data, np.uint8)
-    return bytes(sum_over_ranks(buffer, workers).astype(np.uint8)).rstrip(b"\0").decode()
+    rows = np.zeros((workers.size, size), np.float32)
+    rows[workers.rank, : len(data)] = np.frombuffer(data, np.uint8)
+    return [bytes(row).rstrip(b"\0").decode() for row in sum_over_ranks(rows, workers).astype(np.uint8)]
+
+
+def broadcast_text(text: str, workers: Workers) -> str:
+    """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
+    return gather_texts(text if workers.is_main else "", workers)[0]

@@ -4,7 +4,9 @@ Curves are grouped by the first part of their names: eval/, train/, train_gradie
 train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,24 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.disk import no_room
 from resnet_fn.telemetry.batch_picture import draw_batch
-from resnet_fn.telemetry.summary_writer import SummaryWriter, hparams
+
+
+@contextlib.contextmanager
+def _without(module: str) -> Iterator[None]:
+    """tensorboardX imports torch wherever it is, for tensors of torch alone: 1.2 s of every start, and 180 MB."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]  # how Python notes that an import is to fail
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+with _without("torch"):
+    import tensorboardX
+    from tensorboardX.summary import hparams
 
 # metrics.jsonl field → TensorBoard name
 SCALARS = {
@@ -41,6 +60,31 @@ SCALARS = {
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
+
+
+class SummaryWriter(tensorboardX.SummaryWriter):
+    """tensorboardX's, which keeps the error of a full disk. Its thread would end with it, and the next caller wait.
+
+    Attributes:
+        error: why nothing has been written since; None: all is well.
+    """
+
+    def __init__(self, folder: Path | str, **options: Any) -> None:
+        super().__init__(str(folder), **options)
+        self.error: OSError | None = None
+        events = self.file_writer.event_writer._ev_writer
+        for name in ("write_event", "flush", "close"):
+            setattr(events, name, self._keep_error(getattr(events, name)))
+
+    def _keep_error(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:
+            if self.error is None:
+                try:
+                    return write(*arguments)
+                except OSError as error:
+                    self.error = error
+
+        return wrapped
 
 
 class Board:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from mindspore import Parameter
+from mindspore import Parameter, Tensor
 
 from resnet_fn.models.parts import group_of
 
@@ -27,14 +27,12 @@ class LayerNorms:
         self._every = every
         self._before: list[np.ndarray] = []
 
-    def before(self, update: int) -> bool:
+    def before(self, update: int) -> None:
         """Copy the weights if the update that is about to be done (counted from 1) is one to measure."""
-        due = self._every > 0 and update % self._every == 0
-        if due:
+        if self._every > 0 and update % self._every == 0:
             self._before = [parameter.asnumpy().copy() for parameter in self._weights]
-        return due
 
-    def after(self, squares: np.ndarray) -> dict[str, dict[str, float]]:
+    def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
         """Measure the update that has been done since `before`.
 
         Args:
@@ -42,13 +40,15 @@ class LayerNorms:
 
         Returns:
             "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
-            of layers the 2-norm of all its elements.
+            of layers the 2-norm of all its elements. {}: it is none to measure.
         """
+        if not self._before:
+            return {}
         after = [parameter.asnumpy() for parameter in self._weights]
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
         self._before = []
         return {
-            "gradient": self._by_group(squares.tolist()),
+            "gradient": self._by_group(squares.asnumpy().tolist()),
             "weight": self._by_group(map(_square, after)),
             "update": self._by_group(changed),
         }

@@ -15,8 +15,8 @@ from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import no_room, replace_file
+from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
-from resnet_fn.telemetry.events import read_log
 
 PAUSE = 60.0  # seconds between two lines about updates where there is no bar
 
@@ -127,26 +127,10 @@ class SilentTelemetry(Telemetry):
     def __exit__(self, error: object, *_: object) -> None:
         pass
 
-    def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
+    def _nothing(self, *_: Any, **__: Any) -> None:
         """Nothing."""
 
-    def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
-        """Nothing."""
-
-    def evaluated(self, event: dict[str, Any]) -> None:
-        """Nothing."""
-
-    def end_early(self) -> None:
-        """Nothing."""
-
-    def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
-        """Nothing."""
-
-    def flush(self) -> None:
-        """Nothing."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
+    first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
 
 
 def memory_mb() -> float:

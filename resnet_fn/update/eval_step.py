@@ -6,8 +6,8 @@ from typing import NamedTuple
 import mindspore
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.update.forms import Compile
 from resnet_fn.update.loss import binary_cross_entropy
+from resnet_fn.update.step import Compile
 
 
 class EvalResult(NamedTuple):
@@ -28,15 +28,12 @@ class EvalResult(NamedTuple):
 EvalStep = Callable[[Tensor, Tensor], EvalResult]
 
 
-def make_eval_step(
-    net: nn.Cell, with_logits: bool = False, mode: str = "graph", jit: Compile = mindspore.jit
-) -> EvalStep:
+def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None = mindspore.jit) -> EvalStep:
     """Compile the evaluation of one batch.
 
     Args:
         net: maps images to logits.
         with_logits: return the logits too.
-        mode: "pynative": nothing is compiled.
         jit: see `make_train_step`.
 
     Returns:
@@ -61,7 +58,7 @@ def make_eval_step(
         rank = ahead.astype(mindspore.int32).sum(1)
         return losses, prediction, ops.select(broken, last, rank), logits
 
-    compiled = scores if mode == "pynative" else jit(scores)
+    compiled = jit(scores) if jit else scores
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         net.set_train(False)

@@ -4,6 +4,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+from resnet_fn.config.recipe import Recipe
+
 
 def _scalar(value: float, name: str) -> Parameter:
     return Parameter(Tensor(np.float32(value)), name=name, requires_grad=False)
@@ -67,27 +69,36 @@ class DynamicLossScaler:
         """The Parameters that a checkpoint must carry."""
         return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
 
-    def adjust(self, finite: Tensor) -> Tensor:
+    def adjust(self, finite: Tensor, counted: Tensor | None = None) -> Tensor:
         """Move the scale after an update, inside jit.
 
         Args:
-            finite: bool scalar, whether the update's gradients were finite (the same on every rank).
+            finite: bool scalar, whether the update's gradients were finite and it was applied (the same on every rank).
+            counted: bool scalar; False leaves all state as it is. None: True.
 
         Returns:
             float32 [3]: the scale that this update *used*, `skipped` and `skipped_in_row` after it.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
-        good = ops.select(finite, self.good_updates + 1.0, ops.zeros_like(self.good_updates))
-        bad = 1.0 - finite.astype(mindspore.float32)
-        skipped = self.skipped + bad
-        in_row = (self.skipped_in_row + 1.0) * bad
+        applied = finite.astype(mindspore.float32)
+        whole = 1.0 if counted is None else counted.astype(mindspore.float32)
+        good = ops.select(finite, self.good_updates + 1.0, self.good_updates * (1.0 - whole))
+        skipped = self.skipped + (whole - applied)
+        in_row = (self.skipped_in_row + (whole - applied)) * (1.0 - applied)
         if self.growth_factor != 1.0 or self.backoff_factor != 1.0:
             grows = good >= self.growth_interval
             grown = ops.select(grows, used * self.growth_factor, used)
-            scale = ops.select(finite, grown, used * self.backoff_factor)
+            scale = ops.select(finite, grown, used * (1.0 - whole * (1.0 - self.backoff_factor)))
             ops.assign(self.scale, ops.clamp(scale, self.floor, self.ceiling))
             good = ops.select(grows, ops.zeros_like(good), good)
         ops.assign(self.good_updates, good)
         ops.assign(self.skipped, skipped)
         ops.assign(self.skipped_in_row, in_row)
         return ops.stack((used, skipped, in_row))
+
+
+def make_scaler(recipe: Recipe) -> DynamicLossScaler:
+    """The recipe's loss scaler: float16 needs one."""
+    if recipe.precision != "fp16":
+        return DynamicLossScaler.off()
+    return DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)

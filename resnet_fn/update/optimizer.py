@@ -1,7 +1,4 @@
-"""Optimizers as functions of gradients, with parameter groups: momentum SGD; LARS and LAMB for large batches.
-
-Adam is in `adam`, the recipe's choice among them in `build`.
-"""
+"""Optimizers as functions of gradients, with parameter groups: momentum SGD, Adam; LARS and LAMB for large batches."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,6 +7,12 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.common.initializer import initializer
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.models.parts import HEAD, group_of, layer_numbers
+from resnet_fn.update.gradients import map_tensors
+
+_adam_kernel, _assign = ops.Adam(), ops.Assign()
 
 _NORM_LAYERS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
@@ -73,6 +76,66 @@ def _is_bias(leaf: str) -> bool:
     return leaf == "bias" or leaf.startswith("bias_") or leaf.endswith("_bias")  # bias_ih_l0, in_proj_bias
 
 
+def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
+    """The recipe's optimizer for a net."""
+    groups = parameter_groups(recipe, net)
+    moments: dict[str, float] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
+    if recipe.epsilon:
+        moments["epsilon"] = recipe.epsilon
+    optimizers: dict[str, Callable[[], Optimizer]] = {
+        "sgd": lambda: momentum_sgd(groups, recipe.momentum, recipe.nesterov),
+        "adam": lambda: adam(groups, **moments),
+        "adamw": lambda: adamw(groups, **moments),
+        "lars": lambda: lars(groups, recipe.momentum, recipe.trust_coefficient),
+        "lamb": lambda: lamb(groups, **moments),
+    }
+    return optimizers[recipe.optimizer]()
+
+
+def parameter_groups(recipe: Recipe, net: nn.Cell) -> Groups:
+    """Every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
+
+    Layer decay as timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254) have it: the last layer has 1, each
+    block before it `layer_decay` times its follower's, the stem the least. `head_learning_rate` is the last layer's.
+    """
+    numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
+    last = max(numbers.values())
+
+    def factor(name: str) -> float:
+        if recipe.head_learning_rate and group_of(name) == HEAD:
+            return recipe.head_learning_rate / recipe.learning_rate
+        return recipe.layer_decay ** (last - numbers[name])
+
+    decays = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    return [(parameter, decay, factor(parameter.name)) for parameter, decay in decays]
+
+
+def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
+    """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
+    return tuple(_zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
+
+
+def _zeros_like(parameter: Parameter, name: str) -> Parameter:
+    # Not ops.zeros_like, which computes: pages that nobody has written yet are zero, and cost the start nothing.
+    return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)
+
+
+def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
+
+    1 − 0.999 in float32 would be wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, which takes 1 from
+    an exponential that is 2e-6 off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    """
+    logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
+
+    def corrections(count: Tensor) -> Tensor:
+        x = count * logarithms
+        half = ops.tanh(-0.5 * x)
+        return ops.select(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
+
+    return corrections
+
+
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
 
@@ -111,34 +174,76 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     return Optimizer(buffers, update)
 
 
+def adam(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+    """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`: weight decay is part of the gradient.
+
+    g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
+    p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
+
+    Args:
+        groups: see `parameter_groups`.
+        beta1, beta2, epsilon: as in the equations.
+
+    Returns:
+        State `momentum.<parameter>` and `variance.<parameter>`, m and v, float32, and `adam_updates`, t; see
+        `Optimizer`. What is kept is (1 − f(β)) / (1 − β) of m and v, where f rounds to float32: 1.3e-5 less of v for
+        β2 = 0.999. The update makes up for it.
+    """
+    return _adam(groups, beta1, beta2, epsilon, decoupled=False)
+
+
+def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
+
+    p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
+    """
+    return _adam(groups, beta1, beta2, epsilon, decoupled=True)
+
+
+def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled: bool) -> Optimizer:
+    parameters, decays, factors = columns(groups)
+    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
+    count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
+    corrections = one_minus_powers((beta1, beta2))
+    beta1_given, beta2_given = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
+    # The kernel takes float32(β) from 1: what it computes of the exact 1 − β.
+    exact = np.array([beta1, beta2])
+    shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
+    # The kernel's own bias correction would start from β^t in float32: it is told 0, and lr and ε hold the correction.
+    no_power = Tensor(0.0, mindspore.float32)
+
+    def follow(
+        corrected_rate: Tensor,
+        corrected_epsilon: Tensor,
+        learning_rate: Tensor,
+        decay: float,
+        factor: float,
+        parameter: Parameter,
+        momentum: Parameter,
+        variance: Parameter,
+        gradient: Tensor,
+    ) -> Tensor:
+        if decay > 0 and decoupled:
+            _assign(parameter, parameter * (1.0 - scaled(learning_rate, factor) * decay))
+        if decay > 0 and not decoupled:
+            gradient = gradient + decay * parameter
+        moments = (momentum, variance, no_power, no_power)
+        numbers = (scaled(corrected_rate, factor), beta1_given, beta2_given, corrected_epsilon)
+        return _adam_kernel(parameter, *moments, *numbers, gradient)[0]
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        corrected = shares * corrections(now)
+        root = ops.sqrt(corrected[1])
+        one = ops.partial(follow, learning_rate * root / corrected[0], epsilon * root, learning_rate)
+        map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
+
+    return Optimizer((*momenta, *variances, count), update)
+
+
 def _norm(tensor: Tensor) -> Tensor:
     return ops.sqrt(ops.square(tensor).sum())
-
-
-def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
-    """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
-    return tuple(_zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
-
-
-def _zeros_like(parameter: Parameter, name: str) -> Parameter:
-    # Not ops.zeros_like, which computes: pages that nobody has written yet are zero, and cost the start nothing.
-    return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)
-
-
-def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
-
-    1 − 0.999 in float32 would be wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, which takes 1 from
-    an exponential that is 2e-6 off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
-    """
-    logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
-
-    def corrections(count: Tensor) -> Tensor:
-        x = count * logarithms
-        half = ops.tanh(-0.5 * x)
-        return ops.select(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
-
-    return corrections
 
 
 def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:

@@ -1,66 +1,102 @@
-"""The step: one update of weights and state as a compiled function.
+"""The step: one update of the weights and all other state, as a compiled function. `apply` is its order.
 
-The order is the design (docs/design.md): scaled loss and gradients, micro-batch by micro-batch, summed → mean over
-micro-batches, unscale → all-reduce → finite? → clip by global norm → update, or skip → scaler adjusts → metrics.
+    scaled loss and gradients, of one batch or summed over micro-batches → unscale → all-reduce → finite on all workers?
+    → clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back what BatchNorm
+    has moved → loss scaler → results
+
+One batch is one compiled function. Micro-batches take three: `begin`, `add` for each, `finish`; memory stays flat in
+their number.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.update.accumulation import make_source
-from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
-from resnet_fn.update.ema import Ema
-from resnet_fn.update.forms import Compile, in_one, in_three
+from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.card import clear_overflow, has_clip, no_overflow, on_card
+from resnet_fn.update.exchange import (
+    Report,
+    all_were_finite,
+    average_statistics,
+    loss_of,
+    make_flags,
+    none_withheld,
+    pack,
+    unpack,
+)
 from resnet_fn.update.gradients import (
     Gradients,
-    Reduce,
+    assign_tensors,
     clip_by_global_norm,
-    judge,
-    on_card,
-    own_part,
-    reduce_gradients,
+    is_finite,
+    map_tensors,
+    norm_of,
+    squared_norms,
     unscale,
 )
+from resnet_fn.update.inputs import normalise
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import Optimizer
+from resnet_fn.update.state import TrainState, make_state, move_average
+
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+Results = tuple[Tensor, Tensor, Tensor, Tensor]
+
+_assign, _add = ops.Assign(), ops.AssignAdd()
+
+
+class StepPlan(NamedTuple):
+    """How an update is computed.
+
+    Attributes:
+        clip_norm: largest global gradient norm; 0: no clipping.
+        micro_batches: into how many parts this worker's samples are split.
+        normalise: what images that come as bytes are normalised by, in the step; None: they come normalised.
+        card: compile what an Ascend card computes (`update/card.py`); None: where this process computes on one. A CPU
+            can run it, too.
+    """
+
+    clip_norm: float = 0.0
+    micro_batches: int = 1
+    normalise: InputSpec | None = None
+    card: bool | None = None
 
 
 class StepResult(NamedTuple):
-    """What an update returns, as tensors that are still being computed.
+    """What an update returns, as tensors.
 
     Attributes:
-        means: float32 [2], the loss and the accuracy over the whole batch of all workers, before the update.
+        packed: float32, the update's report, see `report`.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
-        rank_sums: float32 [k + workers], the sum over the ranks of `rank_values`; then 1 for each rank whose own loss,
-            gradients or BatchNorm statistics were not finite (of several workers: the first layer's gradient). It rides
-            along in the all-reduce of `means`: every rank knows it at once.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
+        workers: how many shared it.
     """
 
-    means: Tensor
+    packed: Tensor
     grad_norm: Tensor
     scaler: Tensor
-    rank_sums: Tensor
     squares: Tensor
+    workers: int
+
+    @property
+    def report(self) -> Report:
+        """Loss, metric and what the workers told each other, as tensors."""
+        return unpack(self.packed, self.workers)
 
     @property
     def loss(self) -> Tensor:
-        """The mean loss, float32 scalar."""
-        return self.means[0]
+        """The mean loss over the whole batch of all workers, before the update; float32 scalar."""
+        return self.report.loss
 
     @property
     def accuracy(self) -> Tensor:
-        """The share of samples whose likeliest class is the label's, float32 scalar."""
-        return self.means[1]
-
-
-Compiled = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+        """The metric's mean over the whole batch; float32 scalar."""
+        return self.report.metric
 
 
 class TrainStep(Protocol):
@@ -71,7 +107,7 @@ class TrainStep(Protocol):
         images: Tensor,
         labels: Tensor,
         learning_rate: Tensor | float,
-        rank_values: Tensor | None = None,
+        flags: Tensor | None = None,
         *noise: Tensor | None,
     ) -> StepResult:
         """Do one update."""
@@ -85,7 +121,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Where a sample has any number of classes: the share of classes that are said rightly, yes from a logit of 0 on.
+    """With several labels an image: the share of (sample, class) pairs that are right, yes from a logit of 0 on.
 
     Args:
         logits: [N, C].
@@ -99,133 +135,167 @@ def make_train_step(
     loss: Loss,
     optimizer: Optimizer,
     *,
-    scaler: DynamicLossScaler | None = None,
-    clip_norm: float = 0.0,
-    accumulate: int = 1,
-    workers: int = 1,
-    rank: int = 0,
-    all_reduce: Reduce | None = None,
-    ema: Ema | None = None,
-    accuracy: Loss = accuracy,
-    card: bool | None = None,
-    mode: str = "graph",
-    prepare: Callable[[Tensor], Tensor] | None = None,
-    jit: Compile = mindspore.jit,
+    state: TrainState | None = None,
+    metric: Loss = accuracy,
+    workers: Workers = Workers(),
+    plan: StepPlan = StepPlan(),
+    jit: Compile | None = mindspore.jit,
 ) -> TrainStep:
     """Compile one update of `net`.
 
     Args:
-        net: maps images to logits. Its trainable parameters are those that the optimizer was made for, in order.
+        net: maps images to logits.
         loss: (logits, labels) → mean loss over the batch.
         optimizer: see `momentum_sgd`.
-        scaler: the loss scaler; None: `DynamicLossScaler.off()`.
-        clip_norm: largest global gradient norm, 0 for no clipping.
-        accumulate: micro-batches into which this worker's samples are split.
-        workers, rank, all_reduce: how many workers share the update, which of them this is, and the sum over them
-            (`make_all_reduce`).
-        ema: the moving average that follows every update that is not skipped.
-        accuracy: what is averaged beside the loss, of the same arguments.
-        card: compile what an Ascend card computes (`no_overflow`, `clip_by_global_norm`); None: where this process
-            computes on one. A CPU can run it, too.
-        mode: "graph": one compiled function, sums over the ranks included; "split": they are made between two compiled
-            functions; "pynative": nothing is compiled. The last two are for several workers, and for debugging.
-        prepare: what is compiled in before the net, for images that come as bytes (`make_normalise`).
-        jit: what compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps what it has compiled.
+        state: all that an update changes, with the loss scaler and the moving average; None: `make_state(net,
+            optimizer)`.
+        metric: what is averaged beside the loss, of the same arguments.
+        workers: the workers that share the update, with the sum over them (`with_all_reduce`).
+        plan: clipping, micro-batches, device.
+        jit: what compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps what it has compiled; None:
+            nothing is compiled, for print and pdb.
 
     Returns:
-        train_step(images, labels, learning_rate, rank_values=None, *noise): images [n, C, H, W] float32 and labels of
-        this worker's share, n a multiple of `accumulate` (each a tensor, or a tuple of tensors where net and loss take
-        one); learning_rate a float, or a float32 scalar tensor; rank_values float32 [k], whatever else is to be summed
-        over the ranks with this update; noise [n, …], what the net takes beside the images (`make_noise`). It sets the
-        net to training mode. With a loss, a gradient or a BatchNorm statistic that is not finite on any rank, nothing
-        changes but the scaler.
+        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 and labels of this
+        worker's share, n a multiple of the micro-batches (each a tensor, or a tuple of tensors where net and loss take
+        one); learning_rate a float, or a float32 scalar tensor; flags, what the workers tell each other with this
+        update (`make_flags`); noise [n, …], what the net takes beside the images (`make_noise`). It sets the net to
+        training mode. If a loss, a gradient or a BatchNorm statistic is not finite on any worker, nothing changes but
+        the scaler; if a worker withholds its samples, nothing at all.
     """
-    scaler = scaler or DynamicLossScaler.off()
-    weights = tuple(net.trainable_params())
-    share = 1.0 / (accumulate * workers)
-    update = optimizer.update  # jit cannot look into a NamedTuple
-    # Where sums are made: in the compiled function, or between two.
-    outside = mode != "graph"
-    statistics = batchnorm_statistics(net)
-    keep_statistics, put_back_statistics = keeper(statistics)
-    average_statistics, own_statistics = average_batchnorm(statistics, workers, all_reduce, outside)
-    follow = None if ema is None else ema.update
-    rank_one_hot = Tensor(np.eye(workers, dtype=np.float32)[rank])
-    nothing_more = Tensor(np.zeros(1, np.float32))
-    card = on_card() if card is None else card
-    clips = card and hasattr(ops, "clip_by_global_norm")
+    state = state or make_state(net, optimizer)
+    # Compiled functions cannot read NamedTuples and data classes: what they use is unpacked here.
+    update, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
+    weights, statistics = state.trained, state.statistics
+    averages, followed, count, share_of_new, every, start = state.average or ((),) * 6
+    size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
+    share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
+    sizes = [statistic.shape[0] for statistic in statistics]
+    # They change in the forward pass, before it is known whether the update is skipped; a NaN would stay for good.
+    kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
+    card = on_card() if plan.card is None else plan.card
+    by_operation = card and has_clip()
+    mean, std, full_scale = (None, None, 0.0) if plan.normalise is None else _constants(plan.normalise)
+    compiled = jit or _as_it_is
 
-    differentiate = _differentiate(net, loss, accuracy, weights)
+    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
+        logits = net(images, *noise)
+        value = loss(logits, labels)
+        return value * scale, ops.stack((value, metric(logits, labels)))
 
-    def micro_batch(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
-        if prepare is not None:
-            images = prepare(images)
+    differentiate = mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
+
+    def means_and_gradients(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
+        if mean is not None:
+            images = normalise(images, mean, std, full_scale)
         (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
         return means, gradients
 
-    def settle(
-        gradients: Gradients, squares: Tensor, norm: Tensor, sums: Tensor, finite: Tensor, summed: Tensor, rate: Tensor
-    ) -> Compiled:
-        if finite:
-            update(clip_by_global_norm(gradients, norm, clip_norm, clips), rate)
-            if average_statistics is not None:
-                average_statistics(summed)
-            if follow is not None:
-                follow()
+    def apply(means: Tensor, gradients: Gradients, flags: Tensor, rate: Tensor) -> Results:
+        """One update, from loss, metric and gradients summed over the micro-batches."""
+        means, gradients = means * share, unscale(gradients, share / scaler.scale)
+        # This worker's own: of several, only the first layer's gradient. Backward ends there, and whatever was not
+        # finite on the way shows in it (the norm of all would cost 8 % of a ResNet-18's step on two workers).
+        squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
+        norm = norm_of(squares)
+        finite = is_finite(means[0], norm, statistics)
+        if card:
+            finite = ops.logical_and(finite, no_overflow(gradients))
+        report = pack(means, flags, finite, one_hot)
+        if all_reduce is not None:
+            gradients, report = all_reduce(gradients), all_reduce((report,))[0]
+            squares = squared_norms(gradients, card)
+            norm = norm_of(squares)
+            finite = ops.logical_and(is_finite(loss_of(report), norm), all_were_finite(report, size))
+        # From here on everything is the same on every worker.
+        counted = none_withheld(report)
+        applied = ops.logical_and(finite, counted)
+        if applied:
+            update(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
+            if all_reduce is not None:
+                average_statistics(statistics, sizes, 1.0 / size, all_reduce)
+            if averages:
+                move_average(averages, followed, count, share_of_new, every, start)
         else:
-            put_back_statistics()
-        return sums[:2], norm, scaler.adjust(finite), sums[2:], squares  # a NamedTuple would leave the compiled graph
+            assign_tensors(statistics, kept)
+        return report, norm, scaler.adjust(applied, counted), squares  # a NamedTuple would leave the compiled graph
 
-    def apply(rate: Tensor, rank_values: Tensor, sums: Tensor, gradients: Gradients) -> Compiled:
-        gradients = unscale(gradients, share / scaler.scale)
-        gradients, squares, norm, sums, finite = reduce_gradients(
-            gradients, sums * share, rank_values, rank_one_hot, statistics, all_reduce, card
-        )
-        return settle(gradients, squares, norm, sums, finite, sums, rate)
+    if parts == 1:
 
-    def contribute(rank_values: Tensor, sums: Tensor, gradients: Gradients) -> tuple[Tensor, ...]:
-        gradients = unscale(gradients, share / scaler.scale)
-        *_, own = own_part(gradients, sums * share, rank_values, rank_one_hot, statistics, True, card)
-        return (*gradients, own) if own_statistics is None else (*gradients, own_statistics(), own)
+        @compiled
+        def finish(rate: Tensor, flags: Tensor, images: Any, labels: Any, *noise: Any) -> Results:
+            assign_tensors(kept, statistics)
+            if card:
+                images = clear_overflow(images, rate)
+            return apply(*means_and_gradients(images, labels, *noise), flags, rate)
 
-    def apply_summed(rate: Tensor, *summed: Tensor) -> Compiled:
-        gradients, sums = summed[: len(weights)], summed[-1]
-        squares, norm, finite = judge(gradients, sums, workers, card)
-        return settle(gradients, squares, norm, sums, finite, summed[-2], rate)
-
-    compiled = jit if mode != "pynative" else _as_it_is
-    add_all, source = make_source(weights, accumulate, keep_statistics, micro_batch, card, compiled)
-    if all_reduce is not None and outside:
-        finish = in_three(source, contribute, all_reduce, apply_summed, compiled)
     else:
-        finish = in_one(source, apply, compiled)
+        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in weights)
+        mean_sums = Parameter(Tensor(np.zeros(2, np.float32)), name="sum.means", requires_grad=False)
+
+        # Both return a constant: a graph that returns None cannot be written to a file, and after one that returns a
+        # tensor the next call may spin until it is there, on a core that the kernels need.
+        @compiled
+        def begin() -> Tensor | int:
+            assign_tensors(kept, statistics)
+            map_tensors(_clear, (*gradient_sums, mean_sums))
+            return clear_overflow(mean_sums, mean_sums) if card else 0
+
+        @compiled
+        def add(images: Any, labels: Any, *noise: Any) -> int:
+            means, gradients = means_and_gradients(images, labels, *noise)
+            _add(mean_sums, means)
+            map_tensors(_add, gradient_sums, gradients)
+            return 0
+
+        @compiled
+        def finish(rate: Tensor, flags: Tensor) -> Results:
+            return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)
+
+    nothing_to_tell = make_flags()
 
     def train_step(
         images: Tensor,
         labels: Tensor,
         learning_rate: Tensor | float,
-        rank_values: Tensor | None = None,
+        flags: Tensor | None = None,
         *noise: Tensor | None,
     ) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
-        values = nothing_more if rank_values is None else rank_values
-        if add_all is None:
-            return StepResult(*finish(learning_rate, values, images, labels, *noise))
-        add_all(images, labels, *noise)
-        return StepResult(*finish(learning_rate, values))
+        flags = nothing_to_tell if flags is None else flags
+        if parts == 1:
+            return StepResult(*finish(learning_rate, flags, images, labels, *noise), size)
+        begin()
+        for part in range(parts):
+            add(*(rows(samples, part, parts) for samples in (images, labels, *noise)))
+        return StepResult(*finish(learning_rate, flags), size)
 
     return train_step
 
 
-def _differentiate(net: nn.Cell, loss: Loss, accuracy: Loss, weights: Sequence[Parameter]) -> Callable[..., Any]:
-    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
-        logits = net(images, *noise)
-        value = loss(logits, labels)
-        return value * scale, ops.stack((value, accuracy(logits, labels)))
+def rows(samples: Any, part: int, parts: int) -> Any:
+    """One micro-batch's rows of a tensor, a tuple of them, or None."""
+    if samples is None:
+        return None
+    if isinstance(samples, tuple):
+        return tuple(rows(tensor, part, parts) for tensor in samples)
+    size = samples.shape[0] // parts
+    return samples[part * size : (part + 1) * size]
 
-    return mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
+
+def _constants(spec: InputSpec) -> tuple[Tensor, Tensor, float]:
+    mean, std = (Tensor(values[:, None, None]) for values in spec.moments)
+    return mean, std, spec.full_scale
+
+
+def _clear(buffer: Parameter) -> Tensor:
+    return _assign(buffer, ops.zeros_like(buffer))
+
+
+def _read(buffer: Parameter) -> Tensor:
+    return buffer * 1.0
 
 
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:

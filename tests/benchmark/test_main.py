@@ -14,13 +14,12 @@ def test_unknown_parts_name_the_nearest():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["save", "--rounds", "0"], "--rounds: 0 is too small; give 1 or more"),
-        (["data", "--epochs", "2"], "--epochs: 2 is too small; give 3 or more"),
-        (["evaluation", "--net", "resnet18"], r"--net: 'resnet18' is unknown; .*resnet18-cifar"),
-        (["step", "--against", "torch,mindvc"], r"--against: 'mindvc' is unknown; .*mindcv"),
-        (["startup", "--against", "toch"], r"--against: 'toch' is unknown; .*torch"),
-        (["accumulation", "--accumulate", "x"], "--accumulate: 'x' is not a whole number"),
-        (["save", "--runds", "2"], r"unknown argument '--runds'; .*--rounds"),
+        (["step", "--rounds", "0"], "--rounds: 0 is too small; give 1 or more"),
+        (["data", "--images", "2"], "--images: 2 is too small; give 64 or more"),
+        (["startup", "--net", "resnet18"], r"--net: 'resnet18' is unknown; .*resnet18-cifar"),
+        (["step", "--against", "torch,model_trian"], r"--against: 'model_trian' is unknown; .*model_train"),
+        (["allreduce", "--workers", "x"], "--workers: 'x' is not a whole number"),
+        (["step", "--runds", "2"], r"unknown argument '--runds'; .*--rounds"),
     ],
 )
 def test_wrong_flags_are_answered_before_any_work(arguments, message):
@@ -32,9 +31,7 @@ def test_wrong_flags_are_answered_before_any_work(arguments, message):
 def test_help_says_what_the_numbers_mean(part, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([part, "--help"])
-    printed = capsys.readouterr().out
-    assert "--rounds N" in printed
-    assert "ratio" in printed or part in ("accumulation", "allreduce")
+    assert "--rounds N" in capsys.readouterr().out
 
 
 def test_results_as_text():

@@ -47,7 +47,8 @@ def test_it_evaluates_as_it_did():
     assert now == {key: close_to(then[key]) for key in ("loss", "top1", "top5", "count")}
 
 
-@pytest.mark.slow  # on all cores: on one alone the net adds in another order
+@pytest.mark.slow
+@pytest.mark.alone  # on all cores: on one alone the net adds in another order
 def test_it_goes_on_as_the_code_of_then_did():
     shutil.copytree(RUN, "run")
     recipe = recipe_from_dict(load_checkpoint(STEP).state["recipe"])

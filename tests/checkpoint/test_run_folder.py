@@ -1,7 +1,6 @@
 """Which run folder, and from where it goes on: by the flags, by what is there, and never by guessing."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -64,21 +63,6 @@ def test_never_refuses_a_folder_that_holds_a_run(lock):
     with pytest.raises(ValueError) as caught:
         find_start(RECIPE, RunOptions(out_dir="run", resume="never"), Workers(), lock)
     assert str(caught.value) == "out_dir: run already holds a run; give another --out-dir or --resume auto"
-
-
-def test_only_a_checkpoint_that_knows_its_image_pipeline_refuses_another(lock):
-    """Earlier versions had the fast one alone; what going on with the exact one changes is said elsewhere."""
-    exact = Recipe(dataset="imagefolder")
-    fast = Recipe(dataset="imagefolder", image_pipeline="fast")
-    path = checkpoint("run", 5, recipe=exact)
-    with pytest.raises(ValueError, match=r"made by another recipe \(image_pipeline 'exact' → 'fast'\); give the same"):
-        find_start(fast, RunOptions(out_dir="run"), Workers(), lock)
-    shutil.rmtree(path)
-    earlier = {name: value for name, value in to_dict(exact).items() if name != "image_pipeline"}
-    state = {"update": 5, "best": None, "last": None, "recipe": earlier}
-    write_checkpoint(path, {"w": np.zeros(3, np.float32)}, {}, state)
-    for recipe in (exact, fast):
-        assert find_start(recipe, RunOptions(out_dir="run"), Workers(), lock)[1].state["update"] == 5
 
 
 def test_another_recipe_is_refused_with_its_differences(lock):

@@ -117,3 +117,14 @@ def test_only_what_was_given_is_a_setting():
 )
 def test_a_value_of_another_type_stays_text_to_be_refused_with_the_others(words, text):
     assert list(cli.settings_in(recipe_flags(*words), Recipe).values()) == [text]
+
+
+def test_a_setting_of_yes_no_and_auto_has_two_flags():
+    parser = cli.Parser("train", "", "", "")
+    cli.add_fields(parser, RunOptions)
+    for words, given in (
+        ((), {}),
+        (("--check-files",), {"check_files": "yes"}),
+        (("--no-check-files",), {"check_files": "no"}),
+    ):
+        assert cli.settings_in(parser.parse(words), RunOptions) == given

@@ -1,14 +1,11 @@
-"""Class weights and balanced orders against their definitions; mistakes in a file of weights."""
+"""Class weights against their definitions; mistakes in a file of weights."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.balance import balanced_order, class_weights, describe, treatment
-from resnet_fn.data.order import Plan
-from resnet_fn.runtime.workers import Workers
+from resnet_fn.data.balance import class_weights, describe, treatment
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 CLASSES = ("bee", "cat with a space", "éléphant")
@@ -57,35 +54,6 @@ def test_mistakes_in_a_file_of_weights(text, message):
 def test_a_file_that_is_not_there():
     with pytest.raises(ValueError, match=r"^class_weights: 'balance' cannot be read; give balanced, or a text file$"):
         class_weights("balance", CLASSES, LABELS)
-
-
-def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
-    order = balanced_order(0, 3, LABELS)
-    assert len(order) == 97
-    assert sorted(np.bincount(LABELS[order]).tolist()) == [32, 32, 33]
-    for label in range(3):
-        own = order[LABELS[order] == label]
-        times = np.bincount(own, minlength=97)[label == LABELS]
-        assert times.max() - times.min() <= 1
-    assert (balanced_order(0, 3, LABELS) == order).all()
-    assert (balanced_order(0, 4, LABELS) != order).any()
-    assert (balanced_order(1, 3, LABELS) != order).any()
-
-
-def test_workers_share_a_balanced_epoch_and_a_sample_that_returns_varies_anew():
-    recipe = Recipe(batch_size=16, sampling="balanced", repeats=2)
-    plans = [Plan(recipe, LABELS, 3, Workers(rank, 2)) for rank in range(2)]
-    alone = Plan(recipe, LABELS, 3, Workers())
-    order = alone.order(1)
-    whole = alone.own(order)
-    assert whole.shape == (6, 16)
-    np.testing.assert_array_equal(np.concatenate([plan.own(plan.order(1)) for plan in plans], 1), whole)
-    numbers = alone.own(alone.draw_numbers(order))
-    assert len(np.unique(numbers)) == 48  # a number for each place, shared by a sample's two repeats alone
-    assert (numbers[:, :8] == numbers[:, 8:]).all()
-    assert (whole[:, :8] == whole[:, 8:]).all()
-    plain = Plan(Recipe(batch_size=16), LABELS, 3, Workers())
-    assert (plain.draw_numbers(plain.order(1)) == plain.order(1)).all()
 
 
 def test_what_was_done_is_said_class_by_class():

@@ -1,39 +1,147 @@
-"""MindSpore's colour operations: a seed for each image, and RandAugment's noise."""
+"""Colours: torchvision's operations, spaces and policies, chosen by the generator alone."""
 
-import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import colour_each, policy_levels
-from resnet_fn.data.sources.synthetic import make_synthetic
+from resnet_fn.data.colour import CHOICE, OPERATIONS, PAIRS, apply, choose, colour, colour_arrays, enhance, magnitude
 
-PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
-RECIPE = Recipe(dataset="synthetic", image_size=16, policy="trivialaugment", color_jitter=0.3)
-
-
-def test_colours_leave_the_global_data_seed_alone():
-    from mindspore.dataset import config
-
-    config.set_seed(77)
-    colour_each(PICTURES.train.images[:3], RECIPE, np.array([5, 6, 7]))
-    assert config.get_seed() == 77
+# A magnitude that does something, and one of the other sign.
+SIGNED = {
+    **dict.fromkeys(("ShearX", "ShearY"), (0.3, 0.99, 0.033)),
+    **dict.fromkeys(("TranslateX", "TranslateY"), (1.0, 14.5, 32.0)),
+    "Rotate": (1.0, 30.0, 90.0, 135.0),
+    **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), (0.03, 0.9)),
+}
+OTHERS = {"Posterize": (8.0, 4.0, 2.0), "Solarize": (255.0, 127.5, 0.0)}
 
 
-def test_randaugments_noise_is_normal_around_its_strength():
-    recipe = dataclasses.replace(RECIPE, policy="randaugment", policy_magnitude=18, color_jitter=0.0)
-    assert policy_levels(recipe) == [18]
-    levels = policy_levels(dataclasses.replace(recipe, policy_noise=1.5))
-    assert np.mean(levels) == 18
-    assert np.std(levels) == pytest.approx(1.5, abs=0.1)
-    assert set(policy_levels(dataclasses.replace(recipe, policy_noise=30.0))) <= set(range(31))
+def magnitudes(name):
+    return [sign * value for value in SIGNED.get(name, ()) for sign in (1, -1)] or OTHERS.get(name, (0.0,))
 
 
-def test_randaugments_noise_shows_and_repeats():
-    seeds = np.arange(24)
-    plain = dataclasses.replace(RECIPE, policy="randaugment", policy_magnitude=18, color_jitter=0.0)
-    noisy = dataclasses.replace(plain, policy_noise=5.0)
-    once, again = (colour_each(PICTURES.train.images[:24], noisy, seeds) for _ in range(2))
-    assert once.tobytes() == again.tobytes()
-    assert once.tobytes() != colour_each(PICTURES.train.images[:24], plain, seeds).tobytes()
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_pixels_are_torchvisions(name, make_photograph, torchvision):
+    reference = torchvision.transforms.autoaugment
+    nearest = torchvision.transforms.InterpolationMode.NEAREST
+    for picture in (make_photograph(1, 64, 64), make_photograph(2, 53, 53), Image.new("RGB", (9, 9), (7, 7, 7))):
+        for strength in magnitudes(name):
+            theirs = reference._apply_op(picture, name, strength, nearest, None)
+            assert apply(picture, name, strength).tobytes() == theirs.tobytes(), strength
+
+
+def test_definitions(make_photograph):
+    """Without torchvision: what each operation is."""
+    picture = make_photograph(3, 40, 40)
+    pixels = np.asarray(picture).astype(int)
+
+    def of(name, magnitude=0.0):
+        return np.asarray(apply(picture, name, magnitude)).astype(int)
+
+    assert (of("Identity") == pixels).all()
+    assert (of("Invert") == 255 - pixels).all()
+    assert (of("Posterize", 3) == pixels // 32 * 32).all()
+    assert (of("Solarize", 100.0) == np.where(pixels < 100, pixels, 255 - pixels)).all()
+    assert (of("TranslateX", 4.9)[:, 4:] == pixels[:, :-4]).all()
+    assert not of("TranslateX", 4.9)[:, :4].any()
+    assert (of("TranslateY", -3.0)[:-3] == pixels[3:]).all()
+    assert (of("Rotate", 90.0) == np.rot90(pixels)).all()
+    assert np.abs(of("Brightness", -0.5) - pixels / 2).max() <= 1
+    assert np.ptp(of("Color", -1.0), axis=2).max() == 0  # grey
+    assert (of("AutoContrast").min((0, 1)) == 0).all()
+    assert (of("AutoContrast").max((0, 1)) == 255).all()
+    assert np.asarray(enhance(picture, "Contrast", 1.0)).tobytes() == picture.tobytes()
+
+
+def picks(count, **fields):
+    recipe = Recipe(dataset="imagefolder", **fields)
+    return [choose(recipe, 224, np.random.default_rng(seed)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("size", [24, 160, 176, 224, 299])
+def test_magnitudes_are_torchvisions(size, torchvision):
+    module = torchvision.transforms.autoaugment
+    spaces = {
+        "trivialaugment": module.TrivialAugmentWide()._augmentation_space(31),
+        "randaugment": module.RandAugment()._augmentation_space(31, (size, size)),
+        "autoaugment": module.AutoAugment()._augmentation_space(10, (size, size)),
+    }
+    for policy, space in spaces.items():
+        for name, (values, signed) in space.items():
+            levels = range(len(values)) if values.ndim else [0]
+            expected = [float(values[level]) if values.ndim else 0.0 for level in levels]
+            ours = [magnitude(name, level, size, policy) for level in levels]
+            np.testing.assert_array_max_ulp(np.float32(ours), np.float32(expected), 1)  # torch's hangs on the CPU
+            assert [int(value) for value in ours] == [int(value) for value in expected], (policy, name)
+            assert signed == (name[:5] in ("Shear", "Trans") or name in ("Rotate", *CHOICE[6:10]))
+        assert set(CHOICE) == {"Identity", *space} - {"Invert"}
+
+
+def test_autoaugments_pairs_are_torchvisions_of_each_kind_of_set(torchvision):
+    module = torchvision.transforms.autoaugment
+    for of_files, kind in ((True, module.AutoAugmentPolicy.IMAGENET), (False, module.AutoAugmentPolicy.CIFAR10)):
+        ours = [
+            tuple((name, float(share), int(level[0]) if level else None) for name, share, *level in pair)
+            for pair in PAIRS[of_files]
+        ]
+        assert ours == module.AutoAugment()._get_policies(kind)
+
+
+def test_trivialaugment_takes_one_operation_each_as_likely_at_any_strength():
+    chosen = picks(5600, policy="trivialaugment")
+    assert {len(operations) for operations in chosen} == {1}
+    counts = Counter(operations[0][0] for operations in chosen)
+    assert set(counts) == set(CHOICE)
+    assert 320 < min(counts.values()) <= max(counts.values()) < 480  # 400 each, standard deviation 19
+    rotations = [operations[0][1] for operations in chosen if operations[0][0] == "Rotate"]
+    assert abs(np.mean(rotations)) < 12  # both ways
+    assert np.max(np.abs(rotations)) == 135
+    assert len(set(np.abs(rotations))) == 31
+
+
+def test_randaugment_has_one_strength_or_a_normal_one_for_each_operation():
+    chosen = picks(500, policy="randaugment", policy_ops=3, policy_magnitude=12)
+    assert {len(operations) for operations in chosen} == {3}
+    assert {abs(value) for operations in chosen for name, value in operations if name == "Rotate"} == {12.0}
+    noisy = picks(3000, policy="randaugment", policy_magnitude=12, policy_noise=1.5)
+    levels = [abs(value) for operations in noisy for name, value in operations if name == "Rotate"]  # degrees = levels
+    assert np.mean(levels) == pytest.approx(12, abs=0.3)
+    assert np.std(levels) == pytest.approx(1.5, abs=0.25)
+    widest = picks(300, policy="randaugment", policy_magnitude=30, policy_noise=30.0)
+    assert all(abs(value) <= 30 for operations in widest for name, value in operations if name == "Rotate")
+
+
+def test_autoaugment_leaves_operations_out_as_often_as_its_pairs_say():
+    chosen = picks(5000, policy="autoaugment")
+    expected = sum(float(share) for pair in PAIRS[True] for _, share, *_ in pair) / 25
+    assert np.mean([len(operations) for operations in chosen]) == pytest.approx(expected, abs=0.04)
+    assert {name for operations in chosen for name, _ in operations} <= set(OPERATIONS)
+
+
+def test_no_policy_is_no_operation_and_the_generator_decides_alone():
+    assert picks(5) == [[]] * 5
+    assert picks(50, policy="trivialaugment") == picks(50, policy="trivialaugment")
+
+
+def test_arrays_in_memory_get_the_colours_of_a_photograph_with_the_same_numbers(make_photograph):
+    pictures = [make_photograph(number, 32, 32) for number in range(6)]
+    arrays = np.stack([np.asarray(picture) for picture in pictures])
+    for fields in ({"policy": "trivialaugment"}, {"policy": "randaugment", "color_jitter": 0.3}, {"color_jitter": 0.5}):
+        recipe = Recipe(dataset="synthetic", image_size=32, seed=5, **fields)
+        coloured = colour_arrays(arrays, recipe, 2, [0, 0, 0, 1, 1, 1], range(6))
+        for number, picture in enumerate(pictures):
+            assert coloured[number].tobytes() == colour(picture, recipe, 2, number // 3, number).tobytes()
+        assert coloured.tobytes() != arrays.tobytes()
+
+
+def test_small_images_take_cifars_own_autoaugment():
+    small, large = (Recipe(dataset=name, policy="autoaugment") for name in ("synthetic", "imagefolder"))
+    chosen = [{name for seed in range(300) for name, _ in choose(recipe, 32, rng(seed))} for recipe in (small, large)]
+    assert "TranslateY" in chosen[0] - chosen[1]
+
+
+def rng(seed):
+    return np.random.default_rng(seed)

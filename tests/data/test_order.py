@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.order import Plan, epoch_order, split_batch
+from resnet_fn.data.order import Plan, balanced_order, epoch_order, split_batch
 from resnet_fn.runtime.workers import Workers
+
+LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 
 
 def test_order_is_a_permutation_from_seed_and_epoch_alone():
@@ -40,3 +42,38 @@ def test_a_batch_that_does_not_divide_names_those_that_would():
         split_batch(64, 3, 2)
     with pytest.raises(ValueError, match="use 12, or"):
         split_batch(5, 3, 4)
+
+
+def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
+    order = balanced_order(0, 3, LABELS)
+    assert len(order) == 97
+    assert sorted(np.bincount(LABELS[order]).tolist()) == [32, 32, 33]
+    for label in range(3):
+        own = order[LABELS[order] == label]
+        times = np.bincount(own, minlength=97)[label == LABELS]
+        assert times.max() - times.min() <= 1
+    assert (balanced_order(0, 3, LABELS) == order).all()
+    assert (balanced_order(0, 4, LABELS) != order).any()
+    assert (balanced_order(1, 3, LABELS) != order).any()
+
+
+def test_workers_share_a_balanced_epoch_and_a_sample_that_returns_varies_anew():
+    recipe = Recipe(batch_size=16, sampling="balanced", repeats=2)
+    plans = [Plan(recipe, LABELS, 3, Workers(rank, 2)) for rank in range(2)]
+    alone = Plan(recipe, LABELS, 3, Workers())
+    whole, numbers = alone.epoch(1)
+    assert whole.shape == (6, 16)
+    np.testing.assert_array_equal(np.concatenate([plan.epoch(1)[0] for plan in plans], 1), whole)
+    assert len(np.unique(numbers)) == 48  # a number for each place, shared by a sample's two repeats alone
+    assert (numbers[:, :8] == numbers[:, 8:]).all()
+    assert (whole[:, :8] == whole[:, 8:]).all()
+
+
+def test_numbers_are_the_samples_own_or_with_balanced_sampling_those_of_its_place():
+    labels = np.repeat(np.arange(3), 7).astype(np.int32)
+    plan = Plan(Recipe(batch_size=6, repeats=3), labels, 3, Workers(1, 2))
+    samples, numbers = plan.epoch(0)
+    assert plan.repeat_numbers().tolist() == [1, 2, 2]  # places 3, 4 and 5 of 0 0 1 1 2 2
+    assert numbers[1].tolist() == samples[1].tolist() == plan.indices(1).tolist()
+    balanced = Plan(Recipe(batch_size=6, sampling="balanced"), labels, 3, Workers(1, 2))
+    assert balanced.epoch(0)[1][2].tolist() == [15, 16, 17]

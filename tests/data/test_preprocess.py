@@ -1,36 +1,58 @@
-"""Evaluation's pixels are torchvision's, at odd sizes and shapes too."""
+"""Image files as evaluation and training see them: torchvision's pixels, from numbers of their own."""
 
+import dataclasses
 import io
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from mindspore.dataset import vision
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 
-from resnet_fn.data.preprocess import as_decodable, eval_pixels, open_upright
-from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.colour import choose
+from resnet_fn.data.preprocess import draw_box, draw_view, eval_pixels, open_upright, training_pixels
+from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.data.sources.scan import examine
 from resnet_fn.evaluation.predict import read_pixels
-from resnet_fn.parity.pixels import reference_transform, sample_files
+
+SIZES = [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
 
 
-@pytest.mark.parametrize(("resize", "crop"), [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)])
-def test_odd_sizes_round_as_torchvision_does(resize, crop):
-    transform, _ = reference_transform(resize, crop)
-    for data in sample_files()[:4]:
-        np.testing.assert_array_equal(eval_pixels(data, resize, crop), transform(data))
+def reference_transform(data: bytes, resize: int, crop: int) -> np.ndarray:
+    """torchvision's steps, written with PIL."""
+    image = open_upright(data)
+    scale = resize / min(image.size)
+    # The shorter side is exact, the longer one is cut down to whole pixels.
+    size = tuple(resize if side == min(image.size) else int(side * scale + 1e-9) for side in image.size)
+    pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR) if size != image.size else image)
+    top, left = (int(np.rint((side - crop) / 2)) for side in pixels.shape[:2])
+    return pixels[top : top + crop, left : left + crop]
 
 
-def test_a_wrong_preprocessing_would_show():
-    """The comparison has teeth: one pixel's shift, or no antialiasing, is far beyond the limit."""
-    data = sample_files()[0]
-    shifted = np.asarray(open_upright(data).resize((341, 256), Image.BILINEAR))[17:241, 59:283]
-    plain = vision.Resize((256, 341))(np.asarray(open_upright(data)))[16:240, 58:282]
-    ours = eval_pixels(data, 256, 224).astype(int)
-    assert np.abs(shifted - ours).max() > 5
-    assert np.abs(plain - ours).max() > 5
+@pytest.fixture(scope="module")
+def samples():
+    """Four JPEGs of several sizes, upright and wide."""
+    sizes = ((500, 375), (333, 500), (256, 256), (640, 427))
+    buffers = [io.BytesIO() for _ in sizes]
+    for number, (size, buffer) in enumerate(zip(sizes, buffers, strict=True)):
+        Image.fromarray(photograph(number, *size)).save(buffer, "JPEG", quality=75 + 5 * number)
+    return [buffer.getvalue() for buffer in buffers]
+
+
+@pytest.mark.parametrize(("resize", "crop"), SIZES)
+def test_odd_sizes_round_as_torchvision_does(resize, crop, samples):
+    for data in samples:
+        np.testing.assert_array_equal(eval_pixels(data, resize, crop), reference_transform(data, resize, crop))
+
+
+def test_the_steps_are_torchvisions(torchvision, samples):
+    transforms = torchvision.transforms
+    for resize, crop in SIZES:
+        both = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(crop)])
+        for data in samples:
+            pixels = np.asarray(both(open_upright(data)))
+            np.testing.assert_array_equal(reference_transform(data, resize, crop), pixels)
 
 
 def test_extreme_shapes(encode):
@@ -41,12 +63,6 @@ def test_extreme_shapes(encode):
     middle = (whole.shape[1] - 224) // 2
     # More than 50 million pixels if it were resized whole: only the crop is computed.
     assert np.abs(eval_pixels(data, 256, 224).astype(int) - whole[16:240, middle : middle + 224]).max() <= 1
-
-
-def test_converted_files_keep_their_pixels(make_photograph, encode):
-    data = encode(make_photograph(3), "WEBP")
-    for kind in ("BMP", "PNG"):
-        assert np.array_equal(np.asarray(open_upright(as_decodable(data, kind))), np.asarray(open_upright(data)))
 
 
 KINDS = {
@@ -77,13 +93,10 @@ def test_training_evaluation_and_prediction_see_the_same_upright_picture(
         (tmp_path / name).write_bytes(data)
         reference = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
         assert (reference.shape == (50, 40, 3)) == (orientation > 4), name
-        _, _, code, converted = examine(str(tmp_path / name))
-        split = FileSplit(str(tmp_path), (name,), np.int32([0]), converted=np.array([converted]))
-        training = vision.Decode()(np.frombuffer(split.read_decodable(0), np.uint8))
         evaluation = eval_pixels(data, 40, 40)
         top, left = (reference.shape[0] - 40) // 2, (reference.shape[1] - 40) // 2
-        assert code == 0
-        assert training.tobytes() == reference.tobytes(), name
+        assert examine(str(tmp_path / name))[1] == 0
+        assert open_upright(data).tobytes() == reference.tobytes(), name
         assert evaluation.tobytes() == reference[top : top + 40, left : left + 40].tobytes(), name
         assert read_pixels(tmp_path / name, 3).tobytes() == reference.tobytes(), name
         grey = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("L")
@@ -114,3 +127,98 @@ def test_threads_that_decode_leave_the_processs_warnings_alone(make_photograph, 
             )
         )
     assert warnings.filters == before
+
+
+RECIPE = Recipe(dataset="imagefolder", image_size=48, flip=True, seed=3)
+
+
+def drawn(kind, number=5):
+    return np.random.default_rng([3, 2, kind, 1, number])
+
+
+def cropped_and_flipped(data, transforms):
+    """By torchvision: the image, its box and flip from the same random numbers as ours."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    (left, top, right, bottom), mirrored = draw_view(RECIPE, image.size, drawn(8))
+    sides = (top, left, bottom - top, right - left)
+    image = transforms.functional.resized_crop(image, *sides, [48, 48], antialias=True)
+    return transforms.functional.hflip(image) if mirrored else image
+
+
+def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph, encode, torchvision):
+    transforms, autoaugment = torchvision.transforms, torchvision.transforms.autoaugment
+    functional, nearest = transforms.functional, transforms.InterpolationMode.NEAREST
+    for number in range(12):
+        data = encode(make_photograph(number, 130 + 17 * number, 100), quality=90)
+        expected = cropped_and_flipped(data, transforms)
+        assert training_pixels(data, RECIPE, 2, 1, 5).tobytes() == expected.tobytes()
+        for policy in ("trivialaugment", "randaugment", "autoaugment"):
+            recipe = dataclasses.replace(RECIPE, policy=policy)
+            image = expected
+            for name, magnitude in choose(recipe, 48, drawn(10)):
+                image = autoaugment._apply_op(image, name, magnitude, nearest, None)
+            assert training_pixels(data, recipe, 2, 1, 5).tobytes() == image.tobytes()
+        rng, image = drawn(9), expected
+        adjust = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
+        for place, factor in zip(rng.permutation(3), rng.uniform(0.6, 1.4, 3), strict=True):
+            image = adjust[place](image, factor)
+        jittered = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=0.4), 2, 1, 5)
+        assert jittered.tobytes() == image.tobytes()
+
+
+def test_crop_and_flip_are_pillows(make_photograph, encode):
+    """Without torchvision, which does just this."""
+    data = encode(make_photograph(1, 150, 100))
+    flips = 0
+    for number in range(40):
+        rng, image = drawn(8, number), Image.open(io.BytesIO(data))
+        image = image.crop(draw_box(150, 100, 0.08, rng)).resize((48, 48), Image.Resampling.BILINEAR)
+        mirrored = rng.random() < 0.5
+        expected = np.asarray(image)[:, ::-1] if mirrored else np.asarray(image)
+        flips += mirrored
+        assert (training_pixels(data, RECIPE, 2, 1, number) == expected).all()
+        upright = training_pixels(data, dataclasses.replace(RECIPE, flip=False), 2, 1, number)
+        assert (upright == np.asarray(image)).all()
+        coloured = dataclasses.replace(RECIPE, color_jitter=0.5)
+        rng = drawn(9, number)
+        image = Image.fromarray(np.ascontiguousarray(expected))
+        for place, factor in zip(rng.permutation(3), rng.uniform(0.5, 1.5, 3), strict=True):
+            image = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)[place](image).enhance(factor)
+        assert (training_pixels(data, coloured, 2, 1, number) == np.asarray(image)).all()
+    assert 10 < flips < 30
+
+
+def test_boxes_are_whole_inside_and_of_the_areas_and_ratios_asked_for():
+    rng = np.random.default_rng(0)
+    boxes = np.array([draw_box(500, 375, 0.3, rng) for _ in range(4000)])
+    left, top, right, bottom = boxes.T
+    assert left.min() == 0 <= top.min()
+    assert right.max() <= 500
+    assert bottom.max() <= 375
+    wide, tall = right - left, bottom - top
+    area, ratio = wide * tall / (500 * 375), wide / tall
+    assert 0.29 < area.min() < 0.31
+    assert area.max() < 1.01
+    assert 0.74 < ratio.min() < 0.76
+    assert 1.32 < ratio.max() < 1.35
+    assert np.mean(np.log(ratio[area < 0.5])) == pytest.approx(0, abs=0.02)  # log-uniform where all fit
+    centred = (left + right)[area < 0.5].mean() / 1000, (top + bottom)[area < 0.5].mean() / 750
+    assert centred == pytest.approx((0.5, 0.5), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("size", "box"),
+    [((1000, 10), (493, 0, 506, 10)), ((10, 1000), (0, 493, 10, 506)), ((1, 1), (0, 0, 1, 1)), ((1, 9), (0, 4, 1, 5))],
+)
+def test_where_no_box_fits_it_is_the_middle(size, box):
+    assert draw_box(*size, 1.0, np.random.default_rng(0)) == box
+
+
+def test_what_a_recipe_adds_does_not_move_the_rest(make_photograph, encode):
+    """Crop, jitter and policy have streams of their own; another epoch, repeat, sample or seed has other numbers."""
+    data = encode(make_photograph(4, 150, 100))
+    plain = training_pixels(data, RECIPE, 2, 1, 5)
+    light = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=1e-9), 2, 1, 5)
+    assert (plain == light).all()
+    others = [(RECIPE, 3, 1, 5), (RECIPE, 2, 0, 5), (RECIPE, 2, 1, 6), (dataclasses.replace(RECIPE, seed=4), 2, 1, 5)]
+    assert len({plain.tobytes(), *(training_pixels(data, *other).tobytes() for other in others)}) == 5

@@ -107,26 +107,8 @@ def test_threads_and_workers_are_none_of_a_resumes_business(photographs):
     assert notes_on_resume({"feed": other.reproducibility_key()}, (), feed, False) == ()
 
 
-def test_a_checkpoint_from_before_the_exact_pipeline_says_what_changes(photographs):
-    fast = make_feed(photographs, dataclasses.replace(RECIPE, image_pipeline="fast"))
-    exact = make_feed(photographs, RECIPE)
-    [line] = notes_on_resume({"feed": fast.reproducibility_key()}, (), exact, False)
-    assert line == (
-        "resuming with --image-pipeline exact: this run's images were decoded in MindSpore's C++ pipeline; the same "
-        "samples in the same order, but other crops and colours follow, and antialiased ones; --image-pipeline fast "
-        "goes on as it began"
-    )
-    assert notes_on_resume({"feed": fast.reproducibility_key()}, (), fast, False) == ()
-
-
-def test_a_resume_of_the_fast_pipeline_with_other_threads_or_workers_says_so(photographs):
-    feed = on_two_threads_and_workers(photographs, dataclasses.replace(RECIPE, image_pipeline="fast"))
-    same = {"feed": feed.reproducibility_key()}
-    assert notes_on_resume(same, (), feed, False) == ()
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "data_threads": 1}}, (), feed, False)
-    assert line.startswith("resuming with 2 data threads instead of 1: the same samples in the same order")
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "workers": 1}}, (), feed, False)
-    assert line.startswith("resuming with 2 workers instead of 1")
+def test_bytes_instead_of_floats_are_said(photographs):
+    feed = make_feed(photographs, RECIPE)
     [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "feed": "uint8"}}, (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: other bits follow"
 

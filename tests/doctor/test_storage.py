@@ -11,7 +11,6 @@ pytestmark = pytest.mark.usefixtures("device")
 def test_a_good_disk(tmp_path):
     assert storage.checkpoint(tmp_path) == (True, "read back bit for bit")
     assert storage.rename(tmp_path) == (True, "a file was replaced in one step, and the folder locked")
-    assert storage.jpeg()[0]
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
@@ -19,14 +18,3 @@ def test_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     ok, found = storage.free_space(tmp_path)
     assert (ok, found) == (False, "1.0 GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each")
-
-
-def test_a_decoder_that_sees_other_pixels(monkeypatch):
-    from mindspore.dataset import vision
-
-    class Shifted(vision.Decode):
-        def __call__(self, data):
-            return super().__call__(data).astype(float) + 2
-
-    monkeypatch.setattr(vision, "Decode", Shifted)
-    assert storage.jpeg() == (False, "2.00 of 255 from PIL's pixels")

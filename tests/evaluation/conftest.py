@@ -14,9 +14,9 @@ from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
-from resnet_fn.models.build import build_net
+from resnet_fn.models import build_net
 from resnet_fn.run.loop import train
 
 

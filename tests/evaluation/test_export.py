@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
 from resnet_fn.evaluation.loaded_net import load_net
 from resnet_fn.evaluation.predict import predict
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def images(count=70, size=8):
-    from resnet_fn.data.eval_batches import eval_batches
+    from resnet_fn.data.dataset import eval_batches
 
     digits = load_digits()
     return next(eval_batches(digits.test, dataclasses.replace(digits.input, image_size=size), count))[0]

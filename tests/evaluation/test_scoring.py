@@ -4,7 +4,7 @@ import mindspore
 import numpy as np
 import pytest
 
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation.scoring import score, scores_by_class
 from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,24 +53,16 @@ def test_a_byte_that_is_no_text_in_the_metrics_costs_one_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_hangup_stops_a_run_unless_it_is_ignored(ignored):
-    """As nohup does, which is there to keep a run going."""
+def test_under_nohup_a_hangup_means_nothing():
     process = subprocess.Popen(
         [*TRAIN, "--epochs", "30", "--checkpoint-every", "1", "--no-progress"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
     while process.poll() is None and max(RunFolder(Path("run")).updates(), default=0) < 2:
-        pass
+        time.sleep(0.005)
     os.kill(process.pid, signal.SIGHUP)
     output, _ = process.communicate(timeout=120)
-    newest = max(RunFolder(Path("run")).updates())
-    if ignored:
-        assert (process.returncode, newest) == (0, 150), output
-    else:
-        assert process.returncode == 129, output
-        assert f"SIGHUP: stopping after update {newest}\n" in output
-        assert "\nto go on: " in output
+    assert (process.returncode, max(RunFolder(Path("run")).updates())) == (0, 150), output

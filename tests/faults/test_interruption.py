@@ -80,11 +80,11 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_killed_at_every_point_of_a_save_and_at_20_random_moments(unbroken, tmp_path):
-    """25 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
+def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, tmp_path):
+    """13 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
     rng = random.Random(0)
-    moments = [rng.uniform(0, 0.25) for _ in range(20)]
-    runs = {"one": [*POINTS, *moments[:8]], "two": moments[8:]}  # side by side, one thread each
+    moments = [rng.uniform(0, 0.25) for _ in range(8)]
+    runs = {"one": [*POINTS, *moments[:1]], "two": moments[1:]}  # side by side, one thread each
     processes = {
         name: subprocess.Popen(
             [sys.executable, DRIVER, str(tmp_path / name), json.dumps(deaths), *RUN],
@@ -126,7 +126,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     is written; resumed."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
-    from resnet_fn.data.memory_feed import MemoryFeed
+    from resnet_fn.data.feed import MemoryFeed
     from resnet_fn.evaluation import scoring
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
@@ -233,11 +233,11 @@ def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
 
 @pytest.mark.slow
 def test_exit_codes_of_signals(unbroken, tmp_path):
-    """SIGTERM: 143, SIGINT: 130, within the 30 s that a pre-emption leaves; the same command goes on."""
+    """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
     # MindSpore turns a SIGINT that comes while it compiles into a SIGTERM: 130 needs a moment past update 5, where
     # the evaluation is compiled.
     folder, newest = tmp_path / "run", 6
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
         process = start(folder)
         wait_for_update(folder, process, newest)
         process.send_signal(number)
@@ -247,7 +247,7 @@ def test_exit_codes_of_signals(unbroken, tmp_path):
         assert process.returncode == code, output
         assert time.monotonic() - sent < 30
         newest = RunFolder(folder).newest().state["update"]
-        assert newest < 25
+        assert newest < 28
         again = shlex.join(command(folder))
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on: {again}\n" in output

@@ -13,8 +13,8 @@ import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.memory_feed import MemoryFeed
-from resnet_fn.data.sources.digits import load_digits
+from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.runtime.workers import Workers
 
 FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
@@ -114,6 +114,7 @@ def close_the_terminal(launcher, run):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_path):
     """One run of two workers, ended in nine ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"

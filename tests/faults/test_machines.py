@@ -67,6 +67,7 @@ def kill_machine(name):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("dead", "message"),
     [

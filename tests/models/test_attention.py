@@ -53,7 +53,3 @@ def test_gather_excite_is_its_variants_equation(kind):
         context = np.maximum(np.maximum(context, 0) @ w1.T + b1, 0) @ w2.T + b2
     expected = IMAGES * sigmoid(context)[:, :, None, None]
     np.testing.assert_allclose(gate(Tensor(IMAGES)).asnumpy(), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_no_attention_is_no_cell():
-    assert make_gate("", 32, 6, batch_norm) is None

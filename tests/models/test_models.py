@@ -1,10 +1,14 @@
-"""The table of nets: their parameter counts, what their names say, an unknown one."""
+"""The table of nets, by their parameter counts, and the net of a recipe."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.models import create_model
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.load import load_dataset
+from resnet_fn.models import build_net, create_model
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -47,7 +51,9 @@ def test_d_stem_parameter_count():
     assert sum(parameter.size for parameter in net.trainable_params()) == 25_557_032 + 28_512 + 128 - 9_408
 
 
-@pytest.mark.parametrize(("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
+@pytest.mark.parametrize(
+    ("depth", "option_a"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018), (110, 1_727_962)]
+)
 def test_cifar_parameter_counts(depth, option_a):
     # The paper's option A has no weights in its shortcuts; our two projections add
     # 16·32 + 2·32 + 32·64 + 2·64 = 2,752.
@@ -65,3 +71,31 @@ def test_float16_keeps_gathers_in_float32():
 def test_unknown_model_names_the_nearest():
     with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
         create_model("resnet5")
+
+
+RECIPE = Recipe(model="resnet8", image_size=8, zero_init_residual=True)
+SPEC = load_dataset(RECIPE).input
+
+
+def bits(net):
+    return {parameter.name: parameter.asnumpy().tobytes() for parameter in net.get_parameters()}
+
+
+def test_it_fits_the_data():
+    net = build_net(RECIPE, dataclasses.replace(SPEC, channels=2, classes=("a", "b", "c")))
+    assert net(Tensor(np.zeros((5, 2, 8, 8), np.float32))).shape == (5, 3)
+    assert not net.layer1[0].bn2.gamma.asnumpy().any()
+
+
+def test_the_seed_alone_decides_the_weights():
+    first = bits(build_net(RECIPE, SPEC))
+    assert bits(build_net(RECIPE, SPEC)) == first
+    other = bits(build_net(dataclasses.replace(RECIPE, seed=1), SPEC))
+    assert other["conv1.weight"] != first["conv1.weight"]
+
+
+def test_a_net_that_fits_one_size_is_not_evaluated_at_another():
+    recipe = Recipe(model="genet50", image_size=32, eval_size=48)
+    message = r"^model: genet50 fits one image size only, and is evaluated at 48 instead of 32; give --eval-size 32$"
+    with pytest.raises(ValueError, match=message):
+        build_net(recipe, SPEC)

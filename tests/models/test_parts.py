@@ -56,13 +56,6 @@ def test_train_only(net):
     assert len(frozen_norms(net)) == 8
 
 
-def test_nothing_asked_for_changes_nothing(net):
-    before = trained(net)
-    freeze(net)
-    assert trained(net) == before
-    assert not frozen_norms(net)
-
-
 @pytest.mark.parametrize(
     ("wish", "message"),
     [

@@ -1,10 +1,12 @@
 """The nets' tree, padding, strides, statistics, stems and pooling are torchvision's."""
 
+import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from resnet_fn.models import create_model
+from resnet_fn.models.resnet import MaxPool2d
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -57,8 +59,32 @@ def test_stems(stem, size):
     assert net(x).shape == (1, 7)
 
 
-def test_max_pool_pads_both_sides_with_minus_infinity():
-    net = create_model("resnet18")
-    x = -1.0 - np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-    # windows start at −1 and 1; padding with 0 would win over these negative values
-    assert net.maxpool(Tensor(x)).asnumpy().tolist() == [[[[-1.0, -2.0], [-5.0, -6.0]]]]
+@pytest.mark.parametrize("size", [8, 9])
+def test_a_card_pools_what_a_cpu_does(size):
+    rng = np.random.default_rng(size)
+    x = rng.normal(size=(2, 3, size, size)).astype(np.float32)
+    x[0, 0] = -1.0  # windows where all is 0 after the ReLU: the border's zero may win, and has no gradient to lose
+    out = -(-size // 2)
+    weights = Tensor(rng.normal(size=(2, 3, out, out)).astype(np.float32))
+    results = []
+    for pads_first in (False, True):
+        pool = MaxPool2d()
+        assert not pool.pads_first  # on a CPU
+        pool.pads_first = pads_first
+
+        @mindspore.jit
+        def forward_and_gradient(x, pool=pool):
+            def weighed(x):
+                pooled = pool(ops.relu(x))
+                return (pooled * weights).sum(), pooled
+
+            return mindspore.value_and_grad(weighed, 0, has_aux=True)(x)
+
+        (_, pooled), gradient = forward_and_gradient(Tensor(x))
+        results.append((pooled.asnumpy(), gradient.asnumpy()))
+    (ours, our_gradient), (cards, card_gradient) = results
+    assert (ours == cards).all()
+    np.testing.assert_allclose(card_gradient, our_gradient, atol=1e-6)
+    padded = np.pad(np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = [padded[:, :, i : i + 2 * out - 1 : 2, j : j + 2 * out - 1 : 2] for i in range(3) for j in range(3)]
+    assert (ours == np.max(windows, axis=0)).all()

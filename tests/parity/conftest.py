@@ -1,5 +1,6 @@
 """A residual block in PyTorch, and a port of it to MindSpore under other names and in another order."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +33,35 @@ def reference(torch: Any) -> type:
             return self.head(self.pool(torch.relu(out + self.skip(x))).flatten(1))
 
     return Reference
+
+
+@pytest.fixture(scope="session")
+def paired(torch: Any) -> Callable[..., Any]:
+    """paired(net, module, inputs): which is which, and both nets' layers, of the net with the module's weights.
+
+    Layers are of evaluation and training mode, as compare_layers takes them.
+    """
+    from resnet_fn.parity import mindspore_side, torch_side
+    from resnet_fn.parity.matching import match
+
+    def layers_of(side: Any, net: Any, inputs: Any) -> Any:
+        return {mode: side.layers_of(net, inputs, mode == "train") for mode in ("eval", "train")}
+
+    def pair(net: Any, module: Any, inputs: Any) -> Any:
+        theirs, values = layers_of(torch_side, module, inputs), torch_side.state(module)
+        roles = mindspore_side.roles_of(net), torch_side.roles_of(module)
+        names = match(
+            *({name: value.shape for name, value in side.items()} for side in (mindspore_side.state(net), values)),
+            mindspore_side.layers_of(net, inputs, False),
+            theirs["eval"],
+            tied=tuple(side["tied"] for side in roles),
+            constants=tuple(side["constants"] for side in roles),
+        )
+        if not names.problems:
+            mindspore_side.assign(net, names.rename(values))
+        return names, layers_of(mindspore_side, net, inputs), theirs
+
+    return pair
 
 
 class Ported(nn.Cell):

@@ -1,193 +1,228 @@
-"""Faults inside attention and dense layers are named; right ones, and others, are not."""
+"""Faults that ports really have, planted one at a time: each is found and named, and nothing else is."""
 
+import dataclasses
+
+import mindspore
 import numpy as np
 import pytest
-from mindspore import nn, ops
+from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.mindspore_side.record import record_cell
-
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side.record import record_torch  # noqa: E402
-from resnet_fn.parity.torch_side.run import state as torch_state  # noqa: E402
+from resnet_fn.parity import causes
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.parity.trace import compressed_rates, make_batches
+from resnet_fn.recipes import recipe
+from resnet_fn.update.gradients import clip_by_global_norm, global_norm
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.step import StepResult, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
-RNG = np.random.default_rng(0)
-INPUTS = {
-    "x": RNG.normal(size=(3, 5, 8)).astype(np.float32),
-    "mask": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 0]], bool),
-}
+# Without clipping nothing but the step itself is compiled; the learning rate suits eight samples.
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 
 
-class Reference(torch.nn.Module):
-    def __init__(self, masked=True):
-        super().__init__()
-        self.attn = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-        torch.nn.init.normal_(self.attn.in_proj_bias)
-        torch.nn.init.normal_(self.attn.in_proj_weight)
-        self.masked = masked
+@pytest.fixture
+def climb(torch, ported, reference):
+    """climb(change, …): the ladder of a tiny port after `change(net)`; `optimizer` is a function of the net."""
 
-    def forward(self, x, mask):
-        return self.attn(x, x, x, key_padding_mask=~mask if self.masked else None)[0]
+    def run(change=lambda net: None, steps=2, use=RECIPE, optimizer=lambda net: None, **options):
+        torch.manual_seed(0)
+        mindspore.set_seed(1)
+        net = ported()
+        change(net)
+        batches = make_batches(steps, 8, 3, 12, 5)
+        options = {"initialisation": False, **options}
+        return compare_step(net, reference(), batches, use, optimizer=optimizer(net), **options)
 
-
-class Attention(nn.Cell):
-    """A port whose faults are its arguments."""
-
-    def __init__(self, scale=0.5, axis=-1, mask="padding", fused=False):
-        super().__init__()
-        self.scale, self.axis, self.mask, self.fused = scale, axis, mask, fused
-        if fused:
-            self.qkv = nn.Dense(8, 24)
-        else:
-            self.q, self.k, self.v = nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8)
-        self.out_proj = nn.Dense(8, 8)
-
-    def construct(self, x, mask):
-        parts = ops.split(self.qkv(x), 8, 2) if self.fused else (self.q(x), self.k(x), self.v(x))
-        q, k, v = (part.reshape(3, 5, 2, 4).transpose(0, 2, 1, 3) for part in parts)
-        scores = ops.matmul(q, k.swapaxes(2, 3)) * self.scale
-        if self.mask:
-            hidden = ops.logical_not(mask) if self.mask == "padding" else mask
-            scores = scores.masked_fill(hidden.reshape(3, 1, 1, 5), -1e9)
-        mixed = ops.matmul(ops.softmax(scores, self.axis), v)
-        return self.out_proj(mixed.transpose(0, 2, 1, 3).reshape(3, 5, 8))
+    return run
 
 
-class Whole(nn.Cell):
-    """MindSpore's own attention, with the mask the wrong way round."""
-
-    def __init__(self):
-        super().__init__()
-        self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def construct(self, x, mask):
-        return self.attn(x, x, x, key_padding_mask=mask)[0]
+def passed_until(ladder, name):
+    assert ladder.first_stage is not None, table(ladder)
+    assert ladder.first_stage.name == name, table(ladder)
 
 
-def first_hints(net, module, inputs):
-    ours, theirs = record_cell(net, inputs, False), record_torch(module, inputs, False)
-    values = torch_state(module)
-    names = match(*({n: v.shape for n, v in side.items()} for side in (state(net), values)), ours, theirs)
-    assert names.problems == ()
-    assign(net, names.rename(values))
-    sides = {"eval": record_cell(net, inputs, False)}, {"eval": theirs}
-    found = compare_layers(*sides, names.layers, state(net), inputs)
-    return next((item.hints for item in found if item.output.verdict == "DIFFERS"), None)
+def test_batch_norm_momentum_inverted(climb):
+    def change(net):
+        net.bn_a = nn.BatchNorm2d(8, momentum=0.1)  # torch's value, MindSpore's meaning
+        net.bn_b = nn.BatchNorm2d(8, momentum=0.1)
 
-
-HIDES = "hides where inputs mask is 0"
-FAULTS = {
-    "attention: scores times 1/4 here, 1/√4 in the reference": lambda: Attention(scale=0.25),
-    "attention: scores times 1 here, 1/√4 in the reference": lambda: Attention(scale=1.0, fused=True),
-    "attention: softmax over the queries here, keys in the reference": lambda: Attention(axis=-2),
-    f"attention: mask: none here, {HIDES} in the reference": lambda: Attention(mask=""),
-    f"attention: mask: hides where inputs mask is not 0 here, {HIDES} in the reference": lambda: Attention(mask="no"),
-}
-
-
-@pytest.mark.parametrize("words", FAULTS)
-def test_an_attention_that_mixes_otherwise_is_named(words):
-    torch.manual_seed(0)
-    inputs = {**INPUTS, "mask": INPUTS["mask"]}
-    if "not 0" in words:
-        inputs["mask"] = inputs["mask"].copy()
-        inputs["mask"][1, 4] = False  # a row that hides all gives NaN the other way round
-    if "queries" in words:
-        assert first_hints(Attention(axis=-2, mask=""), Reference(False), inputs) == (words,)
-        return
-    assert first_hints(FAULTS[words](), Reference(), inputs) == (words,)
-
-
-def test_mindspores_own_attention_with_the_mask_the_other_way_round_is_named():
-    torch.manual_seed(0)
-    inputs = {**INPUTS, "mask": INPUTS["mask"].copy()}
-    inputs["mask"][1, 4] = False
-    assert first_hints(Whole(), Reference(), inputs) == (
-        f"attention: mask: hides where inputs mask is not 0 here, {HIDES} in the reference",
+    ladder = climb(change)
+    passed_until(ladder, "BatchNorm statistics after update 1")
+    assert ladder.first_layer is None
+    assert ladder.first_gradient is None
+    hint = "bn_a.moving_mean: momentum inverted: keeps 0.10 of the old value, the reference 0.90 (4 statistics so)"
+    assert ladder.first_stage.hints == [hint]
+    assert ladder.notes[0] == (
+        "bn_a: momentum inverted: BatchNorm(momentum=0.1) keeps 0.1 of the old statistics in MindSpore; torch's "
+        "momentum=0.1 is momentum=0.9 here"
     )
 
 
-class Inside(nn.Cell):
-    """The port's attention as a cell of its own, which the reference's stands for whole."""
-
-    def __init__(self, **fault):
-        super().__init__()
-        self.attn = Attention(**fault)
-
-    def construct(self, x, mask):
-        return self.attn(x, mask)
+def test_batch_norm_eps(climb):
+    ladder = climb(lambda net: setattr(net, "bn_b", nn.BatchNorm2d(8, eps=1e-3)))
+    passed_until(ladder, "eval forward")
+    assert (ladder.first_layer.mode, ladder.first_layer.name) == ("eval", "bn_b")
+    assert ladder.first_layer.hints == ("eps 0.001 here, 1e-05 in the reference",)
+    assert ladder.notes == ["bn_b: eps 0.001 here, 1e-05 in the reference"]
+    assert ladder.first_gradient is not None
 
 
-def test_an_attention_that_is_a_cell_of_the_users_is_named():
-    torch.manual_seed(0)
-    assert first_hints(Inside(scale=0.25), Reference(), INPUTS) == (
-        "attention: scores times 1/4 here, 1/√4 in the reference",
-    )
-    assert first_hints(Inside(scale=0.3), Reference(), INPUTS) == ()  # no known fault: nothing is said of its class
-    assert first_hints(Inside(), Reference(), INPUTS) is None
+def test_weights_initialised_otherwise(climb):
+    """MindSpore's Conv2d draws as torch's does; a bias of zeros does not."""
+    zeros = Tensor(np.zeros(8, np.float32))
+    ladder = climb(lambda net: ops.assign(net.stem.bias, zeros), initialisation=True)
+    passed_until(ladder, "initialisation")
+    assert any(hint.startswith("stem.bias: all 0 here, drawn in -0.") for hint in ladder.first_stage.hints)
+    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == ["initialisation"]
 
 
-def test_a_right_attention_needs_no_cause_and_an_unknown_fault_gets_none():
-    torch.manual_seed(0)
-    for fused in (False, True):
-        assert first_hints(Attention(fused=fused), Reference(), INPUTS) is None
-    (hint,) = first_hints(Attention(scale=0.3), Reference(), INPUTS) or ("",)
-    assert "attention:" not in hint
+def test_weight_decay_on_gamma_and_beta(climb):
+    def everything(net):
+        return momentum_sgd([(parameter, 5e-4) for parameter in net.trainable_params()], 0.9, True)
+
+    ladder = climb(optimizer=everything)
+    passed_until(ladder, "momentum after update 1")
+    assert ladder.first_gradient is None
+    words = [hint.split(" (")[0] for hint in ladder.first_stage.hints]
+    assert "weight decay on gamma: 0.0005 more than the reference's" in words
+    assert not any("weight:" in word for word in words)
 
 
-class Product(nn.Cell):
-    """A dense layer by hand, in the reference's place."""
+def clips_too_early(net, loss, optimizer, *, clip_norm, accumulate):
+    """A step as people write it: the clipping inside the loop over micro-batches."""
+    weights = tuple(net.trainable_params())
+    differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x), y), None, weights)
 
-    def __init__(self, transposed, bias=True):
-        super().__init__()
-        self.fc = Inner(transposed, bias)
+    def step(images, labels, learning_rate):
+        net.set_train(True)
+        value, sums = 0.0, [ops.zeros_like(weight) for weight in weights]
+        for x, y in zip(images.split(len(images) // accumulate), labels.split(len(labels) // accumulate), strict=True):
+            part, gradients = differentiate(x, y)
+            value += part / accumulate
+            gradients = clip_by_global_norm(gradients, global_norm(gradients), clip_norm)
+            sums = [s + g / accumulate for s, g in zip(sums, gradients, strict=True)]
+        optimizer.update(sums, learning_rate)
+        return StepResult(
+            ops.stack((value, value)), global_norm(sums), ops.zeros(3), ops.zeros(3), ops.zeros(len(weights))
+        )
 
-    def construct(self, x):
-        return self.fc(x)
-
-
-class Inner(nn.Dense):
-    def __init__(self, transposed, bias):
-        super().__init__(8, 8)
-        self.transposed, self.with_bias = transposed, bias
-
-    def construct(self, x):
-        y = ops.matmul(x, self.weight if self.transposed else self.weight.T)
-        return y + self.bias if self.with_bias else y
-
-
-class Linear(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = torch.nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.fc(x)
+    return step
 
 
-def test_a_square_weight_used_transposed_is_named():
-    x = INPUTS["x"]
-    assert first_hints(Product(True), Linear(), x) == (
-        "its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]",
-    )
-    assert first_hints(Product(False, bias=False), Linear(), x) == ("its bias is not added",)
-    assert first_hints(Product(False), Linear(), x) is None
+def test_clipping_before_the_mean_over_micro_batches(climb):
+    use = dataclasses.replace(RECIPE, clip_norm=0.5)
+    ladder = climb(use=use, accumulate=2, make_step=clips_too_early)
+    passed_until(ladder, "gradient norm")
+    assert ladder.first_gradient is None
+    assert ladder.first_stage.hints == ["each micro-batch is clipped before the mean; clip once, after it"]
 
 
-def test_the_form_of_a_gelu_that_has_no_setting_is_told_by_what_it_does():
-    class GELU(torch.nn.Module):  # timm's, without a word on its form
-        def forward(self, x):
-            return torch.nn.functional.gelu(x)
+def test_learning_rate_off_by_one_update(climb):
+    rates = [*compressed_rates(RECIPE, 3), 0.0]
+    ladder = climb(steps=3, schedule=lambda update: rates[update + 1])
+    passed_until(ladder, "learning rate")
+    assert ladder.first_stage.hints == ["the learning rate is off by one update: ours is one ahead of the reference's"]
 
-    def hints(cell):
-        ours = record_cell(nn.SequentialCell(cell), INPUTS["x"], False)
-        theirs = record_torch(torch.nn.Sequential(GELU()), INPUTS["x"], False)
-        return compare_layers({"eval": ours}, {"eval": theirs}, {"0": "0"}, {"none": INPUTS["x"]})[0].hints
 
-    assert hints(nn.GELU()) == ("approximate tanh here, none in the reference",)
-    assert hints(nn.GELU(approximate=False)) == ()
-    assert hints(nn.FastGelu()) == ()
+def test_learning_rate_off_by_one_inside_the_step(climb):
+    rates = compressed_rates(RECIPE, 3)
+
+    def counts_for_itself(net, loss, optimizer, **options):
+        step, following = make_train_step(net, loss, optimizer, **options), iter([*rates[1:], 0.0])
+        return lambda images, labels, _: step(images, labels, Tensor(next(following), mindspore.float32))
+
+    ladder = climb(steps=3, make_step=counts_for_itself)
+    passed_until(ladder, "change by update 1")
+    assert ladder.first_stage.hints == [
+        f"the first update is {rates[1] / rates[0]:.6g} times the reference's: it used the second update's learning "
+        f"rate, {rates[1]:.6g}; off by one update"
+    ]
+
+
+def test_label_smoothing_over_the_other_classes(climb):
+    ladder = climb(loss=make_loss(0.1, over="others"))
+    passed_until(ladder, "loss")
+    assert ladder.first_layer is None
+    assert ladder.first_stage.hints == [
+        "label smoothing spread over the other C − 1 = 4 classes, the reference's over all 5"
+    ]
+
+
+def test_every_other_definition_of_a_loss_is_told():
+    rng = np.random.default_rng(0)
+    logits, labels, smoothing, classes = rng.normal(size=(6, 4)), np.array([0, 1, 2, 3, 0, 1]), 0.2, 4
+    log = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    right = (1 - smoothing) * np.eye(classes)[labels] + smoothing / classes
+    others = (1 - smoothing) * np.eye(classes)[labels] + smoothing / (classes - 1) * (1 - np.eye(classes)[labels])
+    reference, spread = -(right * log).sum(1).mean(), -(others * log).sum(1).mean()
+    for words, value in {
+        "label smoothing spread over the other C − 1 = 3 classes, the reference's over all 4": spread,
+        "no label smoothing here, 0.2 in the reference": -log[range(6), labels].mean(),
+        "the loss takes logits as log-probabilities": -logits[range(6), labels].mean(),
+    }.items():
+        assert causes.another_loss(value, reference, logits, labels, smoothing) == [words]
+    assert causes.another_loss(1.1 * reference, reference, logits, labels, smoothing) == []
+
+
+def test_a_loss_that_is_a_sum_is_told_with_what_it_is_summed_over():
+    labels, outputs = np.zeros((6, 5), np.int32), {"logits": np.zeros((6, 5, 9))}
+    for factor, parts, words in (
+        (6, 1, "the sum over the batch instead of the mean"),
+        (3, 2, "the sum over the batch instead of the mean"),
+        (30, 1, "the sum over all labels instead of the mean"),
+        (270, 1, "the sum over all outputs instead of the mean"),
+        (1 / 6, 1, "the mean instead of the sum over the batch, which the reference has"),
+    ):
+        assert causes.a_sum(factor * 1.7, 1.7, labels, outputs, parts) == [words]
+    assert causes.a_sum(7 * 1.7, 1.7, labels, outputs, 1) == []
+
+
+def test_a_constant_factor_of_all_gradients_is_told():
+    rng = np.random.default_rng(0)
+    theirs = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
+    for factor, words in ((4.0, ": the sum over 4 micro-batches instead of their mean"), (0.25, "")):
+        ours = {name: factor * value for name, value in theirs.items()}
+        assert causes.one_factor(ours, theirs, 4) == [f"every gradient is {factor:g} times the reference's{words}"]
+    assert causes.one_factor({**theirs, "a": 4 * theirs["a"]}, theirs, 4) == []
+
+
+def test_every_other_way_of_clipping_is_told():
+    rng = np.random.default_rng(0)
+    parts = [{"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)} for _ in range(2)]
+    mean = {name: (parts[0][name] + parts[1][name]) / 2 for name in parts[0]}
+
+    def to_norm(values):
+        norm = np.sqrt(sum((value**2).sum() for value in values.values()))
+        return {name: value * 0.5 / norm for name, value in values.items()}
+
+    each = [to_norm(part) for part in parts]
+    for words, clipped in {
+        "no clipping here": mean,
+        "each tensor is clipped by its own norm": {n: v * 0.5 / np.linalg.norm(v) for n, v in mean.items()},
+        "values are clipped instead of the norm": {n: v.clip(-0.5, 0.5) for n, v in mean.items()},
+        "each micro-batch is clipped before the mean; clip once, after it": {
+            n: (each[0][n] + each[1][n]) / 2 for n in mean
+        },
+    }.items():
+        assert causes.another_clipping(clipped, parts, 0.5) == [words]
+    assert causes.another_clipping({n: 0.9 * v for n, v in to_norm(mean).items()}, parts, 0.5) == []
+
+
+def test_a_learning_rate_by_a_factor_or_late_is_told():
+    theirs = [0.1, 0.2, 0.15, 0.05]
+    for ours, words in (
+        ([0.2, 0.4, 0.3, 0.1], "the learning rate is 2 times the reference's"),
+        ([0.0, 0.1, 0.2, 0.15], "the learning rate is off by one update: ours is one behind the reference's"),
+    ):
+        assert causes.another_rate(ours, theirs) == [words]
+
+
+def test_sign_changes_are_counted_where_they_begin():
+    assert causes.relu_signs([("a", 0), ("b", 2), ("c", 3)]) == [
+        "every layer agrees, but 5 values round to different sides of 0 (first in b), where a ReLU's gradient jumps; "
+        "the differences are larger than that explains"
+    ]
+    assert causes.relu_signs([("a", 0)]) == []

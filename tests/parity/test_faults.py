@@ -13,8 +13,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
-from resnet_fn.update.adam import adam
-from resnet_fn.update.optimizer import Optimizer
+from resnet_fn.update.optimizer import Optimizer, adam
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
 t = torch.nn
@@ -477,13 +476,7 @@ def climbed(fault: Fault) -> Ladder:
     return compare_step(net, module, batches, RECIPE, optimizer=optimizer, initialisation=False, **fault.options)
 
 
-# The causes of these are tested by themselves in test_causes.py.
-SLOW = ("attention's mask of the wrong sign", "attention's softmax over the wrong axis")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BY_NAME]
-)
+@pytest.mark.parametrize("name", BY_NAME)
 def test_stage_layer_and_cause_are_named(name):
     fault = BY_NAME[name]
     ladder = climbed(fault)

@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.initialisation import initialisation_stage
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.mindspore_side import record as ours_record
-from resnet_fn.parity.mindspore_side.parameters import assign, state
-from resnet_fn.parity.settings import settings_notes
+from resnet_fn.parity.mindspore_side import state
+from resnet_fn.parity.notes import settings_notes
+from resnet_fn.parity.stages import initialisation_stage
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side import record as theirs_record  # noqa: E402
-from resnet_fn.parity.torch_side.run import state as torch_state  # noqa: E402
+from resnet_fn.parity.torch_side import state as torch_state  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 t = torch.nn
@@ -458,35 +455,26 @@ class Port(nn.Cell):
         return found[0] if isinstance(found, tuple) else found
 
 
-def shapes(values: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: value.shape for name, value in values.items()}
-
-
-def matched(net: nn.Cell, module: Any, inputs: np.ndarray) -> Any:
-    layers = ours_record.record_cell(net, inputs, False), theirs_record.record_torch(module, inputs, False)
-    constants = ours_record.constants(net), theirs_record.constants(module)
-    ties = ours_record.tied(net), theirs_record.tied(module)
-    names = match(shapes(state(net)), shapes(torch_state(module)), *layers, tied=ties, constants=constants)
-    return names, *layers
-
-
-def compared(kind: Kind, port: Callable[[], nn.Cell], names: tuple[str, str]) -> tuple[Any, Any, list[str]]:
+def compared(
+    paired: Any, kind: Kind, port: Callable[[], nn.Cell], names: tuple[str, str]
+) -> tuple[Any, Any, list[str]]:
     """The name map, the last layer's difference with the reference's weights, the notes."""
-    module = Reference(kind.theirs(), kind.inputs)
-    net = Port(port(), kind.inputs, *names)
-    found, *before = matched(net, module, kind.inputs)
-    assign(net, found.rename(torch_state(module)))
-    ours = ours_record.record_cell(net, kind.inputs, False)
-    layers = compare_layers({"eval": ours}, {"eval": before[1]}, found.layers)
-    return found, layers, settings_notes(*before, found.layers)
+    module, net = Reference(kind.theirs(), kind.inputs), Port(port(), kind.inputs, *names)
+    found, ours, theirs = paired(net, module, kind.inputs)
+    ours, theirs = {"eval": ours["eval"]}, {"eval": theirs["eval"]}
+    return (
+        found,
+        compare_layers(ours, theirs, found.layers),
+        settings_notes(ours["eval"], theirs["eval"], found.layers),
+    )
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_a_right_port_is_matched_and_the_same_function(name):
+def test_a_right_port_is_matched_and_the_same_function(paired, name):
     torch.manual_seed(0)
     kind = BY_NAME[name]
     for names in (("first", "layer"), ("body", "head")):
-        found, layers, notes = compared(kind, kind.ours, names)
+        found, layers, notes = compared(paired, kind, kind.ours, names)
         assert found.problems == (), names
         assert set(found.parameters) == set(state(Port(kind.ours(), kind.inputs, *names))) - {
             f"{names[1]}.norm.{leaf}" for leaf in ("gamma", "beta") if kind.ours is FrozenNorm
@@ -497,14 +485,14 @@ def test_a_right_port_is_matched_and_the_same_function(name):
             assert layer.output.relative < 1e-5, (names, layer)
 
 
-def matrix() -> str:
+def matrix(paired: Any) -> str:
     """The table of docs/parity.md: what is compared of each kind, as the recorder says."""
     rows = ["| PyTorch | MindSpore | settings | initialisation |", "|---|---|---|---|"]
     for kind in KINDS:
         module, net = Reference(kind.theirs(), kind.inputs), Port(kind.ours(), kind.inputs, "first", "layer")
-        names, ours, theirs = matched(net, module, kind.inputs)
-        ours = [layer for layer in ours if layer.name.startswith("layer")]
-        theirs = [layer for layer in theirs if layer.name.startswith("layer")]
+        names, ours, theirs = paired(net, module, kind.inputs)
+        ours = [layer for layer in ours["eval"] if layer.name.startswith("layer")]
+        theirs = [layer for layer in theirs["eval"] if layer.name.startswith("layer")]
         by_name = {layer.name: layer for layer in theirs}
         pairs = [
             (layer, by_name[names.layers[layer.name]]) for layer in ours if names.layers.get(layer.name) in by_name
@@ -519,30 +507,30 @@ def matrix() -> str:
     return "\n".join(rows)
 
 
-def test_the_table_in_the_docs_is_this_one():
+def test_the_table_in_the_docs_is_this_one(paired):
     page = Path(__file__).parents[2] / "docs" / "parity.md"
     before, _, rest = page.read_text(encoding="utf-8").partition("test_layer_kinds.py -->\n")
     table, _, _ = rest.partition("\n<!-- end of layer kinds -->")
     assert before
-    assert table == matrix()
+    assert table == matrix(paired)
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.wrong])
-def test_a_setting_that_differs_is_named(name):
+def test_a_setting_that_differs_is_named(paired, name):
     kind = BY_NAME[name]
     assert kind.wrong is not None
-    notes = compared(kind, kind.wrong, ("first", "layer"))[2]
+    notes = compared(paired, kind, kind.wrong, ("first", "layer"))[2]
     assert any(kind.note in note for note in notes), notes
     assert len(notes) == 1, notes
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_its_initialisation_is_compared(name):
+def test_its_initialisation_is_compared(paired, name):
     kind = BY_NAME[name]
     torch.manual_seed(0)
     draws = [Reference(kind.theirs(), kind.inputs) for _ in range(2)]
     net = Port(kind.ours(), kind.inputs, "first", "layer")
-    names = matched(net, draws[0], kind.inputs)[0]
+    names = paired(net, draws[0], kind.inputs)[0]
     ours, theirs = (names.rename(torch_state(draw)) for draw in draws)
     seams = names.seams(torch_state(draws[1]))
     assert initialisation_stage(ours, theirs, seams).verdict in ("ok", "skipped")

@@ -7,43 +7,34 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.parity.compare import relative_error
+from resnet_fn.layers.difference import relative_error
 from resnet_fn.parity.layers import compare_layers
-from resnet_fn.parity.matching.match import match
-from resnet_fn.parity.mindspore_side import parameters
-from resnet_fn.parity.mindspore_side.record import record_cell
-from resnet_fn.parity.settings import settings_notes
+from resnet_fn.parity.notes import settings_notes
 
 pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
-from resnet_fn.parity.torch_side import run as torch_run
-from resnet_fn.parity.torch_side.record import record_torch
+from resnet_fn.parity.torch_side import layers_of as torch_layers_of
 
 pytestmark = pytest.mark.usefixtures("device")
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 
 
-def compared(net, module):
-    """Both with the module's weights."""
-    ours, theirs = parameters.state(net), torch_run.state(module)
-    before = record_cell(net, IMAGES, False)
-    shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
-    names = match(*shapes, before, record_torch(module, IMAGES, False))
-    parameters.assign(net, names.rename(theirs))
-    sides = [
-        {mode: record(it, IMAGES, mode == "train") for mode in ("eval", "train")}
-        for record, it in ((record_cell, net), (record_torch, module))
-    ]
-    exact = copy.deepcopy(module).double()
-    for mode, layers in sides[1].items():
-        for layer, exactly in zip(layers, record_torch(exact, IMAGES, mode == "train"), strict=True):
-            layer.output_rounding = relative_error(layer.output, exactly.output)
-            layer.input_rounding = relative_error(layer.input, exactly.input)
-    notes = settings_notes(sides[0]["eval"], sides[1]["eval"], names.layers)
-    return compare_layers(*sides, names.layers), notes
+@pytest.fixture
+def compared(paired):
+    def compare(net, module):
+        """Both with the module's weights."""
+        names, ours, theirs = paired(net, module, IMAGES)
+        exact = copy.deepcopy(module).double()
+        for mode, layers in theirs.items():
+            for layer, exactly in zip(layers, torch_layers_of(exact, IMAGES, mode == "train"), strict=True):
+                layer.output_rounding = relative_error(layer.output, exactly.output)
+                layer.input_rounding = relative_error(layer.input, exactly.input)
+        return compare_layers(ours, theirs, names.layers), settings_notes(ours["eval"], theirs["eval"], names.layers)
+
+    return compare
 
 
-def test_layers_of_equal_nets_agree_in_both_modes(ported, reference):
+def test_layers_of_equal_nets_agree_in_both_modes(compared, ported, reference):
     layers, notes = compared(ported(), reference())
     assert notes == []
     assert {item.output.verdict for item in layers} <= {"ok", "rounding"}
@@ -52,7 +43,7 @@ def test_layers_of_equal_nets_agree_in_both_modes(ported, reference):
         assert names == ["stem", "bn_a", "short.0", "short.1", "body", "bn_b", "classify"]
 
 
-def test_a_layer_set_otherwise_is_named(ported, reference):
+def test_a_layer_set_otherwise_is_named(compared, ported, reference):
     net = ported()
     net.body = nn.Conv2d(8, 8, 3, pad_mode="pad", padding=(2, 0, 1, 1))
     layers, notes = compared(net, reference())
@@ -63,7 +54,7 @@ def test_a_layer_set_otherwise_is_named(ported, reference):
     assert first.sign_changes > 0
 
 
-def test_a_function_between_layers_is_told_from_a_layer(ported, reference):
+def test_a_function_between_layers_is_told_from_a_layer(compared, ported, reference):
     layers, notes = compared(ported(shift=0.2), reference())
     first = next(item for item in layers if item.output.verdict == "DIFFERS")
     assert (first.mode, first.name, first.theirs) == ("eval", "body", "inner")
@@ -74,7 +65,7 @@ def test_a_function_between_layers_is_told_from_a_layer(ported, reference):
     assert notes == []
 
 
-def test_a_layer_that_stands_for_two_is_not_accused(torch):
+def test_a_layer_that_stands_for_two_is_not_accused(compared, torch):
     """timm's BatchNormAct2d is a BatchNorm and the ReLU after it."""
 
     class BatchNormAct2d(torch.nn.BatchNorm2d):
@@ -94,7 +85,7 @@ def test_a_layer_that_stands_for_two_is_not_accused(torch):
     assert verdicts(torch.nn.SiLU()) == ["ok", "DIFFERS"]
 
 
-def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(torch):
+def test_a_table_in_a_part_of_its_own_is_not_held_against_the_whole_layer(compared, torch):
     """MindCV's Swin has the position table in a cell of its own, torchvision in the attention."""
     table = Parameter(Tensor(np.zeros(3), mindspore.float32), name="table")
 

@@ -20,7 +20,6 @@ def parity(*flags, timeout=300):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "none.jpg"], "--data: none.jpg cannot be read (No such file or directory); name JPEG files"),
         (
             ["--net", "mine.py:build"],
             "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from",
@@ -115,18 +114,6 @@ def test_figure(torch, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_the_ladder_has_a_data_stage(torch, tmp_path, make_photograph, encode):
-    file = tmp_path / "a photograph.jpg"
-    file.write_bytes(encode(make_photograph(3, 300, 260), quality=90))
-    flags = ("--image-size", "16", "--steps", "1", "--data", str(file), "--json", str(tmp_path / "ladder.json"))
-    done = parity(*flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("data stage")
-    stages = json.loads((tmp_path / "ladder.json").read_text())["data"]
-    assert [stage["largest"] for stage in stages[:2]] == [0, 0]
 
 
 @pytest.mark.slow

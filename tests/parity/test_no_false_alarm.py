@@ -1,4 +1,4 @@
-"""Right ports of tiny nets of many kinds, from several seeds: none is called different."""
+"""Right ports of tiny nets of many kinds, under other names: matched by structure, and none is called different."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
@@ -17,6 +17,7 @@ t, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02, clip_norm=0.0)
+PLACES = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
 CLIPPED = dataclasses.replace(RECIPE, clip_norm=0.5)
 ADAMW = dataclasses.replace(RECIPE, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05)
 
@@ -53,114 +54,30 @@ def conv(inputs: int, outputs: int, size: int, **options: Any) -> nn.Cell:
     return nn.Conv2d(inputs, outputs, size, pad_mode="pad", padding=size // 2, has_bias=True, **options)
 
 
-class Residual(t.Module):
-    """A body beside which the input goes; channels last inside, as ConvNeXt has it."""
-
-    def __init__(self, *layers: Any, last: bool = False) -> None:
-        super().__init__()
-        self.inner, self.last = t.Sequential(*layers), last
-
-    def forward(self, x: Any) -> Any:
-        return x + (self.inner(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) if self.last else self.inner(x))
-
-
-class PortedResidual(nn.Cell):
-    def __init__(self, *layers: nn.Cell, last: bool = False) -> None:
-        super().__init__()
-        self.branch, self.last = nn.SequentialCell(*layers), last
-
-    def construct(self, x: Tensor) -> Tensor:
-        if self.last:
-            return x + self.branch(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return x + self.branch(x)
-
-
-class Excite(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = t.Linear(8, 4), t.Linear(4, 8)
-
-    def forward(self, x: Any) -> Any:
-        return x * torch.sigmoid(self.up(torch.relu(self.down(x.mean((2, 3))))))[:, :, None, None]
-
-
-class PortedExcite(nn.Cell):
-    """As convolutions of one pixel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Conv2d(8, 4, 1, has_bias=True), nn.Conv2d(4, 8, 1, has_bias=True)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x * ops.sigmoid(self.b(ops.relu(self.a(x.mean((2, 3), keep_dims=True)))))
-
-
-class Attention(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn = t.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: Any) -> Any:
-        return self.attn(x, x, x, need_weights=False)[0]
-
-
-class PortedAttention(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Dense(8, 8) for _ in range(4))
-
-    def construct(self, x: Tensor) -> Tensor:
-        n, length, width = x.shape
-        q, k, v = (part(x).reshape(n, length, 2, 4).transpose(0, 2, 1, 3) for part in (self.q, self.k, self.v))
-        mixed = ops.matmul(ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) * 0.5, -1), v)
-        return self.out(mixed.transpose(0, 2, 1, 3).reshape(n, length, width))
-
-
-class Patches(t.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = t.Conv2d(3, 8, 4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.embed(x).flatten(2).transpose(1, 2)
-
-
-class PortedPatches(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cut = nn.Conv2d(3, 8, 4, 4, pad_mode="valid", has_bias=True)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.cut(x).reshape(x.shape[0], 8, -1).transpose(0, 2, 1)
-
-
 class Recurrent(t.Module):
-    def __init__(self, kind: str, both: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.rnn = getattr(t, kind)(8, 4 if both else 8, bidirectional=both, batch_first=True)
+        self.rnn = t.GRU(8, 8, batch_first=True)
 
     def forward(self, x: Any) -> Any:
         return self.rnn(x)[0]
 
 
 class PortedRecurrent(nn.Cell):
-    def __init__(self, kind: str, both: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.cell = getattr(nn, kind)(8, 4 if both else 8, bidirectional=both, batch_first=True)
+        self.cell = nn.GRU(8, 8, batch_first=True)
 
     def construct(self, x: Tensor) -> Tensor:
         return self.cell(x)[0]
 
 
 class Text(t.Module):
-    """Ids and a mask by their names; `tied`: the output layer is the embedding's weight."""
+    """Ids, some of them padding, and a mask by their names."""
 
-    def __init__(self, tied: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.embed, self.norm = t.Embedding(9, 8, padding_idx=0), t.LayerNorm(8)
-        self.head = t.Linear(8, 9, bias=False) if tied else t.Linear(8, 3)
-        if tied:
-            self.head.weight = self.embed.weight
+        self.embed, self.norm, self.head = t.Embedding(9, 8, padding_idx=0), t.LayerNorm(8), t.Linear(8, 3)
 
     def forward(self, ids: Any, mask: Any) -> Any:
         x = self.norm(self.embed(ids)) * mask[..., None]
@@ -168,12 +85,10 @@ class Text(t.Module):
 
 
 class PortedText(nn.Cell):
-    def __init__(self, tied: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.table, self.ln = nn.Embedding(9, 8, padding_idx=0), nn.LayerNorm((8,), epsilon=1e-5)
-        self.out = nn.Dense(8, 9, has_bias=False) if tied else nn.Dense(8, 3)
-        if tied:
-            self.out.weight = self.table.embedding_table
+        self.out = nn.Dense(8, 3)
 
     def construct(self, ids: Tensor, mask: Tensor) -> Tensor:
         x = self.table(ids) * (ids != 0).expand_dims(-1)
@@ -181,23 +96,188 @@ class PortedText(nn.Cell):
         return self.out(x.sum(1) / mask.sum(1).expand_dims(1))
 
 
-class Decoder(t.Module):
-    def __init__(self) -> None:
+class ConvNeXtBlock(t.Module):
+    def __init__(self, width):
         super().__init__()
-        self.down, self.up = t.Conv2d(3, 8, 3, 2, 1), t.ConvTranspose2d(8, 3, 3, 2, 1, output_padding=1)
+        self.dwconv = t.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = t.LayerNorm(width, eps=1e-6)
+        self.pwconv1, self.act, self.pwconv2 = t.Linear(width, 4 * width), t.GELU(), t.Linear(4 * width, width)
+        self.gamma = t.Parameter(torch.full((width,), 0.5))
 
-    def forward(self, x: Any) -> Any:
-        return self.up(F.silu(self.down(x)))
+    def forward(self, x):
+        out = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
+        return x + (self.gamma * self.pwconv2(self.act(self.pwconv1(out)))).permute(0, 3, 1, 2)
 
 
-class PortedDecoder(nn.Cell):
-    def __init__(self) -> None:
+class ConvNeXt(t.Module):
+    def __init__(self):
         super().__init__()
-        self.a = nn.Conv2d(3, 8, 3, 2, pad_mode="pad", padding=1, has_bias=True)
-        self.b = nn.Conv2dTranspose(8, 3, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True)
+        self.stem = t.Conv2d(3, 8, 4, 4)
+        self.blocks = t.Sequential(ConvNeXtBlock(8), ConvNeXtBlock(8))
+        self.head_norm, self.head = t.LayerNorm(8, eps=1e-6), t.Linear(8, 5)
 
-    def construct(self, x: Tensor) -> Tensor:
-        return self.b(ops.silu(self.a(x)))
+    def forward(self, x):
+        return self.head(self.head_norm(self.blocks(self.stem(x)).mean((2, 3))))
+
+
+class PortedConvNeXtBlock(nn.Cell):
+    """Dense layers as convolutions of one pixel, channels last inside the norm only."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.depth = nn.Conv2d(width, width, 7, group=width, has_bias=True)
+        self.ln = nn.LayerNorm((width,), epsilon=1e-6)
+        self.wide, self.narrow = (
+            nn.Conv2d(width, 4 * width, 1, has_bias=True),
+            nn.Conv2d(4 * width, width, 1, has_bias=True),
+        )
+        self.gelu = nn.GELU(approximate=False)
+        self.scale = Parameter(Tensor(np.ones(width, np.float32)))
+
+    def construct(self, x):
+        out = self.ln(self.depth(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return x + self.scale.reshape(1, -1, 1, 1) * self.narrow(self.gelu(self.wide(out)))
+
+
+class PortedConvNeXt(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4, pad_mode="valid", has_bias=True)
+        self.body = nn.SequentialCell([PortedConvNeXtBlock(8), PortedConvNeXtBlock(8)])
+        self.last, self.classify = nn.LayerNorm((8,), epsilon=1e-6), nn.Dense(8, 5)
+
+    def construct(self, x):
+        return self.classify(self.last(self.body(self.patches(x)).mean((2, 3))))
+
+
+class ViT(t.Module):
+    """torch's own encoder layers, norm first, behind patches and a class token."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = t.Conv2d(3, 8, 8, 8)
+        self.cls = t.Parameter(torch.randn(1, 1, 8))
+        self.pos = t.Parameter(torch.randn(1, 5, 8))
+        layer = t.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.encoder = t.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        for parameter in self.encoder.parameters():
+            t.init.normal_(parameter, std=0.5)
+        self.norm, self.head = t.LayerNorm(8), t.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.pos
+        return self.head(self.norm(self.encoder(x))[:, 0])
+
+
+class PortedBlock(nn.Cell):
+    def __init__(self, fused):
+        super().__init__()
+        self.fused = fused
+        self.ln_a, self.ln_b = nn.LayerNorm((8,), epsilon=1e-5), nn.LayerNorm((8,), epsilon=1e-5)
+        if fused:
+            self.into = nn.Dense(8, 24)
+        else:
+            self.query, self.key, self.value = nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8)
+        self.back = nn.Dense(8, 8)
+        self.up, self.down, self.gelu = nn.Dense(8, 16), nn.Dense(16, 8), nn.GELU(approximate=False)
+
+    def construct(self, x):
+        n, length, width = x.shape
+        h = self.ln_a(x)
+        parts = ops.split(self.into(h), width, 2) if self.fused else (self.query(h), self.key(h), self.value(h))
+        q, k, v = (part.reshape(n, length, 2, 4).transpose(0, 2, 1, 3) for part in parts)
+        mixed = ops.matmul(ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / 2, -1), v)
+        x = x + self.back(mixed.transpose(0, 2, 1, 3).reshape(n, length, width))
+        return x + self.down(self.gelu(self.up(self.ln_b(x))))
+
+
+class PortedViT(nn.Cell):
+    def __init__(self, fused=False):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 8, 8, 8, pad_mode="valid", has_bias=True)
+        self.token = Parameter(Tensor(np.zeros((1, 1, 8), np.float32)))
+        self.places = Parameter(Tensor(np.zeros((1, 5, 8), np.float32)))
+        self.blocks = nn.CellList([PortedBlock(fused), PortedBlock(fused)])
+        self.ln, self.out = nn.LayerNorm((8,), epsilon=1e-5), nn.Dense(8, 5)
+
+    def construct(self, x):
+        x = self.embed(x).reshape(x.shape[0], 8, -1).transpose(0, 2, 1)
+        x = ops.cat([ops.tile(self.token, (x.shape[0], 1, 1)), x], 1) + self.places
+        for block in self.blocks:
+            x = block(x)
+        return self.out(self.ln(x)[:, 0])
+
+
+class Tied(t.Module):
+    """Token ids and a padding mask; the output layer shares the embedding's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = t.Embedding(11, 8, padding_idx=0)
+        self.register_buffer("positions", torch.from_numpy(PLACES))
+        self.attn = t.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = t.LayerNorm(8)
+        self.lstm = t.LSTM(8, 4, bidirectional=True, batch_first=True)
+        self.head = t.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids, mask):
+        x = self.embed(ids) + self.positions
+        x = self.norm(x + self.attn(x, x, x, key_padding_mask=~mask)[0])
+        return self.head((self.lstm(x)[0] * mask[..., None]).sum(1))
+
+
+class PortedTied(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 8, padding_idx=0)
+        self.places = Tensor(PLACES)
+        self.mixer = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.ln = nn.LayerNorm((8,), epsilon=1e-5)
+        self.rnn = nn.LSTM(8, 4, bidirectional=True, batch_first=True)
+        self.out = nn.Dense(8, 11, has_bias=False)
+        self.out.weight = self.table.embedding_table
+
+    def construct(self, ids, mask):
+        x = self.table(ids) + self.places
+        x = self.ln(x + self.mixer(x, x, x, key_padding_mask=ops.logical_not(mask))[0])
+        return self.out((self.rnn(x)[0] * mask.expand_dims(-1)).sum(1))
+
+
+class UNet(t.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter = t.Sequential(t.Conv2d(3, 6, 3, padding=1), t.GroupNorm(2, 6), t.SiLU())
+        self.down = t.Conv2d(6, 12, 3, 2, 1)
+        self.norm = t.InstanceNorm2d(12, affine=True)
+        self.up = t.ConvTranspose2d(12, 6, 3, 2, 1, output_padding=1)
+        self.small = t.Conv2d(12, 6, 1)
+        self.larger = t.Upsample(scale_factor=2, mode="bilinear")
+        self.act, self.leave = t.PReLU(18), t.Conv2d(18, 2, 3, padding=1)
+
+    def forward(self, x):
+        x = self.enter(x)
+        low = self.norm(self.down(x))
+        return self.leave(self.act(torch.cat([x, self.up(low), self.larger(self.small(low))], 1)))
+
+
+class PortedUNet(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 6, 3, has_bias=True)
+        self.b = nn.GroupNorm(2, 6)
+        self.c = nn.Conv2d(6, 12, 3, 2, pad_mode="pad", padding=1, has_bias=True)
+        self.d = nn.GroupNorm(12, 12)
+        self.e = nn.Conv2dTranspose(12, 6, 3, 2, pad_mode="pad", padding=(1, 0, 1, 0), has_bias=True)
+        self.f = nn.Conv2d(12, 6, 1, has_bias=True)
+        self.g = nn.Upsample(size=(16, 16), mode="bilinear", align_corners=False)
+        self.h, self.i = nn.PReLU(18), nn.Conv2d(18, 2, 3, has_bias=True)
+
+    def construct(self, x):
+        x = ops.silu(self.b(self.a(x)))
+        low = self.d(self.c(x))
+        return self.i(self.h(ops.cat([x, self.e(low), self.g(self.f(low))], 1)))
 
 
 class Heads(t.Module):
@@ -268,8 +348,17 @@ def boxes(rng: np.random.Generator) -> Any:
     return vectors(rng)[0], (rng.integers(0, 3, 6).astype(np.int32), rng.normal(size=(6, 4)).astype(np.float32))
 
 
+def pixels(rng: np.random.Generator) -> Any:
+    return rng.normal(size=(2, 3, 16, 16)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32)
+
+
+def masked(rng: np.random.Generator) -> Any:
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], bool)
+    return {"ids": rng.integers(1, 11, (2, 6)).astype(np.int32), "mask": mask}, rng.integers(0, 3, 2).astype(np.int32)
+
+
 def pictures(rng: np.random.Generator) -> Any:
-    return tuple(rng.normal(size=(4, 3, 8, 8)).astype(np.float32) for _ in range(2))
+    return tuple(rng.normal(size=(2, channels, 16, 16)).astype(np.float32) for channels in (3, 2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,66 +373,20 @@ class Pair:
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
 
 
-def bn(width: int = 8) -> nn.Cell:
-    return nn.BatchNorm2d(width)
-
-
-def ln() -> nn.Cell:
-    return nn.LayerNorm((8,), epsilon=1e-5)
-
-
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
         lambda: Theirs(t.Conv2d(3, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU(), t.MaxPool2d(2)),
-        lambda: Ours(nn.Conv2d(3, 8, 3), bn(), nn.ReLU(), nn.MaxPool2d(2, 2)),
-    ),
-    "residual block": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 1), Residual(t.Conv2d(8, 8, 3, padding=1), t.BatchNorm2d(8), t.ReLU())),
-        lambda: Ours(conv(3, 8, 1), PortedResidual(conv(8, 8, 3), bn(), nn.ReLU())),
+        lambda: Ours(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2, 2)),
         CLIPPED,
     ),
-    "ConvNeXt block": Pair(
-        images,
-        lambda: Theirs(
-            t.Conv2d(3, 8, 2, 2),
-            Residual(t.Conv2d(8, 8, 3, padding=1, groups=8)),
-            Residual(t.LayerNorm(8), t.Linear(8, 16), t.GELU(), t.Linear(16, 8), last=True),
-        ),
-        lambda: Ours(
-            nn.Conv2d(3, 8, 2, 2, pad_mode="valid", has_bias=True),
-            PortedResidual(conv(8, 8, 3, group=8)),
-            PortedResidual(ln(), nn.Dense(8, 16), nn.GELU(approximate=False), nn.Dense(16, 8), last=True),
-        ),
-        ADAMW,
-    ),
-    "vision transformer": Pair(
-        images,
-        lambda: Theirs(
-            Patches(),
-            Residual(t.LayerNorm(8), Attention()),
-            Residual(t.LayerNorm(8), t.Linear(8, 16), t.GELU(), t.Linear(16, 8)),
-            t.LayerNorm(8),
-        ),
-        lambda: Ours(
-            PortedPatches(),
-            PortedResidual(ln(), PortedAttention()),
-            PortedResidual(ln(), nn.Dense(8, 16), nn.GELU(approximate=False), nn.Dense(16, 8)),
-            ln(),
-        ),
-        ADAMW,
-    ),
+    "ConvNeXt": Pair(pixels, ConvNeXt, PortedConvNeXt, ADAMW),
+    "vision transformer": Pair(pixels, ViT, PortedViT, ADAMW),
+    "vision transformer, one projection": Pair(pixels, ViT, lambda: PortedViT(True), ADAMW),
+    "UNet": Pair(pictures, UNet, PortedUNet, options={"loss": squares, "reference_loss": F.mse_loss}),
     "text, ids and mask": Pair(ids, Text, PortedText, ADAMW),
-    "text, tied weights": Pair(ids, lambda: Text(True), lambda: PortedText(True)),
-    "LSTM": Pair(tokens, lambda: Theirs(Recurrent("LSTM", False)), lambda: Ours(PortedRecurrent("LSTM", False))),
-    "LSTM, both directions": Pair(
-        tokens, lambda: Theirs(Recurrent("LSTM", True)), lambda: Ours(PortedRecurrent("LSTM", True)), ADAMW
-    ),
-    "GRU": Pair(tokens, lambda: Theirs(Recurrent("GRU", False)), lambda: Ours(PortedRecurrent("GRU", False))),
-    "transposed convolution": Pair(
-        pictures, Decoder, PortedDecoder, options={"loss": squares, "reference_loss": F.mse_loss}
-    ),
+    "text, attention, tied weights": Pair(masked, Tied, PortedTied),
+    "GRU": Pair(tokens, lambda: Theirs(Recurrent()), lambda: Ours(PortedRecurrent())),
     "tuple of outputs": Pair(
         boxes, Heads, PortedHeads, options={"loss": heads_loss, "reference_loss": reference_heads_loss}
     ),
@@ -351,16 +394,6 @@ PAIRS = {
         images,
         lambda: frozen(Theirs(t.Conv2d(3, 8, 3, padding=1), t.ReLU())),
         lambda: frozen(Ours(conv(3, 8, 3), nn.ReLU())),
-    ),
-    "GroupNorm and SiLU": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.GroupNorm(2, 8), t.SiLU()),
-        lambda: Ours(conv(3, 8, 3), nn.GroupNorm(2, 8), nn.SiLU()),
-    ),
-    "InstanceNorm and PReLU": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.InstanceNorm2d(8, affine=True), t.PReLU(8)),
-        lambda: Ours(conv(3, 8, 3), nn.GroupNorm(8, 8), nn.PReLU(8)),
     ),
     "depthwise and Hardswish": Pair(
         images,
@@ -372,20 +405,10 @@ PAIRS = {
             conv(8, 8, 1),
         ),
     ),
-    "squeeze and excite": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), Excite()),
-        lambda: Ours(conv(3, 8, 3), PortedExcite()),
-    ),
     "one direction": Pair(
         signals,
         lambda: Theirs(t.Conv1d(3, 8, 3, padding=1), t.LeakyReLU(0.1), t.AvgPool1d(2)),
         lambda: Ours(nn.Conv1d(3, 8, 3, has_bias=True), nn.LeakyReLU(0.1), nn.AvgPool1d(2, 2)),
-    ),
-    "upsampling": Pair(
-        images,
-        lambda: Theirs(t.Conv2d(3, 8, 3, padding=1), t.Upsample(size=(13, 13), mode="bilinear"), t.ELU()),
-        lambda: Ours(conv(3, 8, 3), nn.Upsample(size=(13, 13), mode="bilinear", align_corners=False), nn.ELU()),
     ),
     "BatchNorm1d": Pair(
         vectors,
@@ -432,29 +455,18 @@ PAIRS = {
 }
 
 
-def agrees(name: str, seed: int) -> None:
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_right_port_agrees(name):
     pair = PAIRS[name]
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
     module, net = pair.theirs(), pair.ours()
     batches = [pair.batch(rng) for _ in range(2)]
     optimizer = pair.optimizer(net) if pair.optimizer else None
-    ladder = compare_step(
-        net, module, batches, pair.recipe, optimizer=optimizer, seed=seed, initialisation=False, **pair.options
-    )
-    assert ladder.agrees, (seed, table(ladder))
-    assert ladder.notes == [], (seed, ladder.notes)
+    ladder = compare_step(net, module, batches, pair.recipe, optimizer=optimizer, initialisation=False, **pair.options)
+    assert ladder.agrees, table(ladder)
+    assert (ladder.notes, ladder.names.how) == ([], "execution order and shapes")
+    assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
+    assert max(item.output.relative for item in ladder.layers) < 1e-4
     compared = [stage.name for stage in ladder.stages if stage.verdict != "skipped"]
     assert {"weights", "eval forward", "loss", "gradients", "weights after update 1"} <= set(compared)
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_right_port_agrees(name):
-    agrees(name, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_right_port_agrees_from_other_seeds(name):
-    for seed in (1, 2):
-        agrees(name, seed)

@@ -1,18 +1,28 @@
 """Stages: what counts as rounding, what differs, what is skipped with a note."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from mindspore import nn, ops
 
+from resnet_fn.layers.difference import difference
 from resnet_fn.parity import stages
-from resnet_fn.parity.compare import Stage
-from resnet_fn.parity.matching.name_map import NameMap
-from resnet_fn.parity.matching.source import plain
-from resnet_fn.parity.traces.batches import make_batches
-from resnet_fn.parity.traces.trace import Recording, Task, Trace
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.layers import LayerDifference, tie_width
+from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
+from resnet_fn.parity.torch_side import flip_ties
+from resnet_fn.parity.trace import Recording, Task, Trace, make_batches
 from resnet_fn.recipes import recipe
 
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
 NAMES = NameMap("names", {"w": plain("theirs.w"), "mean": plain("theirs.mean")}, {}, ())
 
@@ -147,3 +157,161 @@ def test_outputs_of_another_shape_or_number_differ():
     found = compared(ours, theirs, exact)
     assert found["eval forward"].failed == "logits [5] here, logits [4] in the reference"
     assert found["train forward"].failed == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+
+
+BATCHES = make_batches(2, 4, 1, 2, 3)
+
+
+def test_inputs_are_compared_bit_for_bit():
+    assert inputs_stage(BATCHES, BATCHES).verdict == "ok"
+    images, labels = BATCHES[1]
+    one_bit = (np.nextafter(images, np.float32(9)), labels)
+    stage = inputs_stage([BATCHES[0], one_bit], BATCHES)
+    assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
+
+
+def test_other_names_differ():
+    images, labels = BATCHES[0]
+    stage = inputs_stage([({"a": images}, labels)], [({"b": images}, labels)])
+    assert (stage.verdict, stage.failed) == ("DIFFERS", "update 1: the inputs have other names or shapes")
+
+
+UNIFORM = 3**0.5  # a uniform draw between ± this has standard deviation 1
+
+
+def drawn(kind: str, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    weights = {
+        "normal": rng.normal(0, 1, (50, 40)),
+        "uniform": rng.uniform(-UNIFORM, UNIFORM, (50, 40)),
+        "wide": rng.normal(0, 1.3, (50, 40)),
+        "shifted": rng.normal(0.3, 1, (50, 40)),
+    }
+    return {"fc.weight": weights[kind], "fc.gamma": np.ones(40), "fc.few": rng.normal(size=4)}
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform", "wide", "shifted"])
+def test_two_draws_of_one_distribution_agree(kind):
+    for seed in range(100):
+        assert initialisation_stage(drawn(kind, seed), drawn(kind, 1000 + seed)).verdict == "ok"
+
+
+@pytest.mark.parametrize(("kind", "moment"), [("uniform", "kurtosis"), ("wide", "std"), ("shifted", "mean")])
+def test_the_moment_that_differs_is_named(kind, moment):
+    for seed in range(20):
+        stage = initialisation_stage(drawn(kind, seed), drawn("normal", 1000 + seed))
+        assert (stage.verdict, stage.first.name) == ("DIFFERS", f"fc.weight {moment}")
+        assert stage.hints[0].startswith("fc.weight: drawn in ")
+
+
+def test_a_constant_for_a_draw_differs_and_another_constant_too():
+    zeros = {"bias": np.zeros(20)}
+    stage = initialisation_stage(zeros, {"bias": np.random.default_rng(0).normal(size=20)})
+    assert stage.verdict == "DIFFERS"
+    assert stage.hints[0].startswith("bias: all 0 here, drawn in -")
+    stage = initialisation_stage(zeros, {"bias": np.full(20, 0.5)})
+    assert stage.hints == ["bias: all 0 here, all 0.5 in the reference"]
+
+
+def test_a_padding_row_is_compared_for_itself():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(50, 8)), rng.normal(size=(50, 8))
+    theirs[3] = 0
+    stage = initialisation_stage({"table": ours}, {"table": theirs})
+    assert {hint.split(":")[0] for hint in stage.hints} == {"table row 3"}
+    assert stage.hints[0].endswith("all 0 in the reference")
+    ours[3] = 0
+    assert initialisation_stage({"table": ours}, {"table": theirs}).verdict == "ok"
+
+
+def test_each_part_of_a_joined_array_is_compared_for_itself():
+    rng = np.random.default_rng(0)
+    theirs = rng.normal(size=(96, 32))
+    ours = rng.normal(size=(96, 32)) * np.repeat([1, 1.3, 1], 32)[:, None]
+    stage = initialisation_stage({"qkv": ours}, {"qkv": theirs}, {"qkv": [32, 64]})
+    assert {hint.split(":")[0] for hint in stage.hints} == {"qkv part 2 of 3"}
+
+
+RELUS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "torch.relu": lambda torch: torch.relu,
+    "functional": lambda torch: torch.nn.functional.relu,
+    "layer": lambda torch: torch.nn.ReLU(),
+    "layer in place": lambda torch: torch.nn.ReLU(inplace=True),
+    "method": lambda torch: torch.Tensor.relu,
+}
+
+
+@pytest.mark.parametrize("kind", list(RELUS))
+def test_an_input_near_zero_takes_the_other_side(torch, kind):
+    relu = RELUS[kind](torch)
+    x = torch.tensor([1e-7, -1e-7, 1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    with flip_ties(1e-6) as count:
+        out = relu(x * 1.0)
+        out.sum().backward()
+    assert count() == 2
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert out.tolist() == [0.0, -1e-7, 1.0, 0.0]
+    assert torch.relu(x).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
+
+
+def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
+    def layer(mode, ours, exact):
+        output = difference("x", np.array([ours]), np.array([1.0]), np.array([exact]))
+        return LayerDifference(mode, "x", "x", output, None, (), 0)
+
+    assert tie_width([]) == 0
+    layers = [layer("eval", 1.5, 1.0), layer("train", 1 + 1e-6, 1.0), layer("train", 1.0, 1 / (1 + 2e-6))]
+    assert tie_width(layers) == pytest.approx(4 * 2e-6)
+
+
+class Ported(nn.Cell):
+    """Computes the same but for what float32 cannot hold: it adds 1e-12 to what the ReLU is given."""
+
+    def __init__(self, fault=1.0):
+        super().__init__()
+        self.first = nn.Dense(8, 8)
+        self.last = nn.Dense(8, 3)
+        self.fault = fault
+
+    def construct(self, x):
+        x = self.first(x.reshape((x.shape[0], -1)))
+        # The values are those of x, its gradient is `fault` times as large.
+        x = x * self.fault + ops.stop_gradient(x * (1.0 - self.fault))
+        return self.last(ops.relu(x + 1e-12))
+
+
+@pytest.fixture
+def climb(torch) -> Callable[[nn.Cell], Ladder]:
+    """climb(net): its ladder; half of the ReLU's inputs are 0 to the last bit in PyTorch, half are far from it."""
+
+    class Reference(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(8, 8)
+            torch.nn.init.zeros_(self.first.bias)
+            self.last = torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.last(torch.relu(self.first(x.flatten(1))))
+
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((6, 2, 2, 2)).astype(np.float32)
+    images[:3] = 0  # these samples' ReLU inputs are exactly 0 there, 1e-12 here
+    batches = [(images, rng.integers(0, 3, 6).astype(np.int32)) for _ in range(2)]
+    return lambda net: compare_step(net, Reference(), batches, RECIPE, initialisation=False)
+
+
+def test_sides_that_float32_cannot_decide_are_rounding(climb):
+    ladder = climb(Ported())
+    assert ladder.agrees, table(ladder)
+    assert ladder.ties == 2 * 3 * 8  # updates · samples · units
+    assert "float32 cannot say on which side of 0 48 inputs of a ReLU lie" in table(ladder)
+
+
+def test_a_wrong_gradient_beside_them_is_found(climb):
+    ladder = climb(Ported(fault=2.0))
+    assert ladder.first_stage is not None
+    assert ladder.first_stage.name == "gradients"
+    assert ladder.first_gradient.name == "first.weight"  # by a factor of 2; the bias' gradient could be anything
+    assert ladder.first_gradient.verdict == "DIFFERS"

@@ -10,7 +10,7 @@ from mindspore import Tensor
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES, differences
-from resnet_fn.run.build import build_components
+from resnet_fn.run.session import build_components
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -34,8 +34,17 @@ def two_updates(recipe, data_dir):
     return components
 
 
-@pytest.mark.parametrize("own_net", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "digits"])
+@pytest.mark.parametrize(
+    ("name", "own_net"),
+    [
+        *((name, False) for name in RECIPES if name != "digits"),
+        # Each net with each stem once; others have the same ones.
+        *(
+            pytest.param(name, True, marks=pytest.mark.slow)
+            for name in ("cifar10_resnet18", "imagenet_resnet50_v2", "imagenet_genet50_plus")
+        ),
+    ],
+)
 def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     recipe = dataclasses.replace(RECIPES[name], batch_size=8, epochs=100, ema_every=1)
     if not recipe.model:  # its weights tell it

@@ -24,7 +24,7 @@ def softmax(logits):
 def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     import sklearn.metrics as metrics
 
-    from resnet_fn.data.eval_batches import eval_batches
+    from resnet_fn.data.dataset import eval_batches
 
     dataset = evaluation.dataset
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)

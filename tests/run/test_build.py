@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from resnet_fn.run.build import build_components, check_sync_batchnorm
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.validation import write_validation
-from resnet_fn.run.build import build_components, check_sync_batchnorm
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mindspore import Tensor, ops
+from resnet_fn.runtime.waiter import ResultWaiter
 
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.run.build import build_components
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.session import (
     Pace,
     Progress,
     Session,
+    build_components,
     restore,
     save,
     should_save_at_epoch_end,
@@ -24,7 +25,6 @@ from resnet_fn.run.session import (
     split_of,
 )
 from resnet_fn.runtime.signals import StopRequest
-from resnet_fn.runtime.waiter import ResultWaiter
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.telemetry import SilentTelemetry
 

@@ -4,7 +4,6 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
-
 from resnet_fn.update.accumulation import make_source, rows
 
 pytestmark = pytest.mark.usefixtures("device")

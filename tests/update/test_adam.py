@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.update.adam import adam, adamw
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import weight_decay_groups
+from resnet_fn.update.optimizer import adam, adamw, weight_decay_groups
 from resnet_fn.update.step import make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")

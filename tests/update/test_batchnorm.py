@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, jit
 from mindspore.ops import assign
+from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
 
 from resnet_fn.models import create_model
-from resnet_fn.update.batchnorm import average_batchnorm, batchnorm_statistics, keeper
 
 pytestmark = pytest.mark.usefixtures("device")
 

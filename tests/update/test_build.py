@@ -8,9 +8,7 @@ from mindspore import Tensor, nn, ops
 from resnet_fn import recipes
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.update.adam import adam, adamw
-from resnet_fn.update.build import make_optimizer
-from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, weight_decay_groups
+from resnet_fn.update.optimizer import adam, adamw, lamb, lars, make_optimizer, momentum_sgd, weight_decay_groups
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -2,12 +2,12 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
+from resnet_fn.run.build import build_components
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.run.build import build_components
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.ema import averaged, averages_of, moving_average
+from resnet_fn.update.state import averaged, averages_of, moving_average
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -10,9 +10,9 @@ from mindspore import Tensor, nn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.build import make_optimizer
+from resnet_fn.update.inputs import make_noise
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.noise import make_noise
+from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.step import make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -4,12 +4,12 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import nn
-
-from resnet_fn.data.normalise import normalise
-from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.runtime.tensors import hand_over
-from resnet_fn.update.loss import make_loss
 from resnet_fn.update.normalise import make_normalise
+
+from resnet_fn.data.images import normalise
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
+from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
 from resnet_fn.update.step import make_train_step
 

@@ -9,10 +9,9 @@ from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.models.build import build_net
-from resnet_fn.update.build import make_optimizer, parameter_groups
+from resnet_fn.models import build_net
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import columns, weight_decay_groups
+from resnet_fn.update.optimizer import columns, make_optimizer, parameter_groups, weight_decay_groups
 from resnet_fn.update.step import make_train_step
 from resnet_fn.weights.names import to_ours
 
@@ -69,7 +68,7 @@ KINDS = {
 def test_ten_updates_are_torchs(fields):
     """Gradients' norm of the first update, then weights and statistics after ten, against torch in float64."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     recipe = dataclasses.replace(RECIPE, **fields)
     net = build_net(recipe, SPEC)
@@ -137,8 +136,8 @@ def test_the_ladder_agrees_for_ten_updates(fields):
     """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
     torch = pytest.importorskip("torch")
     from resnet_fn.parity.replay import compare_step
-    from resnet_fn.parity.torch_side.reference import reference_net
-    from resnet_fn.parity.traces.batches import make_batches
+    from resnet_fn.parity.trace import make_batches
+    from resnet_fn.reference.nets import reference_net
 
     class FrozenNorm(torch.nn.BatchNorm2d):
         def train(self, mode=True):

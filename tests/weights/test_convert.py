@@ -10,9 +10,8 @@ from resnet_fn import convert
 from resnet_fn.checkpoint.folder import save_checkpoint
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
-from resnet_fn.weights.convert import convert_weights
 from resnet_fn.weights.files import read_arrays
-from resnet_fn.weights.load import load_weights
+from resnet_fn.weights.load import convert_weights, load_weights
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -27,7 +26,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
 
 def test_torch_loads_what_we_write_and_computes_the_same(written):
     torch = pytest.importorskip("torch", reason="the reference net needs torch")
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     ours = written("a.safetensors")
     convert_weights("a.safetensors", "a.pth", "torchvision")

@@ -88,12 +88,6 @@ def test_reset_head_is_the_only_way_to_other_classes(written):
     assert net.conv1.weight.asnumpy().tobytes() == ours["conv1.weight"].tobytes()
 
 
-def test_a_net_without_a_max_pool_is_not_warned_about_its_padding(capsys, written):
-    written("a.safetensors", "mindcv", model="resnet20")
-    load_weights(create_model("resnet20", num_classes=3), "a.safetensors")
-    assert capsys.readouterr().err == ""
-
-
 def test_equal_names_that_hide_another_function(capsys, written):
     written("a.safetensors", "mindcv", model="resnet18")
     load_weights(create_model("resnet18", num_classes=3), "a.safetensors")

@@ -9,8 +9,10 @@ import numpy as np
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit, color_spec, is_image
-from resnet_fn.data.sources.ground_truth import list_flat_val
 from resnet_fn.data.sources.validation import split_off
+
+_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+_PLACES = ("", "val", "data", "ILSVRC2012_devkit_t12/data")
 
 
 def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, run: Path | None = None) -> DataSet:
@@ -59,7 +61,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         if other:
             notes.append(f"ignoring {len(other)} files in val that are no images, {other[0]} among them")
     else:
-        test = list_flat_val(root, classes)
+        test = _list_flat_val(root, classes)
     if not len(test):
         raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
@@ -113,3 +115,52 @@ def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]
             else:
                 other.append(str(root / folder / name))
     return FileSplit(str(root), tuple(names), np.array(labels, np.int32)), other
+
+
+def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
+    """List `root/val/*.JPEG` with the labels of the official ground truth.
+
+    `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
+    beside it says which class folder (WordNet id) a number means. The numbers are *not* the alphabetical order.
+
+    Raises:
+        ValueError: the text or meta.mat is missing, or does not fit the images or the classes.
+    """
+    names = sorted(entry.name for entry in os.scandir(root / "val") if is_image(entry.name))
+    if not names:
+        raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay it out as val/CLASS/*.JPEG")
+    truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
+    if truth is None or meta is None:
+        missing = _TRUTH if truth is None else _META
+        raise ValueError(
+            f"{root / 'val'}: has no class folders, and {missing} is not in {root}; extract the development kit "
+            "ILSVRC2012_devkit_t12.tar.gz there (https://image-net.org/download), or sort the images into folders"
+        )
+    try:
+        numbers = [int(line) for line in truth.read_text().split()]
+    except ValueError as error:
+        raise ValueError(f"{truth}: is not one number a line ({error}); extract the development kit again") from None
+    if len(numbers) != len(names):
+        raise ValueError(f"{truth}: has {len(numbers)} lines for {len(names)} images in {root / 'val'}; complete them")
+    folder_of = _class_numbers(meta)
+    label_of = {name: label for label, name in enumerate(classes)}
+    labels = []
+    for number in numbers:
+        if folder_of.get(number) not in label_of:
+            raise ValueError(f"{truth}: number {number} is {folder_of.get(number)}, which train has no folder for")
+        labels.append(label_of[folder_of[number]])
+    return FileSplit(str(root / "val"), tuple(names), np.array(labels, np.int32))
+
+
+def _find_file(root: Path, name: str) -> Path | None:
+    return next((root / place / name for place in _PLACES if (root / place / name).is_file()), None)
+
+
+def _class_numbers(meta: Path) -> dict[int, str]:
+    from scipy.io import loadmat  # a dependency of MindSpore
+
+    try:
+        rows = loadmat(str(meta), squeeze_me=True)["synsets"]
+        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows}
+    except Exception as error:
+        raise ValueError(f"{meta}: cannot be read ({error}); extract the development kit again") from None

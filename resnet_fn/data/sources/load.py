@@ -10,15 +10,13 @@ from resnet_fn.config.hints import few, near_path, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.digits import load_digits
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
-from resnet_fn.data.sources.scan import check_files
-from resnet_fn.data.sources.scan_cache import OFF, ScanCache
-from resnet_fn.data.sources.synthetic import make_synthetic
+from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
@@ -39,15 +37,14 @@ def open_dataset(
     threads: int = 0,
     workers: Workers = Workers(),
     splits: Sequence[str] = ("train", "test"),
-    scan_cache: str = "",
-    runs: Sequence[Path] = (),
-    split_of: Path | None = None,
+    check: str = "auto",
+    run: Path | None = None,
     progress: bool = False,
     trained_on: InputSpec | None = None,
     source: object = "",
     lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
-    """A recipe's data set, every sample of it checked, unless `scan_cache` is "off".
+    """A recipe's data set, its labels checked, and its image files as `check` says.
 
     Args:
         recipe: names the set, evaluation's preprocessing, and what to do about bad files.
@@ -55,9 +52,9 @@ def open_dataset(
         threads: see `data_threads`.
         workers: they share the check of image files.
         splits: which to check; the others stay unchecked.
-        scan_cache: see `RunOptions`; "": as in training.
-        runs: folders that may keep what the check of files finds where no other can.
-        split_of: the run whose validation part this has, where one is split off; None: drawn afresh.
+        check: see `check_files` of `RunOptions`.
+        run: the run that goes on or is evaluated: it has the validation part, where one is split off, and of a run that
+            goes on the list of bad files that are left out; None: both are made afresh.
         progress: show a bar on rank 0.
         trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
         lists: that name the training and the validation images of an imagefolder; "": as in training, else its folders.
@@ -68,18 +65,19 @@ def open_dataset(
     classes: tuple[str, ...] = ()
     if trained_on:
         data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
-        scan_cache = scan_cache or trained_on.scan_cache
         lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
         if "train" not in splits and not Path(lists[0]).is_file():
             lists = ("", lists[1])  # what is not looked at need not be there
-    if scan_cache == OFF and recipe.on_bad_sample == "skip":
+    skip = recipe.on_bad_sample == "skip"
+    if skip and check == "no":
         raise ValueError(
-            "scan_cache: 'off' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
-            "error, or another --scan-cache"
+            "check_files: 'no' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
+            "error, or leave out --no-check-files"
         )
-    dataset = load_dataset(recipe, data_dir, threads, split_of, lists, classes)
+    dataset = load_dataset(recipe, data_dir, threads, run, lists, classes)
     check_images(dataset)
-    dataset = _check_files(dataset, recipe, scan_cache, runs, workers, progress, splits)
+    left_out = read_bad_files(run) if skip and run and "train" in splits else ()
+    dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(
             f"{source}: was trained on other classes than the data set {recipe.dataset} has now "
@@ -98,28 +96,6 @@ def open_dataset(
     if "train" in splits and recipe.name == "digits":
         dataset = dataclasses.replace(dataset, notes=(*dataset.notes, *_note_on_size(recipe, dataset.train)))
     return dataset
-
-
-def _check_files(
-    dataset: DataSet,
-    recipe: Recipe,
-    scan_cache: str,
-    runs: Sequence[Path],
-    workers: Workers,
-    progress: bool,
-    splits: Sequence[str],
-) -> DataSet:
-    data_dir = dataset.input.data_dir
-    kept = scan_cache if scan_cache in ("", OFF) else str(Path(scan_cache).resolve())
-    dataset = dataclasses.replace(dataset, input=dataclasses.replace(dataset.input, scan_cache=kept))
-    if scan_cache != OFF:
-        cache = ScanCache.of(kept, data_dir, runs)
-        return check_files(dataset, recipe.on_bad_sample, cache, workers, progress, splits)
-    if not isinstance(dataset.train, FileSplit):
-        return dataset
-    cut = "ends the run when it is met" if recipe.image_pipeline == "exact" else "trains as grey"
-    note = f"scan_cache off: image files are not checked; one that is cut behind its header {cut}"
-    return dataclasses.replace(dataset, notes=(*dataset.notes, note))
 
 
 def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
@@ -143,7 +119,7 @@ def load_dataset(
     recipe: Recipe,
     data_dir: str = "",
     threads: int = 0,
-    split_of: Path | None = None,
+    run: Path | None = None,
     lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
@@ -151,7 +127,7 @@ def load_dataset(
 
     `classes` are those of lists where they are known.
     """
-    dataset = _load(recipe, data_dir, data_threads(threads), split_of, lists, classes)
+    dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
         name=recipe.dataset,
@@ -168,7 +144,7 @@ def _load(
     recipe: Recipe,
     data_dir: str,
     threads: int,
-    split_of: Path | None,
+    run: Path | None,
     lists: tuple[str, str],
     classes: Sequence[str],
 ) -> DataSet:
@@ -195,7 +171,7 @@ def _load(
     if name in ("cifar10", "cifar100"):
         return load_cifar(name, data_dir)
     if name == "imagefolder":
-        return load_folder(data_dir, threads, recipe.validation_share, recipe.seed, split_of)
+        return load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
     return load_records(data_dir, threads)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.preprocess import as_decodable, open_upright
+from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX
 from resnet_fn.runtime.disk import replace_file, sha256_of_file
@@ -51,7 +51,7 @@ class Packer:
     """Writes the shards of one data set into a folder.
 
     Args:
-        dataset: image files that `check_files` found good.
+        dataset: image files that were checked.
         out: the folder; what an interrupted run of the same packing left there is kept.
         shards: files per split.
         short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
@@ -173,8 +173,6 @@ class Packer:
     def _encode(self, split: FileSplit, indices: np.ndarray, train: bool) -> Iterator[bytes]:
         def encode(index: int) -> bytes:
             data = split.read(index)
-            if split.converted[index]:
-                data = as_decodable(data, "PNG")
             return shrink(data, self._short_side, self._quality) if train and self._short_side else data
 
         with ThreadPoolExecutor(self._threads) as pool:
@@ -182,7 +180,7 @@ class Packer:
 
 
 def _files(split: object) -> FileSplit:
-    if not isinstance(split, FileSplit) or len(split.converted) != len(split):
+    if not isinstance(split, FileSplit) or len(split.sizes) != len(split):
         raise ValueError("source: packing needs a checked image folder")
     return split
 

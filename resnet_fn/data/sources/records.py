@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec, decode_batches
 
@@ -46,22 +46,11 @@ class RecordSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def open(self, order: np.ndarray) -> Any:
-        """The samples of `order`, in that order, as a MindSpore data set with the columns image and index."""
-        from mindspore import dataset as engine
-
-        return engine.MindDataset(
-            list(self.files),
-            columns_list=["image", "index"],
-            sampler=engine.SubsetSampler(order.tolist()),
-            num_parallel_workers=self.threads,
-        )
-
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
         """Each sample's number and bytes, in the order given, a stretch of them at a time.
 
         Raises:
-            ValueError: they can no longer be read.
+            BadSampleError: they can no longer be read.
         """
         # MindDataset refuses more numbers than it has samples. Opening takes 50 ms where there are 400,000.
         stretch = min(len(self), max(1024, len(self) // 64))
@@ -70,10 +59,10 @@ class RecordSplit:
             with closing(self._read(part)) as images:
                 yield from zip(part.tolist(), images, strict=True)
 
-    def undecodable(self, index: int) -> ValueError:
-        """What to raise of a sample that no decoder takes."""
+    def undecodable(self, index: int) -> BadSampleError:
+        """What to raise of a sample that cannot be decoded."""
         name = f" ({self.names[index]})" if self.names else ""
-        return ValueError(f"data: sample {index}{name} of the packed set cannot be decoded; pack the set again")
+        return BadSampleError(f"data: sample {index}{name} of the packed set cannot be decoded; pack the set again")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
@@ -93,14 +82,21 @@ class RecordSplit:
                 yield part
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
+        from mindspore import dataset as engine
+
         rows = None
         try:
             for index in order.tolist():
                 try:
-                    rows = rows or self.open(order).create_dict_iterator(num_epochs=1, output_numpy=True)
+                    if rows is None:
+                        sampler, columns = engine.SubsetSampler(order.tolist()), ["image", "index"]
+                        records = engine.MindDataset(
+                            list(self.files), columns, sampler=sampler, num_parallel_workers=self.threads
+                        )
+                        rows = records.create_dict_iterator(num_epochs=1, output_numpy=True)
                     row = next(rows)
                 except (RuntimeError, ValueError) as error:
-                    raise ValueError(f"data: {cause_of(error)}; check the packed files, then resume") from None
+                    raise BadSampleError(f"data: {_cause_of(error)}; check the packed files, then resume") from None
                 if int(row["index"]) != index:
                     raise RuntimeError(f"MindDataset gave sample {int(row['index'])} instead of {index}")
                 yield row["image"].tobytes()
@@ -109,7 +105,7 @@ class RecordSplit:
                 rows.stop()
 
 
-def cause_of(error: Exception) -> str:
+def _cause_of(error: Exception) -> str:
     """What an error of MindSpore's data pipeline says, without where in its code that was."""
     lines = [line.strip() for line in str(error).splitlines()]
     for heading in ("Error Message:", "Exception"):

@@ -1,8 +1,7 @@
-"""Bad image files, found before the first update.
+"""Image files before the first update: their sizes, and whether they are good.
 
-A JPEG that is cut inside its header kills the whole process in MindSpore's C++ decoder (`--image-pipeline fast`), one
-that is cut later decodes there silently to grey; Pillow raises on both, but a run should not end at its hundredth
-update. So every file is decoded once by Pillow, at an eighth of its size, which reads every byte and computes little.
+A run should not end at its hundredth update for a bad file. So where there are few files, or where it is asked for,
+each is decoded once by Pillow, at an eighth of its size, which reads every byte and computes little.
 """
 
 import dataclasses
@@ -10,20 +9,18 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.preprocess import reads_alike
-from resnet_fn.data.read_ahead import READERS, read_ahead
-from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.data.sources.scan_cache import Scan, ScanCache
+from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
+MOST_CHECKED = 20_000  # files of training and validation together that are decoded without being asked
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
+BAD_FILES = "bad_files.txt"
 REASONS = (
     "good",
     "cannot be read",
@@ -34,88 +31,73 @@ REASONS = (
     "missing",
 )
 _GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING = range(7)  # places in REASONS
-_AT_A_TIME = 32  # files that a thread looks at: to hand over one costs more than to see that it is known
+_AT_A_TIME = 32  # files that a thread looks at: to hand over one costs more than to ask for its size
 
 
-def examine(path: str) -> tuple[int, int, int, int]:
-    """(size, time, code, converted) of one file; see `Scan`."""
+def examine(path: str, decode: bool = True) -> tuple[int, int]:
+    """The size of a file, bytes, and what is wrong with it: its place in `REASONS`. Without `decode` it is not read."""
     try:
-        status = os.stat(path)
+        if not decode:
+            size = os.stat(path).st_size
+            return size, _GOOD if size else _EMPTY
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return 0, 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE, 0
-    code, converted = _examine_bytes(data)
-    return len(data), status.st_mtime_ns, code, int(converted)
+        return 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE
+    return len(data), _examine_bytes(data)
 
 
-def _examine_bytes(data: bytes) -> tuple[int, bool]:
+def _examine_bytes(data: bytes) -> int:
     from PIL import Image
 
     if not data:
-        return _EMPTY, False
+        return _EMPTY
     try:
         image = Image.open(io.BytesIO(data))
     except Image.DecompressionBombError:
-        return _TOO_LARGE, False
+        return _TOO_LARGE
     except Exception:
         # A JPEG's first bytes before something that is no header are a cut file, not another kind of file.
-        return (_DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE), False
+        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE
     if image.width * image.height > MOST_PIXELS:
-        return _TOO_LARGE, False
-    alike = reads_alike(image)
+        return _TOO_LARGE
     try:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
     except Exception:
-        return _DAMAGED, False
-    return _GOOD, not alike
+        return _DAMAGED
+    return _GOOD
 
 
-def scan_files(split: FileSplit, known: Scan, workers: Workers, progress: bool) -> tuple[Scan, bool]:
-    """Examine a split's files, each on one rank; all ranks know all afterwards.
+def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
+    """`examine` a split's files, each on one rank; all ranks have all results.
 
-    Beside the result, a few thousand files are known of at a time, however many there are; so many are read ahead that
-    a slow disk is not waited for.
+    Beside the result, a few thousand files are held at a time, however many there are; so many are read ahead that a
+    slow disk is not waited for.
 
     Args:
         split: the files.
-        known: of earlier scans: good files of the same size and time are not read again.
+        decode: else only their sizes are asked for.
         workers: the ranks that share the work.
         progress: show a bar on rank 0.
 
     Returns:
-        The scan, and whether any file had to be read for it.
+        Sizes int64 [N], and places in `REASONS` uint8 [N].
     """
-    own = range(workers.rank, len(split), workers.size)
-    scan, read = Scan.of_nothing(len(split)), np.zeros(1, np.float32)
-    for column in (scan.codes, scan.converted):
-        column[:] = 0  # those of other ranks must add nothing
+    local = range(workers.rank, len(split), workers.size)
+    sizes, codes = np.zeros(len(split), np.int64), np.zeros(len(split), np.uint8)
 
-    def look(index: int) -> tuple[bool, tuple[int, int, int, int]]:
-        path = split.path(index)
-        if known.codes[index] == _GOOD:
-            try:
-                status = os.stat(path)
-            except OSError:
-                return True, examine(path)
-            if (status.st_size, status.st_mtime_ns) == (known.sizes[index], known.times[index]):
-                return False, (status.st_size, status.st_mtime_ns, _GOOD, int(known.converted[index]))
-        return True, examine(path)
+    def look_at(part: range) -> list[tuple[int, int]]:
+        return [examine(split.path(index), decode) for index in part]
 
-    def look_at(part: range) -> list[tuple[bool, tuple[int, int, int, int]]]:
-        return [look(index) for index in part]
-
-    hidden = None if progress and workers.is_main else True  # None: where stderr is no terminal
-    parts = (own[start : start + _AT_A_TIME] for start in range(0, len(own), _AT_A_TIME))
-    with tqdm(total=len(own), desc="checking images", unit="file", disable=hidden) as bar:
+    hidden = None if progress and decode and workers.is_main else True  # None: where stderr is no terminal
+    parts = (local[start : start + _AT_A_TIME] for start in range(0, len(local), _AT_A_TIME))
+    with tqdm(total=len(local), desc="checking images", unit="file", disable=hidden) as bar:
         for part, results in read_ahead(look_at, parts, max(READERS, 2 * split.threads)):
-            for index, (was_read, row) in zip(part, results, strict=True):
-                scan.sizes[index], scan.times[index], scan.codes[index], scan.converted[index] = row
-                read += was_read
+            for index, result in zip(part, results, strict=True):
+                sizes[index], codes[index] = result
             bar.update(len(part))
-    columns = (_exchange(column, workers) for column in vars(scan).values())
-    return Scan(*columns), bool(sum_over_ranks(read, workers)[0])
+    return _exchange(sizes, workers), _exchange(codes, workers)
 
 
 def _exchange(column: np.ndarray, workers: Workers) -> np.ndarray:
@@ -132,68 +114,97 @@ def _exchange(column: np.ndarray, workers: Workers) -> np.ndarray:
 
 def check_files(
     dataset: DataSet,
-    on_bad: str,
-    cache: ScanCache | None = None,
+    on_bad: str = "error",
+    check: str = "auto",
     workers: Workers = Workers(),
     progress: bool = False,
     splits: Sequence[str] = ("train", "test"),
+    left_out: tuple[str, ...] = (),
 ) -> DataSet:
-    """Find the bad files of a data set of files; other sets come back as they are.
+    """Ask for the sizes of a data set's files, and find the bad ones; sets without files come back as they are.
 
     Args:
         dataset: as it was listed.
-        on_bad: "error", or "skip" to leave bad files out (on all ranks alike).
-        cache: what is known already, to which rank 0 adds what is found before anything is refused; None: nothing is.
+        on_bad: "error", or "skip" to leave bad files out (on all ranks alike), for which all are decoded.
+        check: whether files are decoded: "yes", "no", or "auto": where all splits have at most `MOST_CHECKED`.
         workers, progress: see `scan_files`.
-        splits: which to check; the others stay unchecked.
+        splits: which to look at; the others stay as they are.
+        left_out: `bad_files` of the run that goes on, which are not looked for again; (): it has none.
 
     Returns:
         The data set of good files, with the others' names.
 
     Raises:
-        ValueError: bad files and `on_bad` is "error"; names the first ones and their faults.
+        ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
     """
-    for half in splits:
-        split = getattr(dataset, half)
-        if not isinstance(split, FileSplit):
+    files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
+    count = sum(len(split) for split in files.values())
+    skip = on_bad == "skip" and not left_out
+    decode = skip or ((check == "yes" or (check == "auto" and count <= MOST_CHECKED)) and not left_out)
+    known = {line.rpartition("\t")[0] for line in left_out}
+    notes, lines, counts, named = list(dataset.notes), list(left_out), [], []
+    checked: dict[str, FileSplit] = {}
+    for half, split in files.items():
+        if half not in splits:
             continue
-        scan, notes = _scan(split, cache, workers, progress)
-        good = scan.codes == _GOOD
-        bad = np.flatnonzero(~good)
-        lines = [f"{split.path(i)}: {REASONS[scan.codes[i]]}" for i in bad]
+        what = "training" if half == "train" else "validation"
+        if left_out:
+            split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
+        sizes, codes = scan_files(split, decode, workers, progress)
+        bad = np.flatnonzero(codes != _GOOD)
+        checked[half] = dataclasses.replace(split, sizes=sizes).keep(codes == _GOOD)
         if len(bad):
-            named = "; ".join(f"{split.path(i)!r} is {REASONS[scan.codes[i]]}" for i in bad[:3])
-            named = named.replace("is cannot", "cannot") + (f"; and {len(bad) - 3} more" if len(bad) > 3 else "")
-            what = "training" if half == "train" else "evaluation"
-            if on_bad == "error":
-                raise ValueError(
-                    f"on_bad_sample: {len(bad)} of {len(split)} {what} files are bad: {named}; "
-                    "fix them, or give --on-bad-sample skip"
-                )
-            if not good.any():
-                raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {named}; fix them")
-            notes.append(f"skipping {len(bad)} of {len(split)} {what} files: {named}")
-        checked = dataclasses.replace(split, sizes=scan.sizes, converted=scan.converted)
-        changed: dict[str, Any] = {half: checked.keep(good) if len(bad) else checked}
-        changed |= {"notes": (*dataset.notes, *notes), "bad_files": (*dataset.bad_files, *lines)}
-        dataset = dataclasses.replace(dataset, **changed)
-    return dataset
+            counts.append(f"{len(bad)} of {len(split)} {what}")
+            names = _names(split, dataset)
+            lines += [f"{names[index]}\t{REASONS[codes[index]]}" for index in bad]
+            named += [_describe(split.path(index), codes[index]) for index in bad]
+            if skip:
+                first = "; ".join(_describe(split.path(index), codes[index]) for index in bad[:3])
+                notes.append(f"skipping {counts[-1]} files: {first}{_more(bad)}")
+                if len(bad) == len(split):
+                    raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {first}{_more(bad)}; fix them")
+    if counts and not skip:
+        raise ValueError(
+            f"on_bad_sample: {' and '.join(counts)} files are bad: {'; '.join(named[:3])}{_more(named)}; "
+            "fix them, or give --on-bad-sample skip"
+        )
+    if left_out:
+        notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
+    elif checked and not decode:
+        why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
+        notes.append(
+            f"image files are not checked ({why}): a bad one ends the command where it is met; "
+            "--check-files decodes all before"
+        )
+    return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=tuple(lines))
 
 
-def _scan(split: FileSplit, cache: ScanCache | None, workers: Workers, progress: bool) -> tuple[Scan, list[str]]:
-    """Scan with what is kept, and keep what is new; and what a user should know of that."""
-    if cache is None:
-        return scan_files(split, Scan.of_nothing(len(split)), workers, progress)[0], []
-    keys = cache.keys(split)
-    scan, is_new = scan_files(split, cache.find(keys), workers, progress)
-    failure = cache.add(keys, scan) if is_new and workers.is_main else ""
-    hint = "other runs will read all files again; give --scan-cache FOLDER"
-    return scan, [f"warning: {failure} to keep what the check of {len(split)} files found: {hint}"] if failure else []
+def _names(split: FileSplit, dataset: DataSet) -> list[str]:
+    """The files' paths from the data folder, so that it may be moved or mounted elsewhere."""
+    folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
+    return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
+
+
+def _describe(path: str, code: int) -> str:
+    return f"{path!r} {'' if code == _UNREADABLE else 'is '}{REASONS[code]}"
+
+
+def _more(bad: Sequence[object] | np.ndarray) -> str:
+    return f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the bad files and their faults in bad_files.txt, a line each; nothing where there are none."""
+    """List the files that were left out, a line "path from the data folder, tab, fault" each; nothing without any."""
     if dataset.bad_files:
-        with replace_file(folder / "bad_files.txt") as file:
+        with replace_file(folder / BAD_FILES) as file:
             text = "".join(f"{line}\n" for line in dataset.bad_files)
             file.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def read_bad_files(folder: Path) -> tuple[str, ...]:
+    """The lines that `write_bad_files` wrote; () where there are none, or an earlier version's, which had no tab."""
+    try:
+        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    except OSError:
+        return ()
+    return tuple(line for line in lines if "\t" in line)

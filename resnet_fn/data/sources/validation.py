@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.data.order import Streams
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.runtime.disk import replace_file
 
 FILE = "validation.json"
-_STREAM = 8  # names the random numbers of the split; never to be changed (order.py)
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -27,7 +27,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     Returns:
         bool [N].
     """
-    rng = np.random.default_rng([seed, _STREAM])
+    rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         places = rng.permutation(np.flatnonzero(labels == label))

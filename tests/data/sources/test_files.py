@@ -1,14 +1,16 @@
-"""Image files as samples of an evaluation."""
+"""Image files as samples: read ahead in order, evaluated once."""
 
 import dataclasses
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.eval_batches import eval_batches
-from resnet_fn.data.sources.files import FileSplit, is_image
+from resnet_fn.data.dataset import BadSampleError, eval_batches
+from resnet_fn.data.sources.files import FileSplit, is_image, read_ahead
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.runtime.workers import Workers
 
@@ -36,24 +38,60 @@ def test_a_sample_is_its_files_bytes_as_long_as_it_is_the_file_that_was_checked(
     assert path == folder / "train" / "bee" / "03 ü.JPEG"
     data = path.read_bytes()
     assert split.read(3) == data
-    checked = dataclasses.replace(split, sizes=np.full(len(split), len(data)), converted=np.arange(len(split)) == 3)
-    assert checked.read_decodable(3).startswith(b"BM")
+    checked = dataclasses.replace(split, sizes=np.full(len(split), len(data)))
     path.write_bytes(data + b"more")
-    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: has changed since it was checked; start the command again$"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: has changed since the command began; start it again$"):
         checked.read(3)
     path.unlink()
-    with pytest.raises(ValueError, match=r"bee/03 ü.JPEG: cannot be read \(No such file or directory\); fix it and"):
+    with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix it"):
         checked.read(3)
 
 
 def test_keep_keeps_what_belongs_together():
-    split = FileSplit("root", ("a", "b", "c"), np.int32([0, 1, 2]), np.array([5, 6, 7]), np.array([True, False, True]))
+    split = FileSplit("root", ("a", "b", "c"), np.int32([0, 1, 2]), np.array([5, 6, 7]))
     kept = split.keep(np.array([True, False, True]))
     assert (kept.names, kept.labels.tolist(), kept.sizes.tolist()) == (("a", "c"), [0, 2], [5, 7])
-    assert kept.converted.tolist() == [True, True]
     assert len(kept) == 2
 
 
 @pytest.mark.parametrize(("name", "image"), [("a.JPEG", True), ("b.Png", True), ("c.txt", False), ("jpeg", False)])
 def test_an_image_is_known_by_its_ending(name, image):
     assert is_image(name) == image
+
+
+def test_results_come_in_order_from_a_window_that_does_not_grow():
+    begun, done = [], 0
+
+    def square(number):
+        begun.append(number)
+        time.sleep(0.001 * (number % 3))
+        return number**2
+
+    for number, result in read_ahead(square, iter(range(500)), threads=8):
+        assert (number, result) == (done, done**2)
+        done += 1
+        assert len(begun) <= done + 4 * 8
+    assert done == 500
+
+
+def test_an_error_comes_when_its_items_turn_does_and_leaves_no_thread():
+    before = threading.active_count()
+
+    def fail(number):
+        if number == 7:
+            raise OSError("gone")
+        return number
+
+    results = read_ahead(fail, range(1000))
+    assert [next(results)[0] for _ in range(7)] == list(range(7))
+    with pytest.raises(OSError, match="gone"):
+        next(results)
+    assert threading.active_count() <= before
+
+
+def test_threads_end_when_the_reader_stops_early():
+    before = threading.active_count()
+    results = read_ahead(abs, range(1000))
+    next(results)
+    results.close()
+    assert threading.active_count() <= before

@@ -13,7 +13,7 @@ import numpy as np
 
 from resnet_fn.checkpoint import folder as checkpoint
 from resnet_fn.config import cli
-from resnet_fn.data.memory_feed import MemoryFeed
+from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.evaluation import scoring
 from resnet_fn.train import main
 

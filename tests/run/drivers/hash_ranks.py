@@ -10,7 +10,7 @@ from mindspore import Tensor
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.run.build import build_components
+from resnet_fn.run.session import build_components
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import broadcast_text, join
 

@@ -1,1 +1,0 @@
-"""Training pictures from files, as torchvision's transforms compute them with Pillow."""

@@ -1,0 +1,166 @@
+"""What every layer of a net gives on a batch: activations, and the gradients of its loss."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, nn
+
+from resnet_fn.data.balance import class_weights
+from resnet_fn.data.dataset import eval_batches
+from resnet_fn.data.feed import make_feed
+from resnet_fn.evaluation.loaded_net import assign_checkpoint
+from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
+from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
+from resnet_fn.layers.cells import named_layers, record_cell, unchanged
+from resnet_fn.layers.layer import Layer
+from resnet_fn.update.inputs import make_noise
+from resnet_fn.update.loss import Loss, make_loss
+
+
+def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
+    """Every layer's output, in evaluation mode on the first samples of the test set, in execution order.
+
+    The weights are those that an evaluation scores: their moving average, where there is one.
+
+    Args:
+        inspected: see `open_net`.
+        limit: samples; a smaller test set gives fewer.
+        visit: is called with each layer's name and output, float64.
+
+    Returns:
+        How many samples, and one row for each layer. A layer that runs again is called "layer1.0.relu (2)".
+    """
+    net, dataset = inspected.net, inspected.dataset
+    if inspected.checkpoint:
+        assign_checkpoint(net, inspected.checkpoint)
+    count = min(limit, len(dataset.test))
+    images, _, _ = next(eval_batches(dataset.test, dataset.input, count))
+    rows: list[ArrayStatistics] = []
+
+    def note(layer: Layer) -> None:
+        if layer.output is not None:
+            rows.append(dataclasses.replace(array_statistics(layer.title, layer.output), dtype="float32"))
+            visit(layer.title, layer.output)
+
+    record_cell(net, [Tensor(images)], train=False, visit=note)
+    return count, rows
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientStatistics:
+    """Gradients of the loss on one batch.
+
+    Attributes:
+        samples: in the batch.
+        loss: the recipe's, with its smoothing, without weight decay.
+        layers: the gradient at each layer's output, in execution order.
+        parameters: each parameter's gradient, in the net's order; before clipping.
+        relative: ‖gradient‖ / ‖parameter‖ for each parameter; infinite where the parameter is 0.
+    """
+
+    samples: int
+    loss: float
+    layers: list[ArrayStatistics]
+    parameters: list[ArrayStatistics]
+    relative: dict[str, float]
+
+
+def gradients(
+    inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_parameter: Visitor
+) -> GradientStatistics:
+    """The gradients that the net's next update would see, in training mode, on the first samples of its batch.
+
+    The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
+
+    Args:
+        inspected: see `open_net`.
+        limit: samples; a smaller batch gives fewer.
+        visit_layer, visit_parameter: are called with each layer's or parameter's name and gradient, float32.
+    """
+    net, recipe = inspected.net, inspected.recipe
+    if inspected.checkpoint:
+        assign_checkpoint(net, inspected.checkpoint, ema=False)
+    with contextlib.closing(make_feed(inspected.dataset, recipe)) as feed:
+        images, labels = (part[:limit] for part in feed.batch(inspected.update))
+    noise = [part if part is None else part[:limit] for part in make_noise(recipe, net)(inspected.update)]
+    dataset = inspected.dataset
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
+    layers: list[ArrayStatistics] = []
+
+    def note(name: str, values: np.ndarray) -> None:
+        layers.append(array_statistics(name, values))
+        visit_layer(name, values)
+
+    value, found, order = _record_gradients(net, images, labels, noise, loss, note)
+    layers.sort(key=lambda row: order.index(row.name))
+    rows, relative = [], {}
+    for parameter in net.trainable_params():
+        gradient = found[parameter.name]
+        rows.append(array_statistics(parameter.name, gradient))
+        visit_parameter(parameter.name, gradient)
+        size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
+        relative[parameter.name] = rows[-1].norm / size if size else math.inf
+    return GradientStatistics(len(images), value, layers, rows, relative)
+
+
+def _record_gradients(
+    net: nn.Cell,
+    images: np.ndarray,
+    labels: np.ndarray,
+    noise: Sequence[Tensor | None],
+    loss: Loss,
+    visit: Visitor,
+) -> tuple[float, dict[str, np.ndarray], list[str]]:
+    """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
+
+    Args:
+        net: maps images to logits.
+        images, labels, noise: one batch, as a step takes it.
+        loss: (logits, labels) to the mean loss.
+        visit: is called with each layer's title and the gradient at its output, in backward order.
+
+    Returns:
+        The loss, each trainable parameter's gradient by its name, and the layers' titles in execution order.
+    """
+    calls: dict[str, int] = {}
+    order: list[str] = []
+
+    def title(name: str) -> str:
+        return f"{name} ({calls[name] + 1})" if calls[name] else name
+
+    handles = []
+
+    def forward(name: str) -> Callable[..., None]:
+        def count(*_: object) -> None:
+            calls.setdefault(name, 0)
+            order.append(title(name))
+            calls[name] += 1
+
+        return count
+
+    def backward(name: str) -> Callable[..., None]:
+        def note(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
+            calls[name] -= 1  # backward, the last call comes first
+            if isinstance(gradient[0], Tensor):
+                visit(title(name), gradient[0].asnumpy())
+
+        return note
+
+    for name, layer in named_layers(net):
+        handles += [layer.register_forward_hook(forward(name)), layer.register_backward_hook(backward(name))]
+    weights = tuple(net.trainable_params())
+
+    def of_batch(images: Tensor, labels: Tensor) -> Tensor:
+        return loss(net(images, *noise), labels)
+
+    with unchanged(net, handles):
+        net.set_train(True)
+        differentiate = mindspore.value_and_grad(of_batch, None, weights)
+        value, found = differentiate(Tensor(images), Tensor(labels))
+        named = {p.name: gradient.asnumpy() for p, gradient in zip(weights, found, strict=True)}
+    return float(value.asnumpy()), named, order

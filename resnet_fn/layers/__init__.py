@@ -1,0 +1,1 @@
+"""Layers as plain data: what they take and give, how they are set, how far apart two arrays are. Needs NumPy only."""

@@ -1,0 +1,62 @@
+"""What every layer of a MindSpore cell takes and gives, in execution order."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.layers.layer import Layer
+from resnet_fn.layers.record import record_layers, recorded_layers
+
+
+def record_cell(
+    net: nn.Cell, inputs: Sequence[Tensor], train: bool, visit: Callable[[Layer], None] | None = None
+) -> list[Layer]:
+    """Run a cell operation by operation and record every layer; parameters and statistics stay as they were.
+
+    Compiled functions do not let anyone look inside.
+
+    Args:
+        net: what to run.
+        inputs: its arguments.
+        train: whether in training mode.
+        visit: see `record_layers`.
+    """
+
+    def run() -> None:
+        net.set_train(train)
+        net(*inputs)
+
+    with unchanged(net):
+        return record_layers(named_layers(net), run, _owned, _array, visit)
+
+
+def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
+    """Every cell of a net by its path, but for the net itself, mere sequences, and what is inside attention and LSTMs.
+
+    A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
+    """
+    return recorded_layers(net, (nn.SequentialCell, nn.CellList, nn.CellDict))
+
+
+@contextlib.contextmanager
+def unchanged(net: nn.Cell, handles: Sequence[Any] = ()) -> Iterator[None]:
+    """Put parameters and statistics back at the end, and remove hooks."""
+    kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter, value in kept:
+            ops.assign(parameter, Tensor(value, parameter.dtype))
+
+
+def _owned(layer: nn.Cell, inside: bool) -> Iterator[tuple[str, Any]]:
+    return layer.parameters_and_names(expand=inside)
+
+
+def _array(value: Tensor) -> np.ndarray:
+    return np.array(value.asnumpy(), np.float64)

@@ -1,0 +1,104 @@
+"""One recorded execution of a layer, of either framework: plain data."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclasses.dataclass
+class Layer:
+    """One execution of a layer.
+
+    Attributes:
+        name: its path in the net; "layer1.0.relu".
+        call: how many times the layer had run before.
+        kind: what it is, in either framework: "conv", "norm", "dense", "attention", …, or its class (`kind_of`).
+        class_name: its class in its framework.
+        settings: how it is set, in words that both frameworks share (`settings`).
+        input, output: its first input and its output, float64; the first of several; None for what is no tensor.
+        parameters: (leaf name, shape) of the parameters that it owns, statistics included.
+        leaf: whether no recorded layer runs inside it.
+        input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
+        further: fingerprints of its further inputs, where it is compared whole: an attention's key and value.
+    """
+
+    name: str
+    call: int
+    kind: str
+    class_name: str
+    settings: dict[str, Any]
+    input: np.ndarray | None
+    output: np.ndarray | None
+    parameters: Shapes
+    leaf: bool
+    input_rounding: float = 0.0
+    output_rounding: float = 0.0
+    further: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of a class that neither framework knows."""
+        return self.kind.startswith(f"{OWN} ")
+
+    @property
+    def title(self) -> str:
+        """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""
+        return self.name if not self.call else f"{self.name} ({self.call + 1})"
+
+
+# What a layer is, by its class's name in either framework without dimensions: Conv2d and Conv1d are Conv.
+_KINDS = {
+    "Conv": "conv",
+    "ConvTranspose": "transposed conv",
+    **dict.fromkeys(("BatchNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm"), "norm"),
+    **dict.fromkeys(("Linear", "Dense", "NonDynamicallyQuantizableLinear"), "dense"),
+    **dict.fromkeys(("MaxPool", "AdaptiveMaxPool"), "maxpool"),
+    **dict.fromkeys(("AvgPool", "AdaptiveAvgPool"), "avgpool"),
+    **dict.fromkeys(("Dropout", "AlphaDropout", "FeatureAlphaDropout"), "dropout"),
+    **dict.fromkeys(("DropPath", "StochasticDepth"), "drop path"),
+    **dict.fromkeys(("Upsample", "UpsamplingNearest", "UpsamplingBilinear"), "upsample"),
+    **dict.fromkeys(("GELU", "FastGelu"), "gelu"),
+    **dict.fromkeys(("Hardswish", "HSwish"), "hardswish"),
+    **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
+    "MultiheadAttention": "attention",
+}
+OWN = "own"  # begins the kind of a class that neither framework knows
+# Layers that are compared whole: what runs inside them is how a framework writes them.
+_WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
+
+
+def kind_of(layer: Any) -> str:
+    """What a layer is, the same word in both frameworks; its class's name in small letters where there is none.
+
+    A class derived from a framework's layer is of its kind. A class of the user's that has parts of its own is what
+    they make of it, whatever its name; one that is no framework's layer is "own" and its name.
+    """
+    for class_ in type(layer).__mro__:
+        name = re.sub(r"[123]d|Ext$", "", class_.__name__)
+        ours = class_.__module__.partition(".")[0] not in ("torch", "mindspore")
+        if name in _KINDS and not (ours and parts_of(layer)):
+            return _KINDS[name]
+        if not ours and class_.__name__ not in ("Module", "Cell", "Cell_") and not class_.__name__.startswith("_"):
+            return name.lower()
+    return f"{OWN} {type(layer).__name__.lower()}"
+
+
+def is_whole(layer: Any) -> bool:
+    """Whether a layer is recorded as one, without what runs inside it."""
+    return kind_of(layer) in _WHOLE
+
+
+def parts_of(layer: Any) -> Mapping[str, Any]:
+    """What stands inside a layer, by name."""
+    return getattr(layer, "_modules", None) or getattr(layer, "_cells", None) or {}
+
+
+def fingerprint(array: np.ndarray) -> str:
+    """A digest by which a layer's input is recognised as another layer's output, whatever their shapes."""
+    return hashlib.blake2b(np.ascontiguousarray(array, np.float32).tobytes(), digest_size=16).hexdigest()

@@ -1,0 +1,98 @@
+"""Every execution of a net's layers, of either framework: the skeleton that both sides record by."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.layers.layer import Layer, fingerprint, is_whole, kind_of, parts_of
+from resnet_fn.layers.settings import settings_of
+
+
+def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Every layer of a net by its path, in either framework, but for the net itself, containers and what is inside
+    layers that are compared whole.
+
+    A layer that is used under two names is one layer, under its first.
+    """
+    seen: set[int] = set()
+
+    def walk(layer: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if layer is None or id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if name and not isinstance(layer, containers):
+            yield name, layer
+            if is_whole(layer):
+                return
+        for part, inner in parts_of(layer).items():
+            yield from walk(inner, f"{name}.{part}" if name else part)
+
+    yield from walk(net, "")
+
+
+def record_layers(
+    layers: Iterable[tuple[str, Any]],
+    run: Callable[[], Any],
+    owned: Callable[[Any, bool], Iterable[tuple[str, Any]]],
+    convert: Callable[[Any], np.ndarray],
+    visit: Callable[[Layer], None] | None = None,
+) -> list[Layer]:
+    """Every execution of a net's layers, of either framework, in order.
+
+    Args:
+        layers: those to record, by name (`recorded_layers`).
+        run: runs the net.
+        owned: (layer, whether with what is inside it) → its parameters and statistics by leaf name.
+        convert: a tensor as a float64 array.
+        visit: is called with each layer as it has run, and nothing is returned: all outputs together can be gigabytes.
+    """
+    executions: list[Layer] = []
+    visit = visit or executions.append
+
+    def hook_of(name: str, layer: Any) -> Callable[[Any, Any, Any, Any], None]:
+        whole = is_whole(layer)
+        shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned(layer, whole))
+        leaf = whole or all(part is None for part in parts_of(layer).values())
+        calls = itertools.count()
+
+        def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
+            given = [convert(value) for value in _tensors((inputs, named))]
+            first, result = given[0] if given else None, next(_tensors(output), None)
+            visit(
+                Layer(
+                    name=name,
+                    call=next(calls),
+                    kind=kind_of(layer),
+                    class_name=type(layer).__name__,
+                    settings=settings_of(layer, first),
+                    input=first,
+                    output=None if result is None else convert(result),
+                    parameters=shapes,
+                    leaf=leaf,
+                    further=tuple(map(fingerprint, given[1:])) if whole else (),
+                )
+            )
+
+        return hook
+
+    handles = [layer.register_forward_hook(hook_of(name, layer), with_kwargs=True) for name, layer in layers]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return executions
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Every tensor in tuples, lists and dicts, in order."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _tensors(part)

@@ -1,0 +1,195 @@
+"""Why Adam's state or update differs: each way of writing it is computed from what each side recorded, and must fit.
+
+Of all ways one must give what MindSpore's side has, and another what the reference has; named is in what they differ.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from resnet_fn.layers.difference import relative_error
+from resnet_fn.parity.trace import Arrays, Trace
+
+_FITS = 1e-3  # relative error up to which a candidate explains what is seen
+_AS_WELL = 10.0  # and how many times the best one's error: a small eps shows in a few small gradients only
+_LEAST, _MOST = 8, 4096  # numbers of a parameter: fewer fit anything, more say nothing new
+
+_CORRECTED = "m and v are divided by 1 − β^t"
+_CORRECTIONS = {_CORRECTED: (True, True), "is missing": (False, False), "of v is missing": (True, False)}
+_OUTSIDE = "added to the root √v̂"
+_INSIDE = "inside the root, √(v̂ + eps),"
+_BEFORE = "added to √v before its bias correction"
+_EPSILONS = (1e-8, 1e-6, 1e-5, 1e-7, 1e-10, 1e-12, 1e-4, 1e-3, 1e-2, 1e-1)
+
+
+class First(NamedTuple):
+    """One parameter's first update of Adam: all float64, flat, at most _MOST values."""
+
+    weight: np.ndarray
+    after: np.ndarray
+    gradient: np.ndarray
+    momentum: np.ndarray
+    variance: np.ndarray
+
+
+class Way(NamedTuple):
+    """How an update is written: its bias correction, where its eps stands, and how much that is."""
+
+    correction: str
+    place: str
+    epsilon: float
+
+
+class Side(NamedTuple):
+    """What one side's first update says: β1 and β2, and the weight decay in the gradient by parameter."""
+
+    parameters: dict[str, First]
+    rate: float
+    beta1: float
+    beta2: float
+    coupled: dict[str, float]
+
+
+def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[str]:
+    """In what two ways of writing Adam differ; empty where nothing known fits, or where it isn't Adam.
+
+    Args:
+        ours: MindSpore's side.
+        theirs: the reference's "start", "after", "clipped", "momentum" and "variance", by our names.
+        rate: its learning rate of the first update.
+    """
+    if {"momentum", "variance"} - (set(ours.state) & set(theirs)):
+        return []
+    here = {"start": ours.start, "after": ours.after[0], "clipped": ours.clipped, **ours.state}
+    a, b = (_firsts(side) for side in (here, theirs))
+    names = [name for name in a if name in b]
+    sides = _side(a, names, ours.rates[0]), _side(b, names, rate)
+    if sides[0] is None or sides[1] is None:
+        return []
+    first, second = sides
+    pairs = itertools.product(_fitting(first), _fitting(second))  # of all that fit, those with the most in common
+    ways = min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
+    decoupled = [_rests(side, way)[0] for side, way in zip((first, second), ways, strict=True)] if ways else [{}, {}]
+    hints = _beta_hints(first, second) + (_way_hints(*ways) if ways else [])
+    return hints + _decay_hints(names, (first.coupled, second.coupled), decoupled)
+
+
+def _firsts(side: Mapping[str, Arrays]) -> dict[str, First]:
+    parts = [side[part] for part in ("start", "after", "clipped", "momentum", "variance")]
+    return {
+        name: First(*(_some(part[name]) for part in parts))
+        for name, gradient in side["clipped"].items()
+        if all(name in part for part in parts) and gradient.size >= _LEAST
+    }
+
+
+def _some(array: np.ndarray) -> np.ndarray:
+    flat = np.ravel(array)
+    return flat[:: max(1, -(-flat.size // _MOST))].astype(np.float64)
+
+
+def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) -> Side | None:
+    """m = (1 − β1) (g + d w) and v = (1 − β2) (g + d w)², β the same for all parameters and d for each."""
+    coupled, firsts, seconds = {}, [], []
+    for name in names:
+        one = parameters[name]
+        if not one.gradient.any():
+            continue
+        columns = np.stack([one.gradient, one.weight], 1) if one.weight.any() else one.gradient[:, None]
+        found = np.linalg.lstsq(columns, one.momentum, rcond=None)[0]
+        share, of_weight = float(found[0]), float(found[1]) if len(found) > 1 else 0.0
+        if not share or relative_error(columns @ found, one.momentum) > _FITS:
+            return None
+        if abs(of_weight) * np.linalg.norm(one.weight) < _FITS * abs(share) * np.linalg.norm(one.gradient):
+            of_weight = 0.0
+        square = (one.gradient + of_weight / share * one.weight) ** 2
+        second = float(np.vdot(one.variance, square) / max(float(np.vdot(square, square)), 1e-300))
+        if relative_error(second * square, one.variance) > _FITS:
+            return None
+        coupled[name] = of_weight / share
+        firsts.append(share)
+        seconds.append(second)
+    if not firsts:
+        return None
+    return Side(dict(parameters), rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled)
+
+
+def _fitting(side: Side) -> list[Way]:
+    """All ways that fit about as well as the best."""
+    ways = [Way(*one) for one in itertools.product(_CORRECTIONS, (_OUTSIDE, _INSIDE, _BEFORE), _EPSILONS)]
+    errors = {way: _rests(side, way)[1] for way in ways}
+    allowed = min(_FITS, _AS_WELL * min(errors.values()))
+    return [way for way, error in errors.items() if error <= allowed]
+
+
+def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
+    """The decoupled weight decay by parameter, and the largest relative error that this way leaves in an update."""
+    decays, worst = {}, 0.0
+    corrects_m, corrects_v = _CORRECTIONS[way.correction]
+    of_m, of_v = 1 - side.beta1 if corrects_m else 1.0, 1 - side.beta2 if corrects_v else 1.0
+    for name in side.coupled:
+        one = side.parameters[name]
+        m, v, epsilon = one.momentum / of_m, np.maximum(one.variance / of_v, 0), way.epsilon
+        if way.place == _BEFORE:
+            epsilon /= math.sqrt(of_v)
+        root = np.sqrt(v + epsilon) if way.place == _INSIDE else np.sqrt(v) + epsilon
+        step = (one.weight - one.after) / side.rate if side.rate else np.zeros_like(m)
+        rest = step - m / root
+        square = float(np.vdot(one.weight, one.weight))
+        decay = float(np.vdot(rest, one.weight)) / square if square else 0.0
+        size = float(np.linalg.norm(step)) or 1.0
+        if abs(decay) * math.sqrt(square) < _FITS * size:
+            decay = 0.0
+        decays[name] = decay
+        worst = max(worst, float(np.linalg.norm(rest - decay * one.weight)) / size)
+    return decays, worst
+
+
+def _beta_hints(ours: Side, theirs: Side) -> list[str]:
+    a, b = ours[2:4], theirs[2:4]
+    if np.allclose(1 - np.array(a), 1 - np.array(b), rtol=_FITS):
+        return []
+    words = f"β1 {a[0]:.4g} and β2 {a[1]:.4g} here, {b[0]:.4g} and {b[1]:.4g} in the reference"
+    if np.allclose(1 - np.array(a[::-1]), 1 - np.array(b), rtol=_FITS):
+        return [f"betas swapped: {words}"]
+    if any(math.isclose(1 - one, other, rel_tol=_FITS) for one, other in zip(a, b, strict=True)):
+        return [f"betas: {words}; β is what is kept of the old state, not what is added of the new"]
+    return [f"betas: {words}"]
+
+
+def _way_hints(ours: Way, theirs: Way) -> list[str]:
+    hints = []
+    a, b = ours.correction, theirs.correction
+    if a != b:
+        words = f"{b} in the reference; here {a}" if a == _CORRECTED else f"{a} here; in the reference {b}"
+        hints.append(f"Adam's bias correction {words}")
+    if ours.place != theirs.place:
+        hints.append(f"eps is {ours.place} here, {theirs.place} in the reference")
+    if ours.epsilon != theirs.epsilon:
+        hints.append(f"eps {ours.epsilon:g} here, {theirs.epsilon:g} in the reference")
+    return hints
+
+
+def _decay_hints(
+    names: Sequence[str], coupled: Sequence[Mapping[str, float]], decoupled: Sequence[Mapping[str, float]]
+) -> list[str]:
+    """Parameters by what their weight decay is on both sides, where it is not the same."""
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name in names:
+        here, there = ((c.get(name, 0.0), d.get(name, 0.0)) for c, d in zip(coupled, decoupled, strict=True))
+        if not np.allclose(here, there, rtol=0.05, atol=1e-12):
+            groups[name.rpartition(".")[2], _decay(*here), _decay(*there)].append(name)
+    return [
+        f"weight decay on {leaf}: {here} here, {there} in the reference ({len(members)} parameters, first {members[0]})"
+        for (leaf, here, there), members in groups.items()
+    ]
+
+
+def _decay(coupled: float, decoupled: float) -> str:
+    parts = [f"{coupled:.3g} coupled (added to the gradient, as Adam)"] * bool(coupled)
+    parts += [f"{decoupled:.3g} decoupled (taken from the weight, as AdamW)"] * bool(decoupled)
+    return " and ".join(parts) or "none"

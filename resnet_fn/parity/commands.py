@@ -1,0 +1,357 @@
+"""The commands of the ladder: both frameworks in one process, `record`, `replay` and `compare`."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from resnet_fn.config import cli
+from resnet_fn.parity.flags import (
+    add_task_flags,
+    image_shape,
+    is_place,
+    load_functions,
+    net_arguments,
+    recipe_named_in,
+    returned,
+    task_flags_in,
+    task_of,
+)
+from resnet_fn.parity.name_map import Corrections, read_map
+from resnet_fn.parity.trace import Recording, Task, leaves
+from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.runtime.extras import import_extra
+
+_LIVE = """examples:
+  python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
+  python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --figure ladder.png
+  python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build --optimizer adamw
+
+with PyTorch on one machine and MindSpore on another (--help of each says more):
+  python -m resnet_fn.parity record --reference torch_net.py:build --out trace
+  python -m resnet_fn.parity replay trace --net ported.py:build
+  python -m resnet_fn.parity compare trace-a trace-b
+
+"""
+_RECORD = """examples:
+  python -m resnet_fn.parity record --reference torch_net.py:build --inputs data.py:batches --out trace
+  python -m resnet_fn.parity record --net ported.py:build --out trace-a
+  python -m resnet_fn.parity record --net ported.py:build --like trace-a --out trace-b
+
+PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
+"""
+_CODES = "exit code 0: both compute the same; 1: they do not, and the output says where it starts.\n"
+_FLAGS = {
+    "net": ("FILE:FUNCTION", "a function that returns a MindSpore Cell"),
+    "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
+    "our-loss": ("FILE:FUNCTION", "MindSpore's, of (outputs, labels)"),
+    "our-optimizer": ("FILE:FUNCTION", "of the net: returns an optimizer of MindSpore's or of this package"),
+    "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
+    "like": ("TRACE", "with --net: the task and the weights of another trace"),
+    "json": ("FILE", "write everything, every array and layer"),
+    "figure": ("FILE", "draw the error of every layer; needs resnet_fn[plots]"),
+}
+
+
+def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
+    """Add flags of `_FLAGS`; `more` says what follows the meaning of one."""
+    for name in names:
+        metavar, meaning = _FLAGS[name]
+        group.add_argument(f"--{name}", metavar=metavar, help=meaning + more.get(name, ""))
+
+
+def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
+    """What every comparison takes, and where its result goes beside the screen."""
+    _add(group, "map")
+    group.add_argument(
+        "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
+    )
+    _add(parser.add_argument_group("what is written"), "json", "figure")
+
+
+def live(arguments: Sequence[str]) -> int:
+    """Compare both nets in this process. Returns 1 if they differ."""
+    recipe = recipe_named_in(list(arguments))
+    parser = cli.Parser(
+        "parity", "Compare a net and one training step with PyTorch, stage by stage.", _LIVE + _CODES, ""
+    )
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--model", metavar="NAME", help=f"a net of this package; default the recipe's, {recipe.model}")
+    _add(group, "net", "reference", "our-loss", "our-optimizer", reference="; default --model in PyTorch")
+    add_task_flags(parser, recipe)
+    cli.add_device_flags(parser)
+    _add_comparison(parser, group)
+    parsed = parser.parse(arguments)
+    cli.refuse(
+        (
+            bool(parsed.net) and not parsed.reference,
+            "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from",
+        ),
+        (bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"),
+        (bool(parsed.inputs) and not parsed.net, "--inputs: goes with --net and --reference"),
+        *(
+            (
+                is_place(getattr(parsed, name) or "") and not getattr(parsed, f"our_{name}"),
+                f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it",
+            )
+            for name in ("loss", "optimizer")
+        ),
+    )
+    task = task_of(parsed)
+    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
+    options = _comparison_options(parsed, functions)
+    torch = import_extra("torch", "the parity ladder")
+    from resnet_fn.parity.replay import compare_step
+    from resnet_fn.runtime.cpus import cpu_count
+
+    began = time.perf_counter()
+    start(parsed, task.seed)
+    torch.manual_seed(task.seed)
+    # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
+    torch.set_num_threads(max(1, cpu_count() // 2))
+    classes = image_shape(parsed, task.recipe)[1]
+    reference = _reference(parsed, functions, task)
+    net = build_net(functions.get("net"), parsed.net, parsed.model or task.recipe.model, task, classes)
+    ladder = compare_step(
+        net,
+        reference,
+        task.batches,
+        task.recipe,
+        accumulate=task.accumulate,
+        seed=task.seed,
+        reference_loss=functions.get("loss"),
+        reference_optimizer=functions.get("optimizer"),
+        **options(net, task),
+    )
+    return _finish(
+        parsed, ladder, task, began, f"{parsed.net or parsed.model or task.recipe.model}: error of every layer's output"
+    )
+
+
+def record(arguments: Sequence[str]) -> int:
+    """Record one side, with only its own framework installed."""
+    recipe = recipe_named_in(list(arguments))
+    parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
+    group = parser.add_argument_group("what is recorded")
+    _add(group, "reference", "net")
+    group.add_argument(
+        "--model", metavar="NAME", help=f"a net of this package, in PyTorch; default the recipe's, {recipe.model}"
+    )
+    _add(group, "like")
+    add_task_flags(parser, recipe)
+    cli.add_device_flags(parser)
+    group = parser.add_argument_group("what is written")
+    group.add_argument("--out", metavar="FOLDER", help="a new folder")
+    group.add_argument(
+        "--layers",
+        choices=("all", "none"),
+        default="all",
+        help="none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
+    )
+    parsed = parser.parse(arguments)
+    given = task_flags_in(parsed)
+    cli.refuse(
+        (not parsed.out, "--out: needs a folder to write; give --out trace"),
+        (bool(parsed.net and parsed.reference), "--net: give it or --reference, not both"),
+        (bool(parsed.net or parsed.reference) and bool(parsed.model), "--model: give it or a function, not both"),
+        (bool(parsed.like) and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
+        (bool(parsed.like and given), f"--like: the trace says what to do; leave out {', '.join(given)}"),
+        (
+            bool(parsed.inputs) and not parsed.net and not parsed.reference,
+            "--inputs: goes with --reference or --net",
+        ),
+    )
+    began = time.perf_counter()
+    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer"))
+    like = load_recording(Path(parsed.like)) if parsed.like else None
+    task = like.task if like else task_of(parsed)
+    recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
+    size = save_recording(recording, Path(parsed.out), parsed.layers)
+    print(
+        f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
+        f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s"
+    )
+    for note in recording.notes:
+        print(note)
+    return 0
+
+
+def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, Any]) -> Recording:
+    torch = import_extra("torch", "recording a reference")
+    from resnet_fn.parity.torch_side import record_reference
+    from resnet_fn.runtime.malloc import keep_freed
+
+    keep_freed()
+    torch.manual_seed(task.seed)
+    if parsed.threads:
+        torch.set_num_threads(parsed.threads)
+    return record_reference(
+        _reference(parsed, functions, task), task, functions.get("loss"), functions.get("optimizer")
+    )
+
+
+def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
+    from resnet_fn.parity.mindspore_side import assign, record_net
+    from resnet_fn.parity.replay import names_of
+
+    start(parsed, task.seed)
+    net = build_net(functions["net"], parsed.net, "", task, 0)
+    if like is not None:
+        names = names_of(net, like)
+        if names.problems:
+            raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+        assign(net, names.rename(like.trace.start))
+    make_ours = functions.get("optimizer")
+    return record_net(net, task, loss=functions.get("loss"), optimizer=make_ours(net) if make_ours else None)
+
+
+def replay_trace(arguments: Sequence[str]) -> int:
+    """Hold a MindSpore net against a recorded reference. Returns 1 if they differ."""
+    description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
+    parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
+    parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--model", metavar="NAME", help="a net of this package; default the trace's recipe's")
+    _add(group, "net", "our-loss", "our-optimizer")
+    cli.add_device_flags(parser)
+    _add_comparison(parser, group)
+    parsed = parser.parse(arguments)
+    cli.refuse((bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"))
+    functions = load_functions(parsed, ("net", "our_loss", "our_optimizer"))
+    options = _comparison_options(parsed, functions)
+    began = time.perf_counter()
+    reference = load_recording(Path(parsed.trace))
+    from resnet_fn.parity.replay import replay
+
+    task = reference.task
+    start(parsed, task.seed)
+    model = parsed.model or task.recipe.model
+    logits = next(iter(reference.trace.eval_outputs.values()))
+    net = build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
+    ladder = replay(reference, net, **options(net, task))
+    print(f"trace of {reference.framework}: {parsed.trace}")
+    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.trace}")
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Hold two traces against each other, with no framework installed. Returns 1 if they differ."""
+    description = "Compare two traces of the same task; no framework need be installed."
+    parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
+    parser.add_argument("ours", metavar="TRACE", help="what is tested")
+    parser.add_argument("reference", metavar="TRACE", help="what it is tested against")
+    _add_comparison(parser, parser.add_argument_group("what is compared"))
+    parsed = parser.parse(arguments)
+    corrections = corrections_in(parsed)
+    began = time.perf_counter()
+    from resnet_fn.parity.ladder import compare_recordings
+    from resnet_fn.parity.matching import match_recordings
+
+    ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
+    check_same_task(ours, theirs)
+    if ours.rounding and not theirs.rounding:
+        ours, theirs = theirs, ours
+        print(f"only {parsed.ours} says how far its rounding goes: it is the reference")
+    print(f"here {ours.framework}, the reference {theirs.framework}")
+    if not theirs.rounding:
+        print("neither trace says how far its rounding goes (PyTorch's do): the tolerances alone decide")
+    names = match_recordings(ours, theirs, corrections)
+    if names.problems:
+        raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
+    ladder = compare_recordings(ours, theirs, names, not parsed.no_initialisation)
+    return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}")
+
+
+def check_same_task(ours: Recording, theirs: Recording) -> None:
+    """Refuse two traces that did not do the same.
+
+    Raises:
+        ValueError: what differs.
+    """
+    a, b = ours.task, theirs.task
+    pairs = {f"recipe.{name}": (getattr(a.recipe, name), value) for name, value in vars(b.recipe).items()}
+    pairs |= {"updates": (len(a.batches), len(b.batches)), "accumulate": (a.accumulate, b.accumulate)}
+    pairs |= {"own loss": (a.own_loss, b.own_loss), "own optimizer": (a.own_optimizer, b.own_optimizer)}
+    wrong = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
+    if wrong:
+        raise ValueError(f"compare: the traces did not do the same: {', '.join(wrong)}; record one --like the other")
+
+
+def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
+    """What --map says.
+
+    Raises:
+        UsageError: the file is not there, or says what cannot be.
+    """
+    with cli.usage_errors():
+        return read_map(parsed.map) if parsed.map else None
+
+
+def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
+    """What `replay` and `compare_step` take of the flags, for a net; all that can be wrong with them is said first."""
+    if parsed.figure:
+        import_extra("matplotlib", "--figure", "plots")
+    corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
+    return lambda net, task: {
+        "loss": functions.get("our_loss"),
+        "optimizer": make_ours(net) if make_ours else None,
+        "initialisation": not parsed.no_initialisation and task.recipe.initialisation == "torchvision",
+        "corrections": corrections,
+    }
+
+
+def start(parsed: argparse.Namespace, seed: int) -> None:
+    """Start MindSpore as the flags say."""
+    import mindspore
+
+    from resnet_fn.runtime import process
+
+    process.start(parsed.device, parsed.threads)
+    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
+
+
+def build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
+    """The user's net, or one of this package that fits the task."""
+    from mindspore import nn
+
+    from resnet_fn.models import create_model
+
+    if function is not None:
+        return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
+    recipe = task.recipe
+    return create_model(
+        model,
+        initialisation=recipe.initialisation,
+        zero_init_residual=recipe.zero_init_residual,
+        precision=recipe.precision,
+        **net_arguments(task, classes),
+    )
+
+
+def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:
+    """The user's torch module, or one of this package's nets in PyTorch that fits the task."""
+    from torch.nn import Module
+
+    from resnet_fn.parity.torch_side import reference_of
+
+    if "reference" in functions:
+        return returned("--reference", parsed.reference, functions["reference"](), Module, "a torch Module")
+    shape = net_arguments(task, image_shape(parsed, task.recipe)[1])
+    return reference_of(parsed.model or task.recipe.model, shape, task.recipe.zero_init_residual)
+
+
+def _finish(parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str) -> int:
+    """Print and write what was found. Returns the exit code."""
+    from resnet_fn.parity import report
+
+    print(report.name_map(ladder))
+    print(report.table(ladder))
+    size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
+    seconds = time.perf_counter() - began
+    print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
+    print("not compared: which samples an update sees, and their augmentation")
+    if parsed.json:
+        report.write_json(ladder, parsed.json)
+    if parsed.figure:
+        report.write_plot(ladder, parsed.figure, title)
+    return 0 if ladder.agrees else 1

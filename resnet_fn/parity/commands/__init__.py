@@ -1,1 +1,0 @@
-"""The commands of the ladder: their flags, and what they print."""

@@ -1,0 +1,247 @@
+"""The flags that say what both sides of the ladder do, and the task that they come to."""
+
+import argparse
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from resnet_fn import recipes
+from resnet_fn.config import cli
+from resnet_fn.config.cli import UsageError, add_fields, settings_in
+from resnet_fn.config.fields import changed, flag_name
+from resnet_fn.config.hints import first_line, near_path
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.parity.trace import Task, make_batches, recipe_batches
+from resnet_fn.recipes import load_recipe
+
+# What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
+_STEP = (
+    *("momentum", "nesterov", "beta2", "epsilon", "weight_decay", "decay_all", "trust_coefficient", "clip_norm"),
+    *("ema", "ema_every", "ema_start", "label_smoothing", "smoothing_over", "label_threshold", "precision"),
+    *("mixup", "cutmix", "mix_switch", "repeats", "stem", "norm", "initialisation", "zero_init_residual"),
+    *("schedule", "min_learning_rate", "warmup_epochs", "milestones", "milestone_factor", "epochs", "loss_scale"),
+)
+_RECIPE = "digits"
+_CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
+_OTHER = (3, 1000)
+_OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe's
+_GENTLE = 1e-3  # for Adam and its kind, whose steps do not shrink with the batch
+
+
+def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
+    """The flags of `task_of`; the help shows the values of the recipe that was chosen."""
+    group = parser.add_argument_group("on what")
+    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
+    group.add_argument(
+        "--recipe", metavar="NAME", help=f"a file, or one of {', '.join(recipes.RECIPES)}; default {_RECIPE}"
+    )
+    group.add_argument(
+        "--inputs",
+        metavar="FILE:FUNCTION",
+        help="a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples "
+        "or dicts of them; default random images",
+    )
+    own = "with a function of your own"
+    numbers: dict[str, tuple[Any, str]] = {
+        "steps": (5, "updates to follow"),
+        "batch-size": (4, "samples of one update"),
+        "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width [pixels]"),
+        "in-channels": (f"{channels}, {own} {_OWN_NET[0]}", "channels of the images"),
+        "num-classes": (f"{classes}, {own} {_OWN_NET[1]}", "classes"),
+        "accumulate": (1, "micro-batches of one update"),
+        "seed": (0, "of weights, statistics and images"),
+    }
+    images = parser.add_argument_group("random images, without --inputs")
+    for name, (default, meaning) in numbers.items():
+        where = images if name.endswith(("size", "channels", "classes")) else group
+        where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
+    group.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help=f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer",
+    )
+    fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
+    group.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help=f"{', '.join(fields['optimizer']['choices'])}, or FILE:FUNCTION: of the torch module, returns a torch "
+        f"optimizer; default {recipe.optimizer}",
+    )
+    group.add_argument(
+        "--loss",
+        metavar="NAME",
+        help=f"{', '.join(fields['loss']['choices'])}, or FILE:FUNCTION: torch's, of (outputs, labels); "
+        f"default {recipe.loss}",
+    )
+    add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
+
+
+def task_flags_in(parsed: argparse.Namespace) -> list[str]:
+    """The flags of `task_of` that were given, a loss or an optimizer of the user's own apart."""
+    given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
+    given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
+    own = [name for name in ("loss", "optimizer") if is_place(given[name] or "")]
+    return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
+
+
+def recipe_named_in(arguments: list[str]) -> Recipe:
+    """The recipe that a command line names, for the defaults that its help shows."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--recipe", default=_RECIPE)
+    name = early.parse_known_args(arguments)[0].recipe
+    try:
+        return load_recipe(name).checked()
+    except ValueError:  # told when the flags are read
+        return recipes.recipe(_RECIPE)
+
+
+def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
+    """The recipe at another batch size: the learning rate goes with the batch, as Goyal et al., arXiv 1706.02677.
+
+    A learning rate for 64 samples applied to 4 makes any net chaotic, and rounding is then all that one sees.
+
+    Args:
+        recipe: as it is for training.
+        batch_size: samples of one update.
+        learning_rate: peak; None: the recipe's, scaled.
+        changes: other values for its fields.
+    """
+    scale = batch_size / recipe.batch_size
+    other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
+    rate = (_GENTLE if other else recipe.learning_rate * scale) if learning_rate is None else learning_rate
+    return changed(
+        recipe,
+        **{
+            "batch_size": batch_size,
+            "learning_rate": rate,
+            "min_learning_rate": min(recipe.min_learning_rate * scale, rate),
+            **changes,
+        },
+    )
+
+
+def task_of(parsed: argparse.Namespace) -> Task:
+    """What the flags say: recipe, batches, micro-batches.
+
+    Raises:
+        UsageError: a value that cannot be.
+    """
+    of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
+    given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
+    small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
+    cli.refuse(*((True, words) for words in small))
+    if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
+        raise cli.UsageError(f"--{flag_name(name)}: the batches are what --inputs returns; leave it out")
+    changes = {name: value for name, value in settings_in(parsed, Recipe).items() if name in _STEP}
+    for name in _ALSO_CHOICES:
+        if (value := getattr(parsed, name)) is not None and not is_place(value):
+            changes[name] = value
+    with cli.usage_errors():
+        named = load_recipe(parsed.recipe or _RECIPE).checked()
+        size, place = parsed.batch_size or 4, parsed.inputs
+        recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
+        if place:
+            made = load_function(place, "--inputs")()
+            batches = list(returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)"))
+        else:
+            channels, classes, pixels = image_shape(parsed, named)
+            made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
+            batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
+        return Task(
+            recipe,
+            batches,
+            parsed.accumulate or 1,
+            parsed.seed or 0,
+            own_loss=is_place(parsed.loss or ""),
+            own_optimizer=is_place(parsed.optimizer or ""),
+        )
+
+
+def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
+    """Channels, classes and height of the random images: the flags', else the recipe's, or usual ones for own nets."""
+    channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
+    usual = _OWN_NET if parsed.net or parsed.reference else (channels, classes, recipe.image_size)
+    return (parsed.in_channels or usual[0], parsed.num_classes or usual[1], parsed.image_size or usual[2])
+
+
+def net_arguments(task: Task, classes: int) -> dict[str, Any]:
+    """What a net of this package is built with, to fit a task's images.
+
+    Raises:
+        ValueError: the inputs are no images.
+    """
+    images = task.batches[0][0]
+    if not (hasattr(images, "ndim") and images.ndim == 4):
+        raise ValueError("model: takes images [n, C, H, W]; give --net and --reference for other inputs")
+    recipe = task.recipe
+    return {
+        "num_classes": classes,
+        "in_channels": images.shape[1],
+        "image_size": images.shape[2],
+        "stem": recipe.stem,
+        "norm": recipe.norm,
+    }
+
+
+_ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's names too
+
+
+def is_place(text: str) -> bool:
+    """Whether a value names a function in a file, and not a choice."""
+    return ":" in text or text.endswith(".py")
+
+
+def load_function(place: str, flag: str) -> Any:
+    """Import FILE and return its FUNCTION, from "path/to/file.py:function".
+
+    Raises:
+        UsageError: the file or the function is not there.
+        ValueError: the file cannot be imported.
+    """
+    path, _, name = place.rpartition(":")
+    if not path or not name:
+        raise UsageError(f"{flag}: {place!r} is not FILE:FUNCTION; give for example nets/mine.py:build")
+    if not Path(path).is_file():
+        raise UsageError(f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}")
+    spec = importlib.util.spec_from_file_location(f"resnet_fn_user_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # jit looks functions up by their module
+    sys.path.append(str(Path(path).resolve().parent))  # for what the file imports from beside it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{flag}: {path} cannot be imported ({type(error).__name__}: {first_line(error)})") from error
+    if not callable(getattr(module, name, None)):
+        raise UsageError(f"{flag}: {path} has no function {name!r}")
+    return getattr(module, name)
+
+
+def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The functions that the flags of these names give; a loss or an optimizer that is a name is none of them.
+
+    Raises:
+        UsageError, ValueError: see `load_function`.
+    """
+    return {
+        name: load_function(place, f"--{flag_name(name)}")
+        for name in names
+        if (place := getattr(parsed, name)) and (is_place(place) or name not in _ALSO_CHOICES)
+    }
+
+
+def returned(flag: str, place: str, value: Any, wanted: type, words: str) -> Any:
+    """What the user's function returned, if it is what it must be.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, type) or not isinstance(value, wanted):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
+        raise ValueError(f"{flag}: {place} returned {what}; return {words}")
+    return value

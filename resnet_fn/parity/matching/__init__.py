@@ -1,1 +1,0 @@
-"""Which parameter and layer of a net is which of the reference's."""

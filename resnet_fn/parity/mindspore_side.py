@@ -1,0 +1,427 @@
+"""MindSpore's side of the ladder: any net, its loss and its optimizer in the compiled functions that training calls."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.layers.cells import record_cell
+from resnet_fn.layers.layer import Layer
+from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.trace import (
+    LATER,
+    Arrays,
+    Batch,
+    Recording,
+    Task,
+    Trace,
+    Tree,
+    is_random,
+    leaves,
+    make_recording,
+    map_tree,
+    named_leaves,
+    not_one_number,
+    parameter_roles,
+    split,
+    what_failed,
+)
+from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import make_scaler
+from resnet_fn.update.optimizer import Optimizer, make_optimizer
+from resnet_fn.update.state import MovingAverage, make_average, make_state
+from resnet_fn.update.step import StepPlan, StepResult, TrainStep, accuracy, make_train_step
+
+MakeStep = Callable[..., TrainStep]
+Loss = Callable[[Any, Any], Tensor]
+
+
+def record_net(
+    net: nn.Cell,
+    task: Task,
+    *,
+    initial: Arrays | None = None,
+    loss: Loss | None = None,
+    optimizer: Optimizer | nn.Optimizer | None = None,
+    schedule: Callable[[int], float] | None = None,
+    make_step: MakeStep = make_train_step,
+) -> Recording:
+    """Train a net for a few updates through the compiled step; record what the ladder compares.
+
+    Args:
+        net: it is left with the weights that it has now. While it runs nothing is dropped.
+        task: what to do.
+        initial: parameters and statistics as the net came; None: as they are.
+        loss, optimizer, schedule, make_step: see `replay.replay`.
+
+    Raises:
+        ValueError: inputs that do not fit the net, or a loss that is no scalar.
+    """
+    recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
+    random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
+    with without_dropout(net.cells_and_names()) as dropped:
+        like = first_call(net, inputs)
+        layers = {
+            mode: layers_of(net, split(inputs, task.accumulate)[0], mode == "train") for mode in ("eval", "train")
+        }
+        if isinstance(optimizer, nn.Optimizer):
+            optimizer = of_mindspore(optimizer, net)
+        loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+        value = loss(like, map_tree(Tensor, task.batches[0][1]))
+        if not isinstance(value, Tensor) or value.size != 1:
+            raise not_one_number("the net", value)
+        rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
+        trace = run_mindspore(net, task, rates, loss, optimizer or make_optimizer(recipe, net), make_step, like)
+    assign(net, start)
+    return make_recording(
+        f"MindSpore {mindspore.__version__}",
+        task,
+        lambda array: np.array(Tensor(array).asnumpy()),
+        dropped,
+        initial=start if initial is None else initial,
+        layers=layers,
+        trace=trace,
+        random_eval=random_eval,
+        **roles_of(net),
+    )
+
+
+def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
+    """Run a net on a batch and record every layer."""
+    return record_cell(net, positional(net, inputs), train)
+
+
+def roles_of(net: nn.Cell) -> dict[str, Any]:
+    """Which parameters are one, which are trained, which need no counterpart (`parameter_roles`)."""
+    named = list(_all_names(net, ""))
+    return parameter_roles(named, [name for name, parameter in named if not parameter.requires_grad])
+
+
+def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
+    """Every parameter by every path that leads to it."""
+    for leaf, parameter in cell.parameters_and_names(expand=False):
+        yield f"{path}.{leaf}" if path else leaf, parameter
+    for part, inner in cell._cells.items():
+        if inner is not None:
+            yield from _all_names(inner, f"{path}.{part}" if path else part)
+
+
+def outputs_of(value: Any) -> Arrays:
+    """What a net returned, by name; "logits" where it is one tensor."""
+    return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
+
+
+def is_classifier(like: Any, labels: Any) -> bool:
+    """Whether a net's outputs are logits [n, classes] and its labels classes [n] or probabilities [n, classes]."""
+    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and labels.ndim <= 2
+
+
+def _no_metric(outputs: Any, labels: Any) -> Tensor:
+    """In the place of the accuracy, which other nets than classifiers do not have."""
+    return Tensor(0.0, mindspore.float32)
+
+
+def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
+    """The outputs of the compiled evaluation step; of a compiled forward pass where labels are no classes."""
+    inputs, labels = task.batches[0]
+    forward = with_inputs(net, inputs)
+    rows = len(next(leaf for _, leaf in leaves(inputs)))
+    kept = Outputs(like, "eval", rows)
+    keep = kept.keeper()
+
+    def recorded(x: Any) -> Any:
+        outputs = forward(x)
+        keep(outputs)
+        return outputs
+
+    if is_classifier(like, labels) and labels.ndim == 1 and labels.dtype.kind in "iu":
+        recorded.set_train = net.set_train  # type: ignore[attr-defined]
+        make_eval_step(recorded)(arguments(net, inputs), Tensor(labels.astype(np.int32)))[0].asnumpy()
+    else:
+        net.set_train(False)
+        mindspore.jit(recorded)(arguments(net, inputs))
+    return kept.arrays()
+
+
+def run_mindspore(
+    net: nn.Cell,
+    task: Task,
+    rates: Sequence[float],
+    loss: Loss,
+    optimizer: Optimizer,
+    make_step: MakeStep,
+    like: Any,
+) -> Trace:
+    """Train a net for a few updates through its compiled step and record everything that the ladder compares.
+
+    The net's parameters are left as the last update leaves them.
+
+    Args:
+        net: what is trained.
+        task: what to do.
+        rates: the learning rate of each update.
+        loss, optimizer: what the step is made of.
+        make_step: `resnet_fn.update.step.make_train_step`, or the user's own function with its signature.
+        like: the net's outputs on the first batch, run before.
+    """
+    trace = Trace(_eval_outputs(net, task, like), start=state(net), rates=list(rates))
+    paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
+    weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
+    recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
+    inputs, labels = task.batches[0]
+    rows = len(next(leaf for _, leaf in leaves(inputs))) // task.accumulate
+    outputs = Outputs(like, "train", rows)
+    keep = outputs.keeper()
+
+    def recording_loss(values: Any, targets: Any) -> Tensor:
+        keep(values)
+        return loss(values, targets)
+
+    average = make_average(task.recipe, net, task.updates_per_epoch)
+    metric = accuracy if is_classifier(like, labels) else _no_metric
+
+    def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> TrainStep:
+        scaler = make_scaler(task.recipe)
+        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
+        return make_step(with_inputs(net, inputs), recording_loss, update, state=run_state, metric=metric, plan=plan)
+
+    def gradients() -> Arrays:
+        return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
+
+    if task.recipe.clip_norm:
+        # A step without clipping and without an update, for the gradients alone.
+        _call(step_with(recording_optimizer(None, recorded), 0.0), net, task.batches[0], rates[0])
+        trace.gradients = gradients()
+        assign(net, trace.start)
+    step = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
+    for update, batch in enumerate(task.batches):
+        result = _call(step, net, batch, rates[update])
+        trace.losses.append(float(result.loss.asnumpy()))
+        trace.norms.append(float(result.grad_norm.asnumpy()))
+        trace.train_outputs.append(outputs.arrays())
+        if update < LATER:
+            trace.after.append(state(net))
+        if update == 0:
+            trace.clipped = gradients()
+            trace.gradients = trace.gradients or trace.clipped
+            trace.state = optimizer_state(optimizer, weights)
+    if average is not None:
+        averages = {value.name.removeprefix("ema."): value for value in average.averages}
+        # What is frozen has no average: it is its own.
+        named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
+        trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
+    return trace
+
+
+def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
+    inputs, labels = batch
+    return step(arguments(net, inputs), map_tree(Tensor, labels), Tensor(rate, mindspore.float32))
+
+
+def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
+    """The net as a function of one argument, whatever it takes: an array, a tuple or a dict of them.
+
+    A dict's entries go to the arguments of `construct` of the same names.
+
+    Returns:
+        The net itself where it takes one array; else a function with the methods that a step calls.
+    """
+    if not isinstance(inputs, dict | tuple):
+        return net
+
+    def forward(tensors: tuple[Tensor, ...]) -> Any:
+        return net(*tensors)
+
+    for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
+        setattr(forward, name, getattr(net, name))
+    return forward
+
+
+def arguments(net: nn.Cell, inputs: Tree) -> Any:
+    """Inputs as tensors in the order of the net's arguments.
+
+    Raises:
+        ValueError: `construct` has no argument of such a name, or one more before the last that is given.
+    """
+    if isinstance(inputs, dict):
+        known = list(inspect.signature(net.construct).parameters)
+        if wrong := [key for key in inputs if key not in known]:
+            raise ValueError(
+                f"net: construct takes {', '.join(known)}, and there is an input {wrong[0]!r}; give both the same names"
+            )
+        keys = [key for key in known if key in inputs]
+        if missing := [key for key in known[: len(keys)] if key not in inputs]:
+            raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs before the last that is given")
+        inputs = tuple(inputs[key] for key in keys)
+    return map_tree(Tensor, inputs)
+
+
+def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
+    """Inputs as the net is called with them."""
+    found = arguments(net, inputs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def first_call(net: nn.Cell, inputs: Tree) -> Any:
+    """What a net returns for a batch, in evaluation mode; its mode is left as found.
+
+    Raises:
+        ValueError: it fails; says on which inputs, and why.
+    """
+    was_training = net.training
+    given = positional(net, inputs)
+    net.set_train(False)
+    try:
+        return net(*given)
+    except Exception as error:
+        raise what_failed("net", inputs, error, "give it the inputs that the reference takes") from error
+    finally:
+        net.set_train(was_training)
+
+
+def record_parameter(shape: Sequence[int], name: str) -> Parameter:
+    """A parameter that compiled code writes what it sees into."""
+    return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
+
+
+class Outputs:
+    """Parameters that keep what a net returned, inside a compiled function.
+
+    Args:
+        like: the net's outputs on a batch, run before.
+        rows: their first size.
+    """
+
+    def __init__(self, like: Any, name: str, rows: int) -> None:
+        found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
+        self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
+        self.paths = tuple(path for path, _ in found)
+        self.parameters = tuple(
+            record_parameter((rows, *leaf.shape[1:]) if leaf.ndim else (), f"{name}.{index}")
+            for index, (_, leaf) in enumerate(found)
+        )
+
+    def keeper(self) -> Callable[[Any], None]:
+        """A function for compiled code: keep these outputs."""
+        paths, parameters = self.paths, self.parameters
+
+        def keep(outputs: Any) -> None:
+            for index in range(len(paths)):
+                value = outputs
+                for key in paths[index]:
+                    value = value[key]
+                ops.assign(parameters[index], value.astype(mindspore.float32))
+
+        return keep
+
+    def arrays(self) -> Arrays:
+        """What was kept last."""
+        return {name: kept.asnumpy().copy() for name, kept in zip(self.names, self.parameters, strict=True)}
+
+
+# Where the optimizers of MindSpore itself keep what ours call "momentum" and "variance".
+_STATE = {
+    **dict.fromkeys(("moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
+    **dict.fromkeys(("moment2", "adam_v", "lamb_v"), "variance"),
+}
+
+
+def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
+    """Record the gradients that arrive, then do the update; None: record only."""
+
+    def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(recorded)):
+            ops.assign(recorded[index], gradients[index])
+
+    if optimizer is None:
+        return Optimizer((), record)
+    after = optimizer.update
+
+    # Two functions, not one with `if after is not None`: jit would silently leave out the optimizer's operations.
+    def record_and_update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        record(gradients, learning_rate)
+        after(gradients, learning_rate)
+
+    return Optimizer(optimizer.state, record_and_update)
+
+
+def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
+    """An optimizer of MindSpore's own as a function of gradients and the task's learning rate.
+
+    Gradients come in the order of the net's trainable parameters; the optimizer's may be another, as its groups are.
+    Each group has the task's learning rate times its own share of the largest, as on the reference's side.
+
+    Raises:
+        ValueError: its learning rate is a schedule, or it updates what the net does not train.
+    """
+    groups = optimizer.learning_rate
+    rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
+    name = type(optimizer).__name__
+    if not all(isinstance(rate, Parameter) for rate in rates):
+        raise ValueError(
+            f"optimizer: {name} has a learning rate for each step of its own; build it with one number "
+            "(the task sets it before each update)"
+        )
+    places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
+    foreign = [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]
+    if foreign:
+        raise ValueError(
+            f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
+        )
+    order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
+    largest = max(float(rate.asnumpy()) for rate in rates) or 1.0
+    shares = tuple(float(rate.asnumpy()) / largest for rate in rates)
+    others = {*map(id, rates), *map(id, optimizer.parameters)}
+    state_ = tuple(parameter for parameter in optimizer.get_parameters() if id(parameter) not in others)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(rates)):
+            ops.assign(rates[index], learning_rate * shares[index])
+        arranged: tuple[Tensor, ...] = ()
+        for place in order:
+            arranged += (gradients[place],)
+        optimizer(arranged)
+
+    return Optimizer(state_, update)
+
+
+def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> dict[str, Arrays]:
+    """The optimizer's buffers by kind ("momentum", "variance") and the parameter's path.
+
+    Args:
+        optimizer: its state's names end in the name of the parameter that each belongs to; nn.SGD's `stat`, which says
+            that its momentum has not begun, is left out.
+        weights: the net's trainable parameters by path.
+    """
+    found: dict[str, Arrays] = {}
+    paths = {parameter.name: path for path, parameter in weights.items()}
+    for buffer in optimizer.state:
+        kind, _, name = buffer.name.partition(".")
+        if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
+            found.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
+    return found
+
+
+def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
+    """All parameters and statistics by their path in the net.
+
+    `Parameter.name` is the path at the time when the cell was built in; a cell that was put in later may carry
+    another's name.
+    """
+    return dict(net.parameters_and_names())
+
+
+def state(net: nn.Cell) -> Arrays:
+    """All parameters and statistics of a net as arrays, by path."""
+    return {name: parameter.asnumpy().copy() for name, parameter in parameters_by_path(net).items()}
+
+
+def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
+    """Put values into a net so that compiled functions see them too."""
+    parameters = parameters_by_path(net)
+    for name, value in values.items():
+        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))

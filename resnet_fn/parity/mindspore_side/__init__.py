@@ -1,1 +1,0 @@
-"""MindSpore's side of the ladder: the functions that training calls."""

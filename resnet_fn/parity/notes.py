@@ -1,0 +1,224 @@
+"""What differs between two nets before anything is computed: settings of layers, what is shared, what is trained."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.layers.difference import relative_error
+from resnet_fn.layers.layer import Layer
+from resnet_fn.layers.settings import Pads
+from resnet_fn.parity.name_map import NameMap
+
+# Settings whose values are compared as they are, in the order in which differences are told.
+_PLAIN = (
+    *("kernel_size", "stride", "dilation", "groups", "bias", "padding_mode", "over", "num_groups", "normalized_shape"),
+    *("batch_statistics", "num_heads", "hidden_size", "num_layers", "bidirectional", "proj_size", "nonlinearity"),
+    *("add_bias_kv", "add_zero_attn", "padding_idx", "max_norm", "scale_grad_by_freq", "output_size", "ceil_mode"),
+    *("count_include_pad", "divisor_override", "approximate", "axis", "mode", "size", "align_corners"),
+)
+_NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max", "p")
+
+
+def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
+    """Every setting that differs between paired layers, one line each: "bn1: eps 0.0001 here, 1e-05 in …".
+
+    Args:
+        ours, theirs: one recorded forward pass of each net.
+        layers: the MindSpore layer's path → the reference's.
+    """
+    by_name = {layer.name: layer for layer in theirs if layer.call == 0}
+    notes = []
+    for layer in ours:
+        other = by_name.get(layers.get(layer.name, ""))
+        if layer.call or other is None or not layer.leaf or not other.leaf:
+            continue
+        notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
+    return notes
+
+
+def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
+    """Every setting that differs where parameters have no counterpart: often what makes them another size.
+
+    Layers of the same names are compared; one after the other, where both nets run the same kinds in the same order.
+    """
+    mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
+    if [layer.kind for layer in mine] == [layer.kind for layer in others]:
+        pairs = {a.name: b.name for a, b in zip(mine, others, strict=True)}
+    else:
+        kinds = {layer.name: layer.kind for layer in others}
+        pairs = {layer.name: layer.name for layer in mine if kinds.get(layer.name) == layer.kind}
+    return settings_notes(mine, others, pairs)
+
+
+def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
+    """What is set differently in two layers, in words; empty if nothing is (or nothing that we know of).
+
+    Padding is compared as it falls on this input: `same` at stride 1 is the same as padding 1/1, at stride 2 it is
+    not. A convolution with a kernel of one pixel is a dense layer, and a dense layer may stand for a whole attention
+    whose last part it is.
+    """
+    a, b = ours.settings, theirs.settings
+    if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
+        # What a class of the user's does, its name does not say: its output shows it.
+        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
+            return []
+        return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
+    if _same_windows(ours, theirs, a, b):
+        a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
+    found = []
+    for name in _PLAIN:
+        if name in a and name in b and a[name] != b[name]:
+            found.append(f"{name} {a[name]} here, {b[name]} in the reference")
+    if ("output_size" in a) != ("output_size" in b):
+        found = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
+    if not found and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
+        found.append(_pads(a, b))
+    if a.get("zeros_after"):
+        found.append(_zeros_after(a))
+    for name in _NUMBERS:
+        if name in a and name in b and not math.isclose(a[name], b[name], rel_tol=1e-6):
+            found.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
+    if "momentum" in a and "momentum" in b:
+        found += _momentum(1 - a["momentum"], b["momentum"])
+    if a.get("activation"):
+        found.append(f"an activation {a['activation']} after it, none in the reference")
+    if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
+        found.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
+    return found
+
+
+def _same_windows(ours: Layer, theirs: Layer, a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether two max pools look at the same places, whichever of padding and `ceil_mode` brought them there."""
+    if (ours.kind, theirs.kind) != ("maxpool", "maxpool") or not _same_shape(ours, theirs):
+        return False
+    known = all(one.get(name) is not None for one in (a, b) for name in ("kernel_size", "stride", "pads"))
+    return known and _windows(ours, a) == _windows(ours, b)
+
+
+def _windows(layer: Layer, pool: dict[str, Any]) -> list[tuple[int, int]]:
+    """Where a pool's first window begins and how many there are, in each direction."""
+    assert layer.input is not None
+    kernel, pads = pool["kernel_size"], pool["pads"]
+    dilation = pool.get("dilation") or (1,) * len(kernel)
+    sizes = layer.input.shape[-len(kernel) :]
+    found = []
+    for n, k, s, d, before, after in zip(sizes, kernel, pool["stride"], dilation, pads[::2], pads[1::2], strict=True):
+        room = n + before + after - d * (k - 1) - 1
+        count = room // s + 1
+        if pool.get("ceil_mode") and room % s and count * s < n + before:  # no window begins behind the image
+            count += 1
+        found.append((before, count))
+    return found
+
+
+def _one_pixel(ours: Layer, theirs: Layer) -> bool:
+    """Whether one is a dense layer, and the other a convolution that is one."""
+    conv = next((layer.settings for layer in (ours, theirs) if layer.kind == "conv"), None)
+    if conv is None or "dense" not in (ours.kind, theirs.kind) or conv.get("groups") != 1:
+        return False
+    return set(conv["kernel_size"]) | set(conv["stride"]) == {1}
+
+
+def _same_shape(ours: Layer, theirs: Layer) -> bool:
+    return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
+
+
+def _pads(a: dict[str, Any], b: dict[str, Any]) -> str:
+    verb = "cuts off" if "transposed" in a else "pads"
+    return f"pad_mode {a.get('pad_mode', 'pad')} {verb} {_words(a['pads'])}, the reference {_words(b['pads'])}"
+
+
+def _zeros_after(a: dict[str, Any]) -> str:
+    return (
+        f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them; torch's is "
+        f"padding={a['pads']}"
+    )
+
+
+def _words(pads: Pads) -> str:
+    each = [f"{before}/{after}" for before, after in zip(pads[::2], pads[1::2], strict=True)]
+    if len(set(each)) == 1:
+        return each[0]
+    return f"{each[0]} rows, {each[1]} columns" if len(each) == 2 else ", ".join(each)
+
+
+def _momentum(given: float, theirs: float) -> list[str]:
+    """MindSpore's argument says how much of the old statistics stays, torch's how much of the new is added."""
+    wanted = 1 - theirs
+    if math.isclose(given, wanted, abs_tol=1e-6):
+        return []
+    if math.isclose(given, theirs, abs_tol=1e-6):
+        return [
+            f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old statistics in MindSpore; "
+            f"torch's momentum={theirs:g} is momentum={wanted:g} here"
+        ]
+    return [f"momentum={given:g} here; torch's momentum={theirs:g} is momentum={wanted:g} here"]
+
+
+_FITS = 1e-3  # relative error up to which rows are the same
+
+
+def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
+    """Arrays that the reference shares between layers and that are copies here, a line each.
+
+    Copies start equal and part with the first update. (What is shared here and not in the reference has no counterpart
+    for the reference's second array, and is told with the names.)
+
+    Args:
+        names: which is which.
+        ours: names of the MindSpore net that are one array.
+    """
+    shared = {name: group[0] for group in ours for name in group}
+    notes = []
+    for group in names.tied:
+        own = [name for name, source in names.parameters.items() if set(source.names) & set(group)]
+        copies = list(dict.fromkeys(shared.get(name, name) for name in own))
+        if len(copies) > 1:
+            notes.append(
+                f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
+                f"({' = '.join(group)}); share it"
+            )
+    return notes
+
+
+def padding_notes(
+    names: NameMap, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], their_layers: Sequence[Layer]
+) -> list[str]:
+    """An embedding's padding row that is trained here and not in the reference, where all other rows agree.
+
+    Args:
+        names: which is which.
+        ours, theirs: gradients, both by our names.
+        their_layers: the reference's, whose embeddings say which row is padding.
+    """
+    rows = {f"{one.name}.weight": one.settings["padding_idx"] for one in their_layers if "padding_idx" in one.settings}
+    notes = []
+    for name, b in theirs.items():
+        row, a = next((rows[one] for one in names.sources(name) if rows.get(one) is not None), None), ours.get(name)
+        if row is None or a is None or a.shape != b.shape:
+            continue
+        rest = [np.delete(array, row, 0) for array in (a, b)]
+        if relative_error(a[row], b[row]) > _FITS > relative_error(*rest):
+            notes.append(
+                f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
+                "only starts it at zero: mask its output"
+            )
+    return notes
+
+
+def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
+    """Parameters that an update changes in one of the nets only, a line each.
+
+    Args:
+        names: which is which.
+        ours, theirs: names of the parameters that each net trains.
+    """
+    notes = []
+    for name in names.parameters:
+        here, there = name in ours, any(source in theirs for source in names.sources(name))
+        if here != there:
+            words = ("frozen", "trained")
+            notes.append(f"{name}: {words[here]} here, {words[there]} in the reference")
+    return notes

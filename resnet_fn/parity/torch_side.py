@@ -1,0 +1,422 @@
+"""PyTorch's side of the ladder: plain torch, as its documentation says to write it. Needs PyTorch only."""
+
+import contextlib
+import copy
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from resnet_fn.layers.difference import relative_error
+from resnet_fn.layers.layer import Layer
+from resnet_fn.layers.record import record_layers, recorded_layers
+from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity import stages
+from resnet_fn.parity.trace import (
+    LATER,
+    Arrays,
+    Flipped,
+    Recording,
+    Rounding,
+    Task,
+    Trace,
+    Tree,
+    is_random,
+    make_recording,
+    map_tree,
+    named_leaves,
+    not_one_number,
+    parameter_roles,
+    split,
+    what_failed,
+)
+from resnet_fn.reference.nets import reference_net
+from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
+
+Loss = Callable[[Any, Any], torch.Tensor]
+MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
+
+
+def record_reference(
+    module: torch.nn.Module, task: Task, loss: Loss | None = None, make_optimizer: MakeOptimizer | None = None
+) -> Recording:
+    """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
+
+    Args:
+        module: it is not changed. In the copy fresh BatchNorm statistics are drawn at random (`prepare_reference`), and
+            nothing is dropped.
+        task: what to do. With its recipe's precision "fp16" the verdict allows for the error of PyTorch's own
+            automatic mixed precision.
+        loss, make_optimizer: see `run_torch`.
+
+    Raises:
+        ValueError: inputs that do not fit, or a loss that is no scalar.
+    """
+    initial, inputs = state(module), task.batches[0][0]
+    as_it_came = copy.deepcopy(module).float()
+    random_eval = is_random(lambda: outputs_of(first_call(as_it_came, inputs)))
+    with without_dropout(module.named_modules()) as dropped:
+        reference = copy.deepcopy(module).float()
+    prepare_reference(reference, inputs, task.seed)
+    rounded = "float16" if task.recipe.precision == "fp16" else "float32"
+
+    def run(precision: str) -> Trace:
+        return run_torch(reference, task, loss, make_optimizer, precision)
+
+    trace, exact = run("float32"), run("float64")
+    first = split(inputs, task.accumulate)[0]
+    layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
+
+    def flip(width: float) -> tuple[Rounding, int]:
+        with flip_ties(width) as count:
+            flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
+        return stages.rounding(flipped, exact), count()
+
+    return make_recording(
+        f"PyTorch {torch.__version__.partition('+')[0]}",
+        task,
+        lambda array: np.array(torch.from_numpy(np.ascontiguousarray(array)).numpy()),
+        dropped,
+        initial=initial,
+        layers=layers,
+        trace=trace,
+        rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
+        flipped=Flipped(layers["train"], flip),
+        random_eval=random_eval,
+        **roles_of(module),
+    )
+
+
+def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
+    """Every layer's executions, with how far they are from those in float64."""
+    found = layers_of(reference, inputs, train)
+    exact = layers_of(copy.deepcopy(reference).double(), inputs, train)
+    with _autocast(rounded):
+        measured: Sequence[Layer] = layers_of(reference, inputs, train) if rounded == "float16" else found
+    for layer, one, other in zip(found, measured, exact, strict=True):
+        if one.input is not None and other.input is not None:
+            layer.input_rounding = relative_error(one.input, other.input)
+        if one.output is not None and other.output is not None:
+            layer.output_rounding = relative_error(one.output, other.output)
+    return found
+
+
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
+    """Run a module on a batch and record every layer; parameters, buffers and mode stay as they were.
+
+    Args:
+        module: what to run.
+        inputs: an array, a tuple of arrays (its arguments), or a dict of them (by their names). Floats go in as the
+            module's own type, integers and truth values as they are.
+        train: whether in training mode.
+    """
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
+    was_training = module.training
+
+    def run() -> None:
+        module.train(train)
+        with torch.no_grad():
+            call(module, tensors(inputs, dtype))
+
+    try:
+        return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+    finally:
+        module.load_state_dict(kept)
+        module.train(was_training)
+
+
+def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
+    owned = (*layer.named_parameters(recurse=inside), *layer.named_buffers(recurse=inside))
+    return ((leaf, value) for leaf, value in owned if leaf != "num_batches_tracked")
+
+
+def roles_of(module: torch.nn.Module) -> dict[str, Any]:
+    """Which parameters are one, which are trained, which need no counterpart (`parameter_roles`)."""
+    buffers = module.named_buffers(remove_duplicate=False)
+    return parameter_roles(module.named_parameters(remove_duplicate=False), [name for name, _ in buffers])
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    return np.array(value.detach().cpu().double().numpy())
+
+
+_STATE = {"momentum_buffer": "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance"}
+
+
+def state(module: torch.nn.Module) -> Arrays:
+    """All parameters and statistics of a torch module as arrays, without BatchNorm's batch counters."""
+    return {
+        name: value.detach().cpu().numpy().copy()
+        for name, value in module.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+
+
+def outputs_of(value: Any) -> Arrays:
+    """What a module returned, by name; "logits" where it is one tensor."""
+    return {
+        name: leaf.detach().cpu().double().numpy() if leaf.dtype == torch.float64 else leaf.detach().float().numpy()
+        for name, leaf in named_leaves(value, "logits").items()
+        if isinstance(leaf, torch.Tensor)
+    }
+
+
+def run_torch(
+    module: torch.nn.Module,
+    task: Task,
+    loss: Loss | None = None,
+    make_optimizer: MakeOptimizer | None = None,
+    precision: str = "float32",
+) -> Trace:
+    """Train a copy of a torch module for a few updates and record everything that the ladder compares.
+
+    Args:
+        module: it is not changed.
+        task: what to do.
+        loss: (outputs, labels) → scalar; None: the recipe's.
+        make_optimizer: made for the module; None: the recipe's. Every group's learning rate is set before each
+            update, to the task's times the group's own share of the largest.
+        precision: "float32", "float64", or "float16": automatic mixed precision.
+    """
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    module = copy.deepcopy(module).to(dtype)
+    loss = loss or recipe_loss(task.recipe)
+    module.eval()
+    with torch.no_grad(), _autocast(precision):
+        eval_outputs = outputs_of(call(module, tensors(task.batches[0][0], dtype)))
+    module.train()
+    optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
+    largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
+    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # else small gradients would underflow
+    average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
+    trace = Trace(eval_outputs, start=state(module), rates=task.rates)
+    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for update, (inputs, labels) in enumerate(task.batches):
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            group["lr"] = task.rates[update] * share
+        optimizer.zero_grad()
+        total, before = 0.0, None
+        for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
+            with _autocast(precision):
+                outputs = call(module, tensors(micro_inputs, dtype))
+            value = _scalar(loss(_in_full(outputs, dtype), tensors(micro_labels, dtype)))
+            (value * (scale / task.accumulate)).backward()
+            total += float(value.detach()) / task.accumulate
+            if update == 0 and task.accumulate > 1:
+                now = _gradients(parameters)
+                part = now if before is None else {name: now[name] - before[name] for name in now}
+                trace.parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
+                before = now
+        trace.losses.append(total)
+        trace.train_outputs.append(outputs_of(outputs))
+        if scale != 1.0:
+            for parameter in parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad /= scale
+        if update == 0:
+            trace.gradients = _gradients(parameters)
+        limit = task.recipe.clip_norm or float("inf")
+        trace.norms.append(float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit)))
+        if update == 0:
+            trace.clipped = _gradients(parameters)
+        optimizer.step()
+        if average is not None:
+            average.update(module)
+        if update < LATER:
+            trace.after.append(state(module))
+        if update == 0:
+            trace.state = _optimizer_state(optimizer, parameters)
+    if average is not None:
+        trace.average = state(average.module)
+    return trace
+
+
+def _autocast(precision: str) -> Any:
+    return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
+
+
+def _in_full(outputs: Any, dtype: torch.dtype) -> Any:
+    """Half-precision outputs in float32, as a loss is computed; everything else as it is."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.to(dtype) if outputs.dtype == torch.float16 else outputs
+    return outputs
+
+
+def _scalar(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise not_one_number("the reference", value)
+    return value.reshape(())
+
+
+def _gradients(parameters: dict[str, torch.nn.Parameter]) -> Arrays:
+    return {
+        name: np.zeros(tuple(parameter.shape), np.float32) if parameter.grad is None else parameter.grad.numpy().copy()
+        for name, parameter in parameters.items()
+    }
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, Arrays]:
+    found: dict[str, Arrays] = {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                found.setdefault(_STATE.get(key, key), {})[name] = value.numpy().copy()
+    return found
+
+
+def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
+    """Arrays as tensors, floats in `dtype`."""
+    return map_tree(
+        lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree
+    )
+
+
+def first_call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """What a module returns for a batch, in evaluation mode; its mode is left as found.
+
+    Raises:
+        ValueError: it fails; says on which inputs, and why.
+    """
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            return call(module, tensors(inputs, torch.float32))
+    except Exception as error:
+        raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
+    finally:
+        module.train(was_training)
+
+
+@contextlib.contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Inside, transformers in evaluation mode run layer by layer, as in training.
+
+    torch's fused kernels run no hooks of the layers inside, and give zeros where a padding mask hides a token.
+    """
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+@_no_fast_path()
+def call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """A tuple's leaves are positional arguments, a dict's go by their keys."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
+    """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
+
+    Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
+    are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
+    size however deep the net is. A last layer or a branch whose weight begins at 0 would hide all that is before it:
+    what it gets is small (1/√fan-in; 0.2 for a gate). What is trained already stays as it is, and so do biases.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    norms = []
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.affine and layer.track_running_stats:
+            with torch.no_grad():
+                if not layer.bias.any() and layer.weight.unique().numel() == 1:
+                    layer.weight.uniform_(0.5, 1.5, generator=generator)
+                    layer.bias.normal_(0, 0.2, generator=generator)
+            if layer.running_mean is None or layer.running_var is None:
+                continue
+            if not layer.running_mean.any() and (layer.running_var == 1).all():
+                norms.append((layer, layer.momentum))
+                layer.momentum = 1.0
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if weight.requires_grad and not weight.any() and not name.endswith("bias"):
+                width = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+                weight.normal_(0, width, generator=generator)
+    if not norms:
+        return
+    was_training = module.training
+    module.train(True)
+    with torch.no_grad():
+        call(module, tensors(inputs, torch.float32))
+        for layer, momentum in norms:
+            layer.momentum = momentum
+            mean, variance = layer.running_mean, layer.running_var
+            assert mean is not None
+            assert variance is not None
+            mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
+            variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
+            # A channel that is dead on this batch has variance 0; dividing by √eps would blow up any rounding.
+            variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    module.train(was_training)
+
+
+@contextlib.contextmanager
+def flip_ties(width: float) -> Iterator[Callable[[], int]]:
+    """Inside, every torch ReLU takes inputs x with |x| < width · rms(x) on the other side of 0.
+
+    relu(x) becomes min(x, 0) there: the values hardly change, the gradients are 1 where they were 0 and 0 where 1.
+
+    Yields:
+        A function that returns how many ties there were so far.
+    """
+    functional = torch.nn.functional
+    relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
+    count = 0
+
+    class FlipTies(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal count
+            if function not in relus:
+                return function(*args, **(kwargs or {}))
+            x = args[0]
+            values = x.detach()
+            tie = values.abs() < width * values.square().mean().sqrt()
+            count += int(tie.sum())
+            above = torch.relu(x)  # whose gradient at 0 itself is 0
+            return torch.where(tie, x - above, above)
+
+    with FlipTies():
+        yield lambda: count
+
+
+def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
+    """Torchvision's own net where it loads and has this one; else the one that the package carries."""
+    plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
+    torchvision = find_torchvision() if plain else None
+    if torchvision and hasattr(torchvision.models, model):
+        known = {"zero_init_residual": True} if zero_init_residual else {}
+        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **known)
+    net = reference_net(model, **shape)
+    if zero_init_residual:
+        for name, layer in net.named_modules():
+            last = name.rpartition(".")[2] == ("bn3" if hasattr(_parent(net, name), "conv3") else "bn2")
+            if name.startswith("layer") and last and isinstance(layer, torch.nn.BatchNorm2d):
+                torch.nn.init.zeros_(layer.weight)
+    return net
+
+
+def _parent(net: Any, name: str) -> Any:
+    return net.get_submodule(name.rpartition(".")[0])
+
+
+def find_torchvision() -> Any:
+    """The module torchvision with its models; None where it is not installed, or does not load.
+
+    Its wheel from PyPI has operators in C++ that do not load beside PyTorch's CPU build; importing it is an error then.
+    """
+    try:
+        importlib.import_module("torchvision.models")
+    except (ImportError, RuntimeError):
+        return None
+    return importlib.import_module("torchvision")

@@ -1,0 +1,264 @@
+"""A trace as a folder: `manifest.json` and arrays in .npz files, data only. Needs NumPy only.
+
+The manifest names each file with its SHA-256, and holds its own; a trace that is damaged is refused by name, and
+nothing in it is executed. docs/parity.md describes the format.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.hints import finite_or_null, first_line
+from resnet_fn.config.recipe import recipe_from_dict
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.trace import Arrays, Flipped, Recording, Rounding, Task, Trace, Tree
+from resnet_fn.runtime.disk import sha256, sha256_of_file
+
+_NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
+
+
+class ArrayFiles:
+    """The files of one folder.
+
+    Attributes:
+        folder: where they are.
+        known: of each file, its hash, its size in bytes and the names of its arrays: what a manifest keeps.
+    """
+
+    def __init__(self, folder: Path, known: dict[str, dict[str, Any]] | None = None) -> None:
+        self.folder = folder
+        self.known = {} if known is None else known
+
+    def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a group; nothing where there are no arrays."""
+        if not arrays:
+            return
+        path = self.folder / f"{name}.npz"
+        np.savez(path, **{str(index): _smallest(array) for index, array in enumerate(arrays.values())})
+        self.known[path.name] = {"sha256": sha256_of_file(path), "bytes": path.stat().st_size, "names": list(arrays)}
+
+    def read(self, name: str) -> Arrays:
+        """A group's arrays; none where it has no file."""
+        entry = self.known.get(f"{name}.npz")
+        if entry is None:
+            return {}
+        with np.load(self.folder / f"{name}.npz", allow_pickle=False) as file:
+            return {key: file[str(index)] for index, key in enumerate(entry["names"])}
+
+    def check(self) -> None:
+        """Compare every file with its hash.
+
+        Raises:
+            ValueError: one is missing, damaged, or has a name that no trace has.
+        """
+        for name, entry in self.known.items():
+            path = self.folder / name
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{self.folder}: names a file {name!r}, which no trace has; record it again")
+            if not path.is_file():
+                raise ValueError(f"{path}: is missing; copy the whole folder, or record it again")
+            if path.stat().st_size != entry["bytes"] or sha256_of_file(path) != entry["sha256"]:
+                raise ValueError(f"{path}: damaged (its hash is not the manifest's); copy or record it again")
+
+
+def _smallest(array: np.ndarray) -> np.ndarray:
+    """In float32 where that loses nothing."""
+    if array.dtype != np.float64:
+        return array
+    small = array.astype(np.float32)
+    return small if np.array_equal(small, array, equal_nan=True) else array
+
+
+FORMAT, VERSION = "resnet_fn parity trace", 1
+_MANIFEST = "manifest.json"
+# Of a trace: groups of arrays, lists of groups, numbers. Of a recording, and of its task: what JSON holds as it is.
+_ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
+_LISTS = ("after", "train_outputs", "parts")
+_NUMBERS = ("losses", "norms", "rates")
+_PLAIN = ("framework", "tied", "trainable", "constants", "notes", "random_eval")
+_TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
+
+
+def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
+    """Write a recording into a new folder.
+
+    Args:
+        recording: of either side.
+        folder: must not exist, or be empty.
+        layers: "all", or "none": without the layers' inputs and outputs.
+
+    Returns:
+        Its size, bytes.
+
+    Raises:
+        ValueError: something is there already, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"out: {folder} is not empty; give a new folder")
+        manifest = _describe(recording, ArrayFiles(folder), layers)
+        text = json.dumps({**manifest, "sha256": _hash_of_manifest(manifest)}, indent=1, allow_nan=False) + "\n"
+        (folder / _MANIFEST).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"out: {folder} cannot be written ({error.strerror}); give another folder") from None
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str, Any]:
+    """Write the arrays; the manifest."""
+    trace, task = recording.trace, recording.task
+    batch_arrays: Arrays = {}
+    batches = [_tree(tuple(batch), batch_arrays) for batch in task.batches]
+    files.write("batches", batch_arrays)
+    files.write("initial", recording.initial)
+    for name in _ARRAYS:
+        files.write(_file(name), getattr(trace, name))
+    for name in _LISTS:
+        for index, arrays in enumerate(getattr(trace, name)):
+            files.write(f"{_file(name)}-{index + 1}", arrays)
+    for kind, arrays in trace.state.items():
+        files.write(_state_file(kind), arrays)
+    described = {mode: _layers(mode, executions, files, layers) for mode, executions in recording.layers.items()}
+    flipped = recording.flipped.all_widths() if recording.flipped else {}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "task": {
+            "recipe": dataclasses.asdict(task.recipe),
+            "batches": batches,
+            **{name: getattr(task, name) for name in _TASK},
+        },
+        **{name: getattr(trace, name) for name in _NUMBERS},
+        "states": list(trace.state),
+        "counts": {name: len(getattr(trace, name)) for name in _LISTS},
+        "layers": described,
+        "rounding": recording.rounding,
+        "flipped": [{"width": w, "ties": ties, "rounding": found} for w, (found, ties) in flipped.items()],
+        **{name: getattr(recording, name) for name in _PLAIN},
+        "files": files.known,
+    }
+    return finite_or_null(manifest)
+
+
+def _file(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _layers(mode: str, executions: Sequence[Layer], files: ArrayFiles, which: str) -> list[dict[str, Any]]:
+    arrays: Arrays = {}
+    found = []
+    for index, layer in enumerate(executions):
+        fields = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+        for name in ("input", "output"):
+            value = fields.pop(name)
+            if value is not None and which == "all":
+                arrays[f"{index} {name}"] = value
+        found.append(fields)
+    files.write(f"layers-{mode}", arrays)
+    return found
+
+
+def load_recording(folder: Path) -> Recording:
+    """Read a trace folder.
+
+    Raises:
+        ValueError: it is no trace, one of another version, or damaged; the file is named.
+    """
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise ValueError(f"{folder}: there is no {_MANIFEST}; give the folder that `parity record --out` wrote")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        own = manifest.pop("sha256")
+        if manifest.get("format") != FORMAT:
+            raise ValueError("it is no trace")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(f"{path}: damaged, or no trace ({first_line(error)}); record it again") from None
+    if manifest.get("version") != VERSION:
+        raise ValueError(f"{path}: version {manifest.get('version')}, this package reads {VERSION}; record it again")
+    if own != _hash_of_manifest(manifest):
+        raise ValueError(f"{path}: damaged (its hash is another); record it again")
+    files = ArrayFiles(folder, manifest["files"])
+    files.check()
+    try:
+        return _recording(manifest, files)
+    except (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError) as error:
+        raise ValueError(
+            f"{folder}: not a trace that this version reads ({first_line(error)}); record it again"
+        ) from None
+
+
+def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
+    batch_arrays = files.read("batches")
+    described = manifest["task"]
+    batches = [_untree(batch, batch_arrays) for batch in described["batches"]]
+    task = Task(recipe_from_dict(described["recipe"]), batches, **{name: described[name] for name in _TASK})
+    counts = manifest["counts"]
+    fields: dict[str, Any] = {
+        **{name: files.read(_file(name)) for name in _ARRAYS},
+        **{name: [math.nan if value is None else value for value in manifest[name]] for name in _NUMBERS},
+        **{name: [files.read(f"{_file(name)}-{index + 1}") for index in range(counts[name])] for name in _LISTS},
+        "state": {kind: files.read(_state_file(kind)) for kind in manifest["states"]},
+    }
+    layers = {}
+    for mode, described in manifest["layers"].items():
+        arrays = files.read(f"layers-{mode}")
+        layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
+    known = {entry["width"]: (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
+    plain = {name: manifest[name] for name in _PLAIN if name in manifest}
+    return Recording(
+        task=task,
+        initial=files.read("initial"),
+        layers=layers,
+        trace=Trace(**fields),
+        rounding=_rounding(manifest["rounding"] or {}),
+        flipped=Flipped((), None, known) if known else None,
+        **{**plain, "tied": [tuple(names) for names in plain["tied"]]},
+    )
+
+
+def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
+    values = {name: arrays.get(f"{index} {name}") for name in ("input", "output")}
+    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["settings"].items()}
+    parameters = tuple((leaf, tuple(shape)) for leaf, shape in fields["parameters"])
+    return Layer(**{**fields, "settings": settings, "parameters": parameters, **values})
+
+
+def _state_file(kind: str) -> str:
+    return f"state-{re.sub('[^a-z0-9]+', '_', kind.lower())}"
+
+
+def _rounding(found: Mapping[str, Mapping[str, float | None]]) -> Rounding:
+    return {
+        stage: {name: math.inf if error is None else error for name, error in errors.items()}
+        for stage, errors in found.items()
+    }
+
+
+def _tree(tree: Tree, arrays: Arrays) -> Any:
+    """The structure of a tree as JSON; its arrays are added to `arrays`."""
+    if isinstance(tree, Mapping):
+        return {"dict": {key: _tree(branch, arrays) for key, branch in tree.items()}}
+    if isinstance(tree, tuple | list):
+        return {"tuple": [_tree(branch, arrays) for branch in tree]}
+    arrays[str(len(arrays))] = tree
+    return {"array": str(len(arrays) - 1)}
+
+
+def _untree(described: Mapping[str, Any], arrays: Arrays) -> Tree:
+    if "dict" in described:
+        return {key: _untree(branch, arrays) for key, branch in described["dict"].items()}
+    if "tuple" in described:
+        return tuple(_untree(branch, arrays) for branch in described["tuple"])
+    return arrays[described["array"]]
+
+
+def _hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())

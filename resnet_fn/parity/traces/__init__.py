@@ -1,1 +1,0 @@
-"""What one side recorded: batches, layers, a trace, its folder."""

@@ -1,0 +1,176 @@
+"""The recipe's loss, optimizer and moving average in torch: its own where it has them, else from the papers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from resnet_fn.config.recipe import Recipe
+
+
+def recipe_loss(recipe: Recipe) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The recipe's loss of (logits, labels), the mean over the batch, in the logits' precision.
+
+    Logits are [n, classes]; labels are classes, integers [n], or probabilities [n, classes] (mixup, CutMix). The
+    recipe's `label_threshold` is applied to labels where they are mixed, not here.
+    """
+
+    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        smoothing = recipe.label_smoothing
+        if recipe.loss == "cross_entropy" and recipe.smoothing_over == "all":
+            labels = labels.to(logits.dtype) if labels.is_floating_point() else labels.long()
+            return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+        targets = _smoothed(labels, logits, smoothing, recipe.smoothing_over)
+        if recipe.loss == "cross_entropy":
+            return functional.cross_entropy(logits, targets)
+        if recipe.loss == "bce":  # over samples and classes, as timm's BinaryCrossEntropy
+            return functional.binary_cross_entropy_with_logits(logits, targets)
+        return _focal(logits, targets).sum(1).mean()
+
+    return loss
+
+
+def _smoothed(labels: torch.Tensor, logits: torch.Tensor, smoothing: float, over: str) -> torch.Tensor:
+    """Labels as probabilities; `smoothing` of each label's goes to all classes or to the others, in equal parts."""
+    classes = logits.shape[1]
+    targets = labels if labels.is_floating_point() else functional.one_hot(labels.long(), classes)
+    targets = targets.to(logits.dtype)
+    if over == "others":
+        return targets * (1 - smoothing) + (1 - targets) * smoothing / (classes - 1)
+    return targets * (1 - smoothing) + smoothing / classes
+
+
+def _focal(logits: torch.Tensor, targets: torch.Tensor, alpha: float = 0.25, gamma: float = 2.0) -> torch.Tensor:
+    """Lin et al., arXiv 1708.02002, equation 5, of each sample and class: −α_t (1 − p_t)^γ log p_t."""
+    entropy = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    p = torch.sigmoid(logits)
+    p_t = p * targets + (1 - p) * (1 - targets)
+    alpha_t = alpha * targets + (1 - alpha) * (1 - targets)
+    return alpha_t * (1 - p_t) ** gamma * entropy
+
+
+_NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.nn.LayerNorm)
+
+
+def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
+    """torch.optim parameter groups: those with weight decay, then norm layers' parameters and biases without.
+
+    With `decay_all` nothing is spared. A parameter that several layers share is in one group.
+    """
+    spared = {
+        id(parameter)
+        for layer in module.modules()
+        for leaf, parameter in layer.named_parameters(recurse=False)
+        if isinstance(layer, _NORM_LAYERS) or "bias" in (leaf, leaf.split("_")[0], leaf.split("_")[-1])
+    }
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    decayed = [parameter for parameter in trained if decay_all or id(parameter) not in spared]
+    rest = [parameter for parameter in trained if not decay_all and id(parameter) in spared]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+
+
+def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Optimizer:
+    """The recipe's optimizer for a module. Its groups' "lr" is 1: set it before each step."""
+    groups = decay_groups(module, recipe.weight_decay, recipe.decay_all)
+    betas, eps = (recipe.momentum, recipe.beta2), recipe.epsilon
+    optimizers: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        "sgd": lambda: torch.optim.SGD(groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov),
+        "adam": lambda: torch.optim.Adam(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
+        "adamw": lambda: torch.optim.AdamW(groups, lr=1.0, betas=betas, eps=eps or 1e-8),
+        "lars": lambda: Lars(groups, recipe.momentum, recipe.trust_coefficient),
+        "lamb": lambda: Lamb(groups, betas, eps or 1e-6),
+    }
+    return optimizers[recipe.optimizer]()
+
+
+class Lars(torch.optim.Optimizer):
+    """You et al., arXiv 1708.03888, algorithm 1; λ is 1 where there is no weight decay, or nothing to divide by."""
+
+    def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
+        super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
+        self.momentum, self.trust_coefficient = momentum, trust_coefficient
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            decay = group["weight_decay"]
+            for w in _with_gradient(group):
+                g = w.grad
+                w_norm, g_norm = torch.linalg.vector_norm(w), torch.linalg.vector_norm(g)
+                local = 1.0
+                if decay and w_norm > 0 and g_norm > 0:
+                    local = self.trust_coefficient * w_norm / (g_norm + decay * w_norm)
+                v = self.state[w].setdefault("momentum_buffer", torch.zeros_like(w))
+                v.mul_(self.momentum).add_(group["lr"] * local * (g + decay * w))
+                w.sub_(v)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al., arXiv 1904.00962, algorithm 2, with bias correction, as timm has it.
+
+    The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is left out where there is no weight decay, or nothing to divide by.
+    """
+
+    def __init__(self, groups: Any, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
+        self.betas, self.eps = betas, eps
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every parameter that has a gradient."""
+        beta1, beta2 = self.betas
+        for group in self.param_groups:
+            for w in _with_gradient(group):
+                state = self.state[w]
+                if not state:
+                    state.update(step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w))
+                state["step"] += 1
+                m, v = state["exp_avg"], state["exp_avg_sq"]
+                m.mul_(beta1).add_(w.grad, alpha=1 - beta1)
+                v.mul_(beta2).addcmul_(w.grad, w.grad, value=1 - beta2)
+                m_hat, v_hat = m / (1 - beta1 ** state["step"]), v / (1 - beta2 ** state["step"])
+                u = m_hat / (v_hat.sqrt() + self.eps) + group["weight_decay"] * w
+                w_norm, u_norm = torch.linalg.vector_norm(w), torch.linalg.vector_norm(u)
+                if group["weight_decay"] and w_norm > 0 and u_norm > 0:
+                    u = u * (w_norm / u_norm)
+                w.sub_(group["lr"] * u)
+
+
+def _with_gradient(group: dict[str, Any]) -> list[Any]:
+    return [parameter for parameter in group["params"] if parameter.grad is not None]
+
+
+class Average:
+    """The recipe's moving average of a module's weights and statistics, by `torch.optim.swa_utils`.
+
+    As torchvision's training script has it: it moves every `ema_every` updates, and until `ema_start` it is a copy.
+    (torch's own first move is a copy too; here the module as it came counts as that one.)
+
+    Args:
+        module: the average starts as its copy.
+        recipe: `ema`, `ema_every`, `ema_start`.
+        updates_per_epoch: what `ema_start`, in epochs, is multiplied by.
+    """
+
+    def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
+        self._average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
+        self._average.update_parameters(module)
+        self._every, self._start = recipe.ema_every, round(recipe.ema_start * updates_per_epoch)
+        self._updates = 0
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """A module with the averaged weights."""
+        return self._average.module
+
+    def update(self, module: torch.nn.Module) -> None:
+        """Follow an update of the module."""
+        self._updates += 1
+        if self._updates <= self._start:
+            self._average.n_averaged.fill_(0)  # the next move is a copy
+        elif self._updates % self._every:
+            return
+        self._average.update_parameters(module)

@@ -1,1 +1,0 @@
-"""Graphs of compiled functions that are kept for the next process."""

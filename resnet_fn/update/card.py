@@ -1,0 +1,44 @@
+"""What differs in a step that runs on an Ascend card: the overflow test, and who computes the clip."""
+
+from collections.abc import Sequence
+
+import mindspore
+from mindspore import Tensor, ops
+
+_depend = ops.Depend()
+
+
+def on_card() -> bool:
+    """Whether this process computes on an Ascend card."""
+    return bool(mindspore.get_context("device_target") == "Ascend")
+
+
+def has_clip() -> bool:
+    """Whether this MindSpore has `ops.clip_by_global_norm` ("will be removed after version 2.9.0", 2.10 says)."""
+    return hasattr(ops, "clip_by_global_norm")
+
+
+def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
+
+    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, give the
+    largest number instead of infinity, and 0 instead of NaN: no norm shows it. They note it in status registers, which
+    `amp.all_finite` reads and clears there (mindspore/amp.py, `_all_finite`); elsewhere it looks at the tensors.
+
+    Args:
+        tensors: what must have been computed before.
+    """
+    return mindspore.amp.all_finite(tensors)
+
+
+def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
+    """Clear the overflow status first, so that an earlier computation (an evaluation) is not counted.
+
+    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, with
+    which the computation must begin; works inside jit.
+
+    Args:
+        value: what the computation begins with.
+        small: any float32 tensor that is there already.
+    """
+    return _depend(value, no_overflow((small,)))

@@ -1,0 +1,137 @@
+"""What the workers of an update exchange: their gradients, BatchNorm's statistics, and a small vector, the report.
+
+The report is float32 [3 + flags + workers]. This file alone packs and unpacks it:
+
+    0              loss, the mean over the whole batch
+    1              metric, likewise
+    2              withheld: the number of workers that have no samples for this update; then nothing is updated
+    3 …            flags: whatever else the workers want to add up (the signals that they received)
+    the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
+
+It rides along in the all-reduce of the gradients, so that all workers learn it at once and decide alike. NaN and
+infinity survive a sum, too; the last entries say whose they were.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from resnet_fn.runtime.workers import Reduce, Workers
+from resnet_fn.update.gradients import Gradients, assign_tensors, map_tensors
+
+_WITHHELD, _FLAGS = 2, 3  # their places
+
+_depend = ops.Depend()
+
+
+class Report(NamedTuple):
+    """An update's report, unpacked: tensors or arrays, as the report was.
+
+    Attributes:
+        loss, metric: scalars, the means over the whole batch, before the update.
+        withheld: scalar, how many workers had no samples; if any, nothing was updated.
+        flags: [k], the sums of the workers' flags.
+        not_finite: [workers], 1 for each whose own loss, gradients or BatchNorm statistics were not finite (of several
+            workers: the first layer's gradient).
+    """
+
+    loss: Any
+    metric: Any
+    withheld: Any
+    flags: Any
+    not_finite: Any
+
+
+def make_flags(more: Sequence[float] = (), withheld: bool = False) -> Tensor:
+    """What a worker tells the others with an update: float32 [1 + k].
+
+    Args:
+        more: k numbers that are added up over the workers.
+        withheld: this worker has no samples for the update (a file cannot be read): no worker may apply it.
+    """
+    return Tensor(np.array([withheld, *more], np.float32))
+
+
+def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
+    """This worker's report, inside jit.
+
+    Args:
+        means: float32 [2], loss and metric, divided by the number of workers.
+        flags: see `make_flags`.
+        finite: bool scalar, whether this worker's own numbers are finite.
+        one_hot: float32 [workers], 1 at this worker's place.
+    """
+    return ops.concat((means, flags, one_hot * (1.0 - finite.astype(mindspore.float32))))
+
+
+def unpack(report: Any, workers: int) -> Report:
+    """A report's parts."""
+    end = report.shape[0] - workers
+    return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
+
+
+def loss_of(report: Tensor) -> Tensor:
+    """The report's loss, inside jit (where no NamedTuple can be read)."""
+    return report[0]
+
+
+def all_were_finite(report: Tensor, workers: int) -> Tensor:
+    """Whether no worker had anything that was not finite by itself: bool scalar, inside jit."""
+    return report[-workers:].sum() == 0
+
+
+def none_withheld(report: Tensor) -> Tensor:
+    """Whether all workers had their samples: bool scalar, inside jit."""
+    return report[_WITHHELD] == 0
+
+
+def make_all_reduce(workers: int) -> Reduce | None:
+    """Return the sum over all workers as a function of a sequence of tensors, or None for one worker.
+
+    One call per tensor, which on CPU is as fast as buckets. There a collective blocks: called when its own gradient is
+    there, in the middle of backward, each would wait for the slower worker. So the first layer's gradient, the last to
+    be there, is waited for. Elsewhere they overlap with backward.
+    """
+    if workers == 1:
+        return None
+    reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
+    blocks = mindspore.get_context("device_target") == "CPU"
+
+    def all_reduce(tensors: Gradients) -> Gradients:
+        if blocks:
+            tensors = map_tensors(ops.partial(_after, tensors[0]), tensors)
+        return map_tensors(reduce_sum, tensors)
+
+    return all_reduce
+
+
+def with_all_reduce(workers: Workers) -> Workers:
+    """The workers of a run with the sum over them, as a step needs it."""
+    return workers._replace(all_reduce=make_all_reduce(workers.size))
+
+
+def _after(event: Tensor, value: Tensor) -> Tensor:
+    return _depend(value, event)
+
+
+def average_statistics(statistics: Sequence[Parameter], sizes: Sequence[int], share: float, all_reduce: Reduce) -> None:
+    """Make BatchNorm's moving statistics their mean over the workers, in place, inside jit.
+
+    Every worker normalises its own samples; one net is evaluated, saved and resumed, bit for bit.
+
+    Args:
+        statistics: of this worker, a vector each; there may be none.
+        sizes: their lengths.
+        share: 1 / workers.
+        all_reduce: the sum over the workers.
+    """
+    if statistics:
+        parts = ops.concat(map_tensors(ops.partial(_part, share), statistics))
+        assign_tensors(statistics, ops.split(all_reduce((parts,))[0], sizes))
+
+
+def _part(share: float, statistic: Parameter) -> Tensor:
+    return statistic * share

@@ -1,0 +1,63 @@
+"""What a net is fed beside plain images: images that come as bytes, and random numbers for its layers.
+
+The numbers are drawn on the host, a pure function of (seed, update, sample): MindSpore's own Dropout draws from a
+stream that a checkpoint cannot bring back.
+"""
+
+from collections.abc import Callable
+
+import mindspore
+import numpy as np
+from mindspore import Tensor
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.order import Streams
+from resnet_fn.models.positions import spread
+from resnet_fn.models.resnet import ResNet
+from resnet_fn.runtime.workers import Workers
+
+Noise = Callable[[int], tuple[Tensor | None, ...]]
+
+
+def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noise:
+    """What a net's `construct` takes beside the images of this worker's share of an update.
+
+    Stochastic depth (Huang et al., arXiv 1603.09382), linear as there and in timm: block b of B is left out for a
+    sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the
+    last layer's input. What stays is divided by the probability of staying, so that evaluation needs neither.
+
+    Returns:
+        noise(update): () where the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
+        [n, features], each None where the recipe has not that one.
+    """
+    blocks, features = len(net.blocks), net.fc.in_channels
+    share = recipe.batch_size // workers.size
+    own = slice(workers.rank * share, (workers.rank + 1) * share)
+    depth = recipe.drop_path * np.arange(blocks) / max(blocks - 1, 1)
+
+    def draw(stream: int, update: int, left_out: np.ndarray) -> Tensor:
+        # For all samples of the update, whoever computes them: the numbers do not depend on the workers.
+        rng = np.random.default_rng([recipe.seed, update, stream])
+        stays = rng.random((recipe.batch_size, len(left_out)))[own] >= left_out
+        return Tensor((stays / (1.0 - left_out)).astype(np.float32))
+
+    def noise(update: int) -> tuple[Tensor | None, ...]:
+        keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
+        return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
+
+    return noise if recipe.drop_path or recipe.dropout else lambda _: ()
+
+
+def normalise(images: Tensor, mean: Tensor, std: Tensor, full_scale: float) -> Tensor:
+    """(images / full scale − mean) / std, in the order of `data/normalise`, inside jit.
+
+    Args:
+        images: uint8 [n, C, H, W].
+        mean, std: float32 [C, 1, 1].
+        full_scale: the pixel value that stands for 1.
+
+    Returns:
+        float32 [n, C, H, W].
+    """
+    scaled = images.astype(mindspore.float32) / full_scale
+    return (scaled - spread(mean, scaled)) / spread(std, scaled)

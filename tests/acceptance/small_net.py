@@ -1,0 +1,36 @@
+"""The net of the trace beside this file: all that ResNet-50 is made of, small; here and in PyTorch.
+
+The trace was recorded so, with torch 2.13:
+
+    python -m resnet_fn.parity record --reference tests/acceptance/small_net.py:reference --image-size 16 \\
+        --out tests/acceptance/trace
+"""
+
+from typing import Any
+
+from mindspore import nn
+
+from resnet_fn.models.init import initialise
+from resnet_fn.models.resnet import Bottleneck, Design, ResNet
+from resnet_fn.models.winograd import use_winograd
+
+_DEPTHS, _PLANES, _CLASSES = (1, 1), (4, 8), 10
+
+
+def build() -> nn.Cell:
+    """float32 [N, 3, H, W] to logits [N, 10]: 7x7 stem, max-pool, two bottlenecks, the second of stride 2."""
+    net = ResNet(Design(Bottleneck, _DEPTHS, _PLANES), _CLASSES)
+    initialise(net, "torchvision", False)
+    use_winograd(net)
+    return net
+
+
+def reference() -> Any:
+    """The same as a torch Module, with weights from torch's seed 0."""
+    import torch
+
+    from resnet_fn.reference import nets as torch_nets
+
+    torch.manual_seed(0)
+    plan = torch_nets.Plan(torch_nets.Bottleneck, _DEPTHS, _PLANES)
+    return torch_nets.ResNet(plan, _CLASSES, 3, plan.stem, "batch", 16)

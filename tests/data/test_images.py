@@ -1,0 +1,97 @@
+"""Arrays of images by hand and against torchvision's bits; the random numbers that they are varied by."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.images import crop_and_flip, draw_epoch, draw_samples, normalise, prepare, random_affine
+from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.data.sources.files import color_spec
+
+DIGITS = load_digits()
+
+
+def test_prepare_normalises_and_resizes():
+    spec = dataclasses.replace(DIGITS.input, mean=(0.5,), std=(0.25,))
+    flat = prepare(np.full((1, 8, 8, 1), 16, np.uint8), 16, spec)
+    np.testing.assert_allclose(flat, 2.0, rtol=1e-6)
+    ramp = np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1).repeat(4, axis=1)
+    doubled = prepare(ramp, 8, dataclasses.replace(spec, full_scale=1.0, mean=(0.0,), std=(1.0,)))[0, 0, 3]
+    # half-pixel centres: target i lies at (i + 1/2) / 2 − 1/2, clamped at the border
+    np.testing.assert_allclose(doubled, [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3], atol=1e-6)
+
+
+def test_normalisation_is_torchvisions_bit_for_bit():
+    torch = pytest.importorskip("torch")
+    planes = np.random.default_rng(0).integers(0, 256, (4, 3, 24, 24), dtype=np.uint8)
+    mean, std = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
+    spec = color_spec("", (), mean.tolist(), std.tolist())
+    ours = normalise(planes, spec, np.empty(planes.shape, np.float32))
+    theirs = torch.from_numpy(planes).float().div(255)
+    theirs = theirs.sub_(torch.from_numpy(mean)[:, None, None]).div_(torch.from_numpy(std)[:, None, None])
+    assert ours.tobytes() == theirs.numpy().tobytes()
+
+
+def test_crop_cuts_the_window_that_the_draws_name():
+    images = np.arange(2 * 5 * 4 * 1, dtype=np.uint8).reshape(2, 5, 4, 1)
+    draws = np.array([[0.5, 0.5, 0.9], [0.0, 0.99, 0.1]])
+    cut = crop_and_flip(images, draws, padding=1, flip=True)
+    assert cut[0].tolist() == images[0].tolist()  # the middle of 3 places, not mirrored
+    expected = np.zeros((5, 4, 1), np.uint8)  # one up, two right of the padded corner, then mirrored
+    expected[1:, :3] = images[1][:4, 1:]
+    assert cut[1].tolist() == expected[:, ::-1].tolist()
+
+
+def test_all_places_are_equally_likely():
+    images = np.tile(np.arange(1, 10, dtype=np.uint8).reshape(1, 3, 3, 1), (9000, 1, 1, 1))
+    cut = crop_and_flip(images, np.random.default_rng(0).random((9000, 3)), padding=1, flip=False)
+    counts = np.bincount(cut[:, 1, 1, 0], minlength=10)[1:]
+    assert counts.min() > 900  # 1,000 expected of each of the 9, standard deviation 30
+    assert counts.max() < 1100
+
+
+def test_flip_mirrors_below_one_half_only():
+    images = np.arange(12, dtype=np.uint8).reshape(2, 2, 3, 1)
+    turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
+    assert (turned[0] == images[0][:, ::-1]).all()
+    assert (turned[1] == images[1]).all()
+
+
+def test_affine_shifts_whole_pixels_and_fills_with_black():
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    fill = np.float32([-9])
+    down = random_affine(image, np.array([[-1.0, 0, 0, 0]]), 1, 0, 0, fill)[0, 0]
+    np.testing.assert_array_equal(down[0], [-9] * 4)
+    np.testing.assert_array_equal(down[1:], image[0, 0, :3])
+    left = random_affine(image, np.array([[0, 0.99, 0, 0]]), 1, 0, 0, fill)[0, 0]
+    np.testing.assert_array_equal(left[:, :3], image[0, 0, :, 1:])
+
+
+def test_affine_rotates_by_a_quarter_and_leaves_the_rest_alone():
+    image = np.random.default_rng(0).normal(size=(1, 2, 5, 5)).astype(np.float32)
+    turned = random_affine(image, np.array([[0, 0, 1.0, 0]]), 0, 90, 0, np.float32([0, 0]))
+    assert any(np.allclose(turned, np.rot90(image, k, axes=(2, 3)), atol=1e-5) for k in (1, 3))
+    same = random_affine(image, np.zeros((1, 4)), 2, 20, 0.2, np.float32([0, 0]))
+    np.testing.assert_allclose(same, image, atol=1e-6)
+
+
+def test_an_epochs_numbers_are_those_of_its_streams():
+    """What a recipe does not use is not drawn, and what it uses does not move by it."""
+    recipe = Recipe(dataset="synthetic", seed=4, flip=True, erasing=0.5, repeats=2, batch_size=8)
+    drawn = draw_epoch(recipe, 3, 10)
+    assert {name: numbers.shape for name, numbers in drawn.items()} == {"crop": (2, 10, 3), "erasing": (2, 10, 5)}
+    assert drawn["crop"].tobytes() == np.random.default_rng([4, 3, 3]).random((2, 10, 3)).tobytes()
+    alone = draw_epoch(Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10)
+    assert list(alone) == ["erasing"]
+    assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()
+
+
+def test_the_numbers_of_some_samples_are_drawn_without_the_others():
+    recipe = Recipe(dataset="synthetic", flip=True, erasing=0.5, max_shift=2, repeats=3, batch_size=6)
+    whole = draw_epoch(recipe, 5, 101)
+    places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
+    for name in ("affine", "crop", "erasing"):
+        found = draw_samples(recipe, 5, 101, name, places)
+        assert found.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()

@@ -1,0 +1,55 @@
+"""Every layer is recorded in the order in which it runs, and the net is left as it was."""
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from resnet_fn.layers.cells import named_layers, record_cell
+from resnet_fn.layers.layer import fingerprint
+
+pytestmark = pytest.mark.usefixtures("device")
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.SequentialCell([nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)])
+        self.relu = nn.ReLU()
+        self.fc = nn.Dense(4, 2)
+
+    def construct(self, x):
+        return self.fc(self.relu(self.relu(self.body(x)) - 0.1).mean((2, 3)))
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_cells_layers(train):
+    net = Net().set_train(not train)
+    before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
+    layers = record_cell(net, [Tensor(IMAGES)], train)
+    assert [(layer.title, layer.kind) for layer in layers] == [
+        *(("body.0", "conv"), ("body.1", "norm"), ("relu", "relu"), ("relu (2)", "relu"), ("fc", "dense")),
+    ]
+    conv, norm, first, second, fc = layers
+    assert conv.input.tobytes() == IMAGES.astype(np.float64).tobytes()
+    assert fingerprint(norm.input) == fingerprint(conv.output)
+    assert fingerprint(norm.input) != fingerprint(norm.output)
+    assert norm.parameters == (("moving_mean", (4,)), ("moving_variance", (4,)), ("gamma", (4,)), ("beta", (4,)))
+    # Batch statistics in training, the stored 0 and 1 in evaluation.
+    used = conv.output.var((0, 2, 3)) if train else np.ones(4)
+    mean = conv.output.mean((0, 2, 3)) if train else np.zeros(4)
+    expected = (conv.output - mean[:, None, None]) / np.sqrt(used + 1e-5)[:, None, None]
+    np.testing.assert_allclose(norm.output, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(first.output, np.maximum(norm.output, 0))
+    np.testing.assert_allclose(second.input, first.output - 0.1, atol=1e-7)
+    np.testing.assert_allclose(fc.input, second.output.mean((2, 3)), rtol=1e-5)
+    for name, parameter in net.parameters_and_names():
+        assert parameter.asnumpy().tobytes() == before[name].tobytes(), name
+
+
+def test_a_visitor_gets_each_layer_and_nothing_is_kept():
+    seen = []
+    assert record_cell(Net(), [Tensor(IMAGES)], False, seen.append) == []
+    assert [layer.name for layer in seen] == ["body.0", "body.1", "relu", "relu", "fc"]
+    assert [name for name, _ in named_layers(Net())] == ["body.0", "body.1", "relu", "fc"]

@@ -1,0 +1,151 @@
+"""Parameters are paired by name, else by what their layers are, their shapes, and who feeds whom."""
+
+import numpy as np
+import pytest
+from mindspore import Parameter, nn
+
+from resnet_fn.parity.matching import match
+
+pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
+
+pytestmark = pytest.mark.usefixtures("device")
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
+
+
+def test_names_that_agree_up_to_leaf_names_decide():
+    ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "bn.moving_variance": (4,), "fc.weight": (2, 4)}
+    theirs = {"fc.weight": (2, 4), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,), "bn.running_var": (4,)}
+    found = match(ours, theirs, [], [])
+    assert (found.how, found.problems) == ("names", ())
+    assert {name: str(source) for name, source in found.parameters.items()} == {
+        "bn.gamma": "bn.weight",
+        "bn.beta": "bn.bias",
+        "bn.moving_mean": "bn.running_mean",
+        "bn.moving_variance": "bn.running_var",
+        "fc.weight": "fc.weight",
+    }
+    found = match(ours, {**theirs, "fc.weight": (3, 4)}, [], [])
+    assert found.problems == ("fc.weight is (2, 4) here, (3, 4) in the reference",)
+
+
+@pytest.fixture
+def matched(paired):
+    return lambda net, module: paired(net, module, IMAGES)[0]
+
+
+def test_other_names_in_another_order(matched, ported, reference):
+    found = matched(ported(), reference())
+    assert (found.how, found.problems) == ("execution order and shapes", ())
+    assert len(found.parameters) == 18
+    pairs = {
+        "stem.weight": "first.weight",
+        "short.0.weight": "skip.0.weight",
+        "short.1.gamma": "skip.1.weight",
+        "body.weight": "inner.weight",
+        "bn_b.moving_variance": "inner_norm.running_var",
+        "classify.bias": "head.bias",
+    }
+    assert {name: str(found.parameters[name]) for name in pairs} == pairs
+    assert found.layers["body"] == "inner"
+
+
+def test_what_has_no_counterpart_is_named(matched, ported, reference):
+    assert matched(ported(classes=4), reference()).problems == (
+        "classify weight [4, 8], bias [4] has no counterpart in the reference",
+        "the reference's head weight [5, 8], bias [5] has no counterpart here",
+    )
+
+
+def pairs(ours, theirs, **options):
+    found = match(ours, theirs, [], [], **options)
+    return {name: str(source) for name, source in found.parameters.items()}, found.problems
+
+
+def test_an_attentions_projections_are_found_by_name_however_they_are_kept():
+    fused = {"attn.in_proj_weight": (12, 4), "attn.in_proj_bias": (12,), "attn.out_proj.weight": (4, 4)}
+    apart = {f"attn.{one}.weight": (4, 4) for one in ("q_proj", "k_proj", "v_proj")}
+    apart |= {f"attn.{one}.bias": (4,) for one in ("q_proj", "k_proj", "v_proj")} | {"attn.proj.weight": (4, 4)}
+    found, problems = pairs(apart, fused)
+    assert problems == ()
+    assert found["attn.k_proj.weight"] == "attn.in_proj_weight [part 2 of 3]"
+    assert found["attn.v_proj.bias"] == "attn.in_proj_bias [part 3 of 3]"
+    assert found["attn.proj.weight"] == "attn.out_proj.weight"
+    found, problems = pairs(fused, apart)
+    assert problems == ()
+    assert found["attn.in_proj_weight"] == "attn.q_proj.weight + attn.k_proj.weight + attn.v_proj.weight"
+    found, problems = pairs({**fused, "attn.in_proj_weight": (12, 4)}, {name: apart[name] for name in list(apart)[1:]})
+    assert "attn.in_proj_weight [12, 4] has no counterpart in the reference" in problems
+
+
+def test_a_weight_is_never_taken_for_transposed():
+    assert pairs({"fc.weight": (4, 4)}, {"fc.weight": (4, 4)}) == ({"fc.weight": "fc.weight"}, ())
+    _, problems = pairs({"fc.weight": (2, 4)}, {"fc.weight": (4, 2)})
+    assert problems == (
+        "fc.weight is (2, 4) here, (4, 2) in the reference; if it is kept transposed, --map "
+        '{"fc.weight": {"from": "fc.weight", "transpose": [1, 0]}} says so',
+    )
+
+
+def test_a_shared_array_may_have_one_name_here_and_two_there():
+    one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
+    shared = [("embed.weight", "head.weight")]
+    assert pairs(one, two)[1] == ("the reference's head.weight [5, 4] has no counterpart here",)
+    assert pairs(one, two, tied=([], shared)) == ({"embed.embedding_table": "embed.weight"}, ())
+    copies = {"embed.embedding_table": (5, 4), "head.weight": (5, 4)}
+    assert pairs(copies, two, tied=([], shared)) == (
+        {"embed.embedding_table": "embed.weight", "head.weight": "head.weight"},
+        (),
+    )
+
+
+def test_constants_need_no_counterpart():
+    ours, theirs = {"fc.weight": (2, 4), "table": (3,)}, {"fc.weight": (2, 4), "positions": (7,)}
+    assert len(pairs(ours, theirs)[1]) == 2
+    assert pairs(ours, theirs, constants=({"table"}, {"positions"})) == ({"fc.weight": "fc.weight"}, ())
+    assert pairs(ours, ours, constants=({"table"}, {"table"})) == ({"fc.weight": "fc.weight", "table": "table"}, ())
+
+
+def test_a_class_of_the_users_is_known_by_its_parameters(matched, torch):
+    """MindCV's GRN between Dense layers is timm's GlobalResponseNorm between convolutions of one pixel."""
+
+    class GRN(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.gamma = Parameter(np.ones((1, 1, 1, 6), np.float32))
+            self.beta = Parameter(np.ones((1, 1, 1, 6), np.float32))
+
+        def construct(self, x):
+            return x * self.gamma + self.beta
+
+    class GlobalResponseNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(6))
+            self.bias = torch.nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            return x * self.weight[:, None, None] + self.bias[:, None, None]
+
+    class Last(nn.Cell):
+        def construct(self, x):
+            return x.transpose(0, 2, 3, 1)
+
+    net = nn.SequentialCell(Last(), nn.Dense(3, 6), GRN(), nn.Dense(6, 4))
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 1), GlobalResponseNorm(), torch.nn.Conv2d(6, 4, 1))
+    found = matched(net, module)
+    assert found.problems == ()
+    assert {name: source.names[0] for name, source in found.parameters.items()} == {
+        "1.weight": "0.weight",
+        "1.bias": "0.bias",
+        "2.gamma": "1.weight",
+        "2.beta": "1.bias",
+        "3.weight": "2.weight",
+        "3.bias": "2.bias",
+    }
+    # Where one does not fit, the others are not called missing.
+    module[2] = torch.nn.Conv2d(6, 5, 1)
+    assert matched(net, module).problems == (
+        "3 weight [4, 6], bias [4] has no counterpart in the reference",
+        "the reference's 2 weight [5, 6], bias [5] has no counterpart here",
+    )

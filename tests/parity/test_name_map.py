@@ -1,0 +1,152 @@
+"""What a net's array is made of, and what --map says of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.matching import match
+from resnet_fn.parity.name_map import NameMap, Part, Source, joined, plain, read_map
+
+FUSED = np.arange(24.0).reshape(6, 4)
+ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected", "words"),
+    [
+        (plain("fused"), FUSED, "fused"),
+        (plain("number"), np.float64(3.0), "number"),
+        (joined([("fused", 1, 3)]), FUSED[2:4], "fused [part 2 of 3]"),
+        (joined([("fused", 0, 3), ("fused", 1, 3), ("fused", 2, 3)]), FUSED, "fused"),
+        (
+            joined([("fused", 1, 3), ("fused", 0, 3)]),
+            FUSED[[2, 3, 0, 1]],
+            "fused [part 2 of 3] + fused [part 1 of 3]",
+        ),
+        (Source((Part("fused", (1, 0)),)), FUSED.T, "fused transposed [1, 0]"),
+        (Source((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused [1:3] of axis 1"),
+        (Source((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused transposed [1, 0] [1:3]"),
+        (Source((Part("fused"), Part("fused")), join=1), np.hstack([FUSED, FUSED]), "fused + fused"),
+        (Source((Part("fused"),), shape=(2, 3, 4)), FUSED.reshape(2, 3, 4), "fused as [2, 3, 4]"),
+    ],
+)
+def test_a_source_is_what_numpy_says(source, expected, words):
+    np.testing.assert_array_equal(source.build(ARRAYS.get), expected)
+    assert str(source) == words
+
+
+def test_what_does_not_fit_is_said():
+    for source, message in {
+        Source((Part("fused", (0, 1, 2)),)): "transpose [0, 1, 2] does not fit fused [6, 4]",
+        Source((Part("fused", rows=(4, 9)),)): "rows [4, 9] do not fit fused [6, 4]",
+        Source((Part("bias", rows=(0, 1), axis=1),)): "axis 1 does not fit bias [6]",
+        Source((Part("fused"),), shape=(5,)): "fused [6, 4] cannot be reshaped to [5]",
+    }.items():
+        with pytest.raises(ValueError) as error:
+            source.build(ARRAYS.get)
+        assert str(error.value) == message
+
+
+def test_a_map_renames_what_is_there_and_finds_shared_arrays_under_either_name():
+    sources = {"q": joined([("fused", 0, 3)]), "head": plain("out"), "lost": plain("nowhere")}
+    names = NameMap("names", sources, {}, (), tied=(("bias", "out"),))
+    found = names.rename(ARRAYS)
+    assert list(found) == ["q", "head"]
+    np.testing.assert_array_equal(found["head"], ARRAYS["bias"])
+    assert names.sources("head") == ("bias",)
+    assert names.sources("loss") == ("loss",)
+
+
+def test_seams_are_where_a_further_part_begins():
+    whole = {"qkv": Source((Part("bias", rows=(0, 2)), plain("fused").parts[0])), "one": plain("bias")}
+    assert NameMap("names", whole, {}, ()).seams({**ARRAYS, "bias": FUSED}) == {"qkv": [2]}
+
+
+OURS = {"a.weight": (4, 4), "a.bias": (4,), "q.weight": (2, 4), "both.weight": (4, 8), "table": (8, 1)}
+THEIRS = {"b.weight": (4, 4), "b.bias": (4,), "fused": (6, 4), "one": (4, 4), "two": (4, 4), "row": (8,)}
+CORRECTIONS = {
+    "a.weight": {"from": "b.weight", "transpose": [1, 0]},
+    "a.bias": "b.bias",
+    "q.weight": {"from": "fused", "rows": [2, 4]},
+    "both.weight": {"from": ["one", {"name": "two", "transpose": [1, 0]}], "join": 1},
+    "table": {"from": "row", "shape": [8, 1]},
+}
+
+
+def read(entries):
+    Path("names.json").write_text(json.dumps(entries))
+    return read_map("names.json")
+
+
+def test_every_entry_is_done():
+    names = match(OURS, THEIRS, [], [], read(CORRECTIONS))
+    assert names.problems == ()
+    rng = np.random.default_rng(0)
+    theirs = {name: rng.normal(size=shape) for name, shape in THEIRS.items()}
+    found = names.rename(theirs)
+    np.testing.assert_array_equal(found["a.weight"], theirs["b.weight"].T)
+    np.testing.assert_array_equal(found["a.bias"], theirs["b.bias"])
+    np.testing.assert_array_equal(found["q.weight"], theirs["fused"][2:4])
+    np.testing.assert_array_equal(found["both.weight"], np.hstack([theirs["one"], theirs["two"].T]))
+    np.testing.assert_array_equal(found["table"], theirs["row"][:, None])
+
+
+def test_rows_that_are_one_of_three_projections_are_known_as_that():
+    ours, theirs = {"k.weight": (2, 4)}, {"fused": (6, 4), "bias": (6,)}
+    for rows, words in ([2, 4], "fused [part 2 of 3]"), ([1, 3], "fused [1:3]"):
+        names = match(ours, theirs, [], [], read({"k.weight": {"from": "fused", "rows": rows}}))
+        assert str(names.parameters["k.weight"]) == words
+
+
+def test_a_layer_stands_for_all_that_it_holds():
+    ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "fc.weight": (4, 4)}
+    theirs = {"norm.weight": (4,), "norm.bias": (4,), "norm.running_mean": (4,), "fc.weight": (4, 4)}
+    names = match(ours, theirs, [], [], read({"bn": "norm"}))
+    assert (names.how, names.problems, names.layers) == ("names", (), {"bn": "norm"})
+    assert {name: str(source) for name, source in names.parameters.items()} == {
+        "bn.gamma": "norm.weight",
+        "bn.beta": "norm.bias",
+        "bn.moving_mean": "norm.running_mean",
+        "fc.weight": "fc.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], '--map: names.json holds list; give an object {"ours": "theirs"}'),
+        ({"a.weight": 3}, '--map: a.weight: give the reference\'s name, or an object with "from"'),
+        (
+            {"a.weight": {"from": "b.weight", "transposed": [1, 0]}},
+            "--map: a.weight: 'transposed' is unknown; did you mean transpose?",
+        ),
+        (
+            {"a.weight": {"from": "b.weight", "rows": [0]}},
+            "--map: a.weight: rows [0] is not a list of 2 whole numbers from 0",
+        ),
+        ({"a.weigth": "b.weight"}, "--map: 'a.weigth' is no parameter of the net; did you mean a.weight or"),
+        ({"a.weight": "b.weigth"}, "--map: a.weight: the reference has no 'b.weigth'; did you mean b.weight?"),
+        ({"a": "c"}, "--map: a: the reference has no 'c'; use one of b"),
+    ],
+)
+def test_what_it_cannot_mean_is_refused(entries, message):
+    with pytest.raises(ValueError) as error:
+        match(OURS, THEIRS, [], [], read(entries))
+    assert str(error.value).startswith(message)
+
+
+def test_a_file_that_is_not_there_or_no_json_is_refused():
+    with pytest.raises(ValueError, match=r"^--map: nowhere.json cannot be read \(No such file or directory\); "):
+        read_map("nowhere.json")
+    Path("names.json").write_text("{")
+    with pytest.raises(ValueError, match=r"^--map: names.json is no JSON \(Expecting property name"):
+        read_map("names.json")
+
+
+def test_parts_that_do_not_make_the_shape_are_a_problem():
+    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [0, 3]}}))
+    assert names.problems == ("q.weight is (2, 4) here, (3, 4) in the reference",)
+    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [5, 9]}}))
+    assert names.problems == ("--map: q.weight: rows [5, 9] do not fit fused [6, 4]",)

@@ -1,0 +1,177 @@
+"""How two paired layers are set differently is said in words."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import mint, nn
+
+from resnet_fn.layers.layer import Layer, kind_of
+from resnet_fn.layers.settings import settings_of
+from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.notes import (
+    padding_notes,
+    settings_differences,
+    settings_notes,
+    sharing_notes,
+    training_notes,
+    unmatched_notes,
+)
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
+
+
+def layer(cell_or_module):
+    """One execution of it, on 12 x 12 pixels."""
+    kind, class_name = kind_of(cell_or_module), type(cell_or_module).__name__
+    return Layer("x", 0, kind, class_name, settings_of(cell_or_module, IMAGES), IMAGES, IMAGES, (), True)
+
+
+def test_settings_that_differ_are_named(torch):
+    def found(ours, theirs):
+        return settings_differences(layer(ours), layer(theirs))
+
+    conv = torch.nn.Conv2d(3, 4, 3, 2, 1, bias=False)
+    assert found(nn.Conv2d(3, 4, 3, 2), conv) == ["pad_mode same pads 0/1, the reference 1/1"]
+    assert found(nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1), conv) == []
+    assert found(nn.Conv2d(3, 4, 3), torch.nn.Conv2d(3, 4, 3, 1, 1, bias=False)) == []  # stride 1: 1/1 too
+    assert found(nn.Conv2d(3, 4, 5, has_bias=True), conv) == [
+        "kernel_size (5, 5) here, (3, 3) in the reference",
+        "stride (1, 1) here, (2, 2) in the reference",
+        "bias True here, False in the reference",
+    ]
+    assert found(nn.MaxPool2d(3, 2), torch.nn.MaxPool2d(3, 2, 1)) == ["pad_mode valid pads 0/0, the reference 1/1"]
+    assert found(nn.Dense(4, 2, activation="relu"), torch.nn.Linear(4, 2, bias=False)) == [
+        "bias True here, False in the reference",
+        "an activation ReLU() after it, none in the reference",
+    ]
+    assert found(nn.BatchNorm2d(4, eps=1e-3, momentum=0.9), torch.nn.BatchNorm2d(4)) == [
+        "eps 0.001 here, 1e-05 in the reference"
+    ]
+    assert found(nn.BatchNorm2d(4, momentum=0.8), torch.nn.BatchNorm2d(4)) == [
+        "momentum=0.8 here; torch's momentum=0.1 is momentum=0.9 here"
+    ]
+    assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
+        "it is Conv2d here, Linear in the reference"
+    ]
+
+
+def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
+    """MindCV's GoogLeNet has `same` where torchvision's has ceil_mode: on an even size that is one function."""
+    x = -1 - np.abs(IMAGES)
+
+    def compare(ours, theirs):
+        same = np.array_equal(ours(ms.Tensor(x)).asnumpy(), theirs(torch.from_numpy(x)).numpy())
+        return same, settings_differences(layer(ours), layer(theirs))
+
+    ceil = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
+    assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), ceil) == (True, [])
+    assert compare(nn.MaxPool2d(3, 2), ceil) == (False, ["ceil_mode False here, True in the reference"])
+    assert compare(nn.MaxPool2d(3, 2, pad_mode="same"), torch.nn.MaxPool2d(3, 2, 1)) == (
+        False,
+        ["pad_mode same pads 0/1, the reference 1/1"],
+    )
+
+
+def test_a_class_of_the_users_is_not_accused_by_its_name(torch):
+    """MindCV's GlobalAvgPooling is torch's AdaptiveAvgPool2d(1), its Swish is SiLU: their outputs must show it."""
+
+    class GlobalAvgPooling(nn.Cell):
+        def construct(self, x):
+            return x.mean((2, 3))
+
+    def notes(ours, theirs):
+        return settings_notes([layer(ours)], [layer(theirs)], {"x": "x"})
+
+    assert notes(GlobalAvgPooling(), torch.nn.AdaptiveAvgPool2d(1)) == []
+    assert notes(nn.ReLU(), torch.nn.SiLU()) == ["x: it is ReLU here, SiLU in the reference"]
+
+
+MINT = {
+    "Conv1d": ((4, 6, 3), {"stride": 2, "padding": 1}),
+    "Conv2d": ((4, 6, 3), {"padding": "same", "groups": 2, "bias": False, "padding_mode": "reflect"}),
+    "Conv3d": ((4, 6, (3, 2, 3)), {"padding": (1, 0, 1)}),
+    "ConvTranspose2d": ((4, 6, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "BatchNorm2d": ((4,), {"eps": 1e-3, "momentum": 0.3}),
+    "LayerNorm": ((8,), {}),
+    "GroupNorm": ((2, 4), {}),
+    "Linear": ((8, 3), {"bias": False}),
+    "Embedding": ((6, 4), {"padding_idx": 0}),
+    "MaxPool2d": ((3, 2), {"padding": 1, "ceil_mode": True}),
+    "AvgPool1d": ((3,), {}),
+    "AvgPool2d": ((3, 2), {"padding": 1, "count_include_pad": False}),
+    "AdaptiveAvgPool2d": ((3,), {}),
+    "GELU": ((), {}),
+    "ELU": ((0.5,), {}),
+    "Softmax": ((-1,), {}),
+    "LogSoftmax": ((1,), {}),
+    "Hardtanh": ((-2.0, 2.0), {}),
+    "Upsample": ((), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}),
+    "UpsamplingBilinear2d": ((), {"size": (5, 5)}),
+    "Dropout": ((0.3,), {}),
+}
+
+
+@pytest.mark.parametrize("name", MINT)
+def test_mints_classes_are_described_as_torchs(name, torch):
+    """Few of them run on a CPU, but a port to Ascend is made of them."""
+    places, names = MINT[name]
+    size = {"1": (2, 4, 9), "2": (2, 4, 8, 8), "3": (2, 4, 5, 6, 7)}.get(name[-2], (2, 4, 8, 8))
+    inputs = np.zeros(size)
+    ours, theirs = getattr(mint.nn, name)(*places, **names), getattr(torch.nn, name)(*places, **names)
+    found, expected = settings_of(ours, inputs), settings_of(theirs, inputs)
+    assert kind_of(ours) == kind_of(theirs)
+    assert {**found, "pad_mode": ""} == {**expected, "pad_mode": ""}
+
+
+def test_what_makes_parameters_another_size_is_named(torch):
+    ours, theirs = layer(nn.Conv2d(3, 3, 3, group=1, has_bias=True)), layer(torch.nn.Conv2d(3, 3, 3, 1, 1, groups=3))
+    words = ["x: groups 1 here, 3 in the reference"]
+    assert unmatched_notes([ours], [theirs]) == words
+    theirs.name = "another name"
+    assert unmatched_notes([ours], [theirs]) == words  # the same kinds in the same order
+    relu = layer(torch.nn.ReLU())
+    assert unmatched_notes([ours], [theirs, relu]) == []  # nobody knows which is which
+
+
+NAMES = NameMap(
+    "names",
+    {
+        "embed.embedding_table": plain("embed.weight"),
+        "head.weight": plain("head.weight"),
+        "bn.gamma": plain("bn.weight"),
+    },
+    {},
+    (),
+    tied=(("embed.weight", "head.weight"),),
+)
+
+
+def test_copies_of_what_the_reference_shares_are_told():
+    assert sharing_notes(NAMES, []) == [
+        "embed.embedding_table: a copy of head.weight here, one array in the reference (embed.weight = head.weight); "
+        "share it"
+    ]
+    assert sharing_notes(NAMES, [("embed.embedding_table", "head.weight")]) == []
+
+
+def test_what_is_frozen_in_one_net_only_is_told():
+    both = ["embed.embedding_table", "head.weight", "bn.gamma"], ["embed.weight", "head.weight", "bn.weight"]
+    assert training_notes(NAMES, *both) == []
+    assert training_notes(NAMES, both[0][:2], both[1]) == ["bn.gamma: frozen here, trained in the reference"]
+    assert training_notes(NAMES, both[0], both[1][:2]) == ["bn.gamma: trained here, frozen in the reference"]
+
+
+def test_a_trained_padding_row_is_told_and_nothing_else():
+    table = "embed.embedding_table"
+    layers = [Layer("embed", 0, "embedding", "Embedding", {"padding_idx": 1}, None, None, (), True)]
+    theirs = np.random.default_rng(0).normal(size=(5, 4))
+    theirs[1] = 0
+    ours = theirs.copy()
+    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == []
+    ours[1] = 0.1
+    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == [
+        "embed.embedding_table: its padding row 1 is trained here and not in the reference; MindSpore's nn.Embedding "
+        "only starts it at zero: mask its output"
+    ]
+    ours[3] *= 1.1
+    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == []

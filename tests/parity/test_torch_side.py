@@ -1,0 +1,198 @@
+"""PyTorch's side: what is recorded of a module, and what is done to it before."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.torch_side import find_torchvision, layers_of, prepare_reference, roles_of, run_torch, state
+from resnet_fn.parity.trace import Task, make_batches
+from resnet_fn.recipes import recipe
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
+
+
+def test_a_modules_layers_are_the_same_kinds(torch):
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU6(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
+    ).eval()
+    layers = layers_of(net, IMAGES, True)
+    assert [layer.kind for layer in layers] == ["conv", "norm", "relu6", "flatten", "dense"]
+    assert layers[1].parameters == (("weight", (4,)), ("bias", (4,)), ("running_mean", (4,)), ("running_var", (4,)))
+    np.testing.assert_allclose(layers[1].output.mean((0, 2, 3)), 0, atol=1e-6)
+    assert not net.training
+    assert not net[1].running_mean.any()
+
+
+def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(torch):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(5, 4)
+            self.lstm = torch.nn.LSTM(4, 3, batch_first=True)
+
+        def forward(self, ids, mask):
+            return self.lstm(self.embed(ids) * mask[..., None])
+
+    ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
+    net = Net()
+    by_place = layers_of(net, (ids, mask), False)
+    by_name = layers_of(net, {"mask": mask, "ids": ids}, False)
+    for embed, lstm in (by_place, by_name):
+        np.testing.assert_array_equal(embed.input, ids)
+        assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
+    np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
+
+
+def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 1))
+    tokens = np.random.default_rng(0).normal(size=(2, 3, 8)).astype(np.float32)
+    names = [entry.name for entry in layers_of(net.eval(), tokens, False)]
+    assert names[:4] == ["0.layers.0.self_attn", "0.layers.0.dropout1", "0.layers.0.norm1", "0.layers.0.linear1"]
+    attention = layers_of(net, tokens, False)[0]
+    assert dict(attention.parameters)["out_proj.weight"] == (8, 8)
+    assert len(attention.further) == 2
+
+
+def test_which_arrays_are_what(torch):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 5, bias=False)
+            self.head.weight = self.embed.weight
+            self.norm = torch.nn.BatchNorm1d(4)
+            self.norm.weight.requires_grad = False
+            self.register_buffer("positions", torch.arange(3))
+
+    net = Net()
+    assert roles_of(net) == {
+        "tied": [("embed.weight", "head.weight")],
+        "trainable": ["embed.weight", "head.weight", "norm.bias"],
+        "constants": ["positions", "norm.num_batches_tracked"],
+    }
+
+
+def test_a_module_that_asks_for_its_version_is_put_back(torch):
+    """As torchvision's MNASNet does when it loads."""
+
+    class Versioned(torch.nn.Module):
+        _version = 2
+
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.norm(x)
+
+        def _load_from_state_dict(self, state, prefix, metadata, *rest):
+            assert metadata["version"] == 2
+            super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    net = Versioned()
+    layers_of(net, IMAGES, True)
+    assert not net.norm.running_mean.any()
+
+
+def test_every_kind_of_dropout_is_set_to_0_and_put_back(torch):
+    class DropPath(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop_prob = 0.2
+
+    net = torch.nn.ModuleDict(
+        {
+            "drop": torch.nn.Dropout(0.5),
+            "none": torch.nn.Dropout(0.0),
+            "attn": torch.nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True),
+            "lstm": torch.nn.LSTM(4, 4, 2, dropout=0.3),
+            "path": DropPath(),
+        }
+    ).train()
+    x = torch.randn(2, 3, 4)
+    with without_dropout(net.named_modules()) as found:
+        assert found == ["drop: p=0.5", "attn: dropout=0.1", "lstm: dropout=0.3", "path: drop_prob=0.2"]
+        assert torch.equal(net["drop"](x), x)
+        assert torch.equal(net["attn"](x, x, x)[0], net["attn"](x, x, x)[0])
+        assert torch.equal(net["lstm"](x)[0], net["lstm"](x)[0])
+    assert (net["drop"].p, net["attn"].dropout, net["lstm"].dropout, net["path"].drop_prob) == (0.5, 0.1, 0.3, 0.2)
+    assert not torch.equal(net["drop"](x), x)
+
+
+BATCHES = make_batches(2, 8, 3, 12, 5)
+
+
+def test_what_is_recorded(torch):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(432, 5))
+    use = dataclasses.replace(recipe("digits"), clip_norm=0.5, label_smoothing=0.0)
+    task = Task(use, BATCHES, 2)
+    found = run_torch(net, task, precision="float64")
+    names = {"1.weight", "1.bias"}
+    assert found.start.keys() == found.gradients.keys() == found.after[1].keys() == names
+    assert found.rates == task.rates
+    weight, bias = (state(net)[name].astype(np.float64) for name in ("1.weight", "1.bias"))
+    images, labels = BATCHES[0]
+    x = images.reshape(8, -1).astype(np.float64)
+    logits = x @ weight.T + bias
+    np.testing.assert_allclose(found.eval_outputs["logits"], logits, rtol=1e-12)
+    np.testing.assert_allclose(found.train_outputs[0]["logits"], logits[4:], rtol=1e-12)
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert found.losses[0] == pytest.approx(-np.log(probabilities[np.arange(8), labels]).mean(), rel=1e-12)
+    gradient = (probabilities - np.eye(5)[labels]).T @ x / 8
+    np.testing.assert_allclose(found.gradients["1.weight"], gradient, rtol=1e-9, atol=1e-12)
+    of_bias = (probabilities - np.eye(5)[labels]).sum(0) / 8
+    norm = np.sqrt((gradient**2).sum() + (of_bias**2).sum())
+    assert found.norms[0] == pytest.approx(norm, rel=1e-9)
+    clipped = gradient * min(1, 0.5 / norm)
+    np.testing.assert_allclose(found.clipped["1.weight"], clipped, rtol=1e-4)  # torch divides by norm + 1e-6
+    np.testing.assert_allclose(found.state["momentum"]["1.weight"], clipped + use.weight_decay * weight, rtol=1e-4)
+    assert not np.array_equal(found.after[0]["1.weight"], found.after[1]["1.weight"])
+    assert state(net)["1.weight"].tobytes() == weight.astype(np.float32).tobytes()  # a copy was trained
+
+
+BATCHES = make_batches(2, 8, 3, 12, 5)
+
+
+def test_fresh_statistics_are_drawn_and_trained_ones_kept(torch, reference):
+    torch.manual_seed(0)
+    net = reference()
+    net.inner_norm.running_mean += 3
+    net.inner_norm.weight.data += torch.arange(8.0)
+    gamma = net.inner_norm.weight.detach().clone()
+    prepare_reference(net, BATCHES[0][0], 0)
+    assert net.norm.running_mean.abs().min() > 0
+    assert net.norm.weight.min() > 0.4
+    assert net.norm.weight.unique().numel() == 8
+    assert net.norm.momentum == 0.1
+    assert torch.equal(net.inner_norm.weight, gamma)
+
+
+def test_weights_of_zeros_are_drawn_and_biases_and_frozen_ones_kept(torch):
+    net = torch.nn.Linear(400, 300)
+    net.gate = torch.nn.Parameter(torch.zeros(500))
+    net.table = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
+    torch.nn.init.zeros_(net.weight)
+    torch.nn.init.zeros_(net.bias)
+    prepare_reference(net, torch.zeros(1, 400).numpy(), 0)
+    assert abs(float(net.weight.detach().std()) * 400**0.5 - 1) < 0.02
+    assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
+    assert not net.bias.any()
+    assert not net.table.any()
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('operator torchvision::nms does not exist')", "ImportError"])
+def test_one_that_does_not_load_is_left_out(error, monkeypatch):
+    Path("torchvision").mkdir()
+    Path("torchvision/__init__.py").write_text(f"raise {error}\n")
+    monkeypatch.syspath_prepend(".")
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert find_torchvision() is None
+
+
+def test_it_is_used_where_it_loads(torchvision):
+    assert find_torchvision() is torchvision

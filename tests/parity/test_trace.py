@@ -1,0 +1,140 @@
+"""What both sides are told to do."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.trace import (
+    Task,
+    check_batches,
+    compressed_rates,
+    leaves,
+    make_batches,
+    map_tree,
+    named_leaves,
+    recipe_batches,
+    split,
+)
+from resnet_fn.recipes import recipe
+
+
+def test_compressed_schedule_has_warm_up_peak_and_end():
+    use = dataclasses.replace(recipe("digits"), epochs=10, warmup_epochs=4.0, learning_rate=1.0)
+    assert compressed_rates(use, 5) == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.25])
+    assert Task(use, make_batches(5, 4, 1, 2, 3)).rates == compressed_rates(use, 5)
+
+
+def test_batches_that_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match=r"^accumulate: 3 does not divide the batch of 4; give a divisor of 4$"):
+        Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), accumulate=3)
+
+
+NOT_COMPARED = {
+    **{"class_weights": "balanced", "head_learning_rate": 0.5, "layer_decay": 0.5, "freeze": "stem"},
+    **{"train_only": "fc", "sync_batchnorm": True, "multi_label": True},
+}
+
+
+@pytest.mark.parametrize("name", NOT_COMPARED)
+def test_what_the_reference_cannot_follow_is_refused_by_name(name):
+    value = NOT_COMPARED[name]
+    beside = {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
+    use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
+    with pytest.raises(ValueError) as error:
+        Task(use, make_batches(1, 4, 1, 2, 3))
+    assert str(error.value) == (
+        f"recipe: the ladder does not compare {name} {value!r}; leave them out, or give another recipe"
+    )
+
+
+def test_what_a_recipe_would_drop_is_told():
+    assert task_with(dropout=0.1, drop_path=0.05) == ["dropout=0.1", "drop_path=0.05"]
+    assert task_with() == []
+
+
+def task_with(**fields):
+    return Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3)).dropped
+
+
+def test_batches_are_the_seeds_and_each_class_has_its_pattern():
+    batches = make_batches(40, 16, 3, 8, 4, seed=5)
+    images, labels = batches[0]
+    assert (images.shape, images.dtype, labels.shape, labels.dtype) == ((16, 3, 8, 8), np.float32, (16,), np.int32)
+    assert images.tobytes() == make_batches(1, 16, 3, 8, 4, seed=5)[0][0].tobytes()
+    assert images.tobytes() != make_batches(1, 16, 3, 8, 4, seed=6)[0][0].tobytes()
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    assert set(labels) == {0, 1, 2, 3}
+    means = np.stack([images[labels == label].mean(0).ravel() for label in range(4)])
+    # The nearest mean tells the class; the values have the variance of pattern and noise, 2 · 0.7².
+    assert (((images.reshape(len(images), 1, -1) - means) ** 2).sum(2).argmin(1) == labels).mean() > 0.99
+    assert images.var() == pytest.approx(2 * 0.7**2, rel=0.1)
+
+
+X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("batches", "accumulate", "message"),
+    [
+        ([], 1, "batches: there are none; give a list with one (inputs, labels) for each update"),
+        ((X, Y), 1, "batches: batch 0 is ndarray; give a pair (inputs, labels)"),
+        ([(X, Y[:7])], 1, "batches: 8 inputs, 7 labels; give as many of each"),
+        (
+            [(X, Y), (X[:4], Y[:4])],
+            1,
+            "batches: batch 1, inputs: float32 [4, 1, 2, 2]; batch 0 has float32 [8, 1, 2, 2]; give all one shape",
+        ),
+        (
+            [(X, Y), ({"a": X}, Y)],
+            1,
+            "batches: batch 1, inputs: none; batch 0 has float32 [8, 1, 2, 2]; give all one shape",
+        ),
+        ([(X, Y)], 3, "accumulate: 3 does not divide the batch of 8; give a divisor of 8"),
+        (
+            [({"mask": X.astype(np.float64)}, Y)],
+            1,
+            "batches: batch 0, inputs mask: an array of float64; give a NumPy array [n, …] of float32, integers or "
+            "bool",
+        ),
+        ([(X, [1, 2])], 1, "batches: batch 0, labels 0: int; give a NumPy array [n, …] of float32, integers or bool"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(batches, accumulate, message):
+    with pytest.raises(ValueError) as error:
+        check_batches(batches, accumulate)
+    assert str(error.value) == message
+
+
+def test_trees():
+    tree = {"ids": X, "more": (Y, [Y + 1])}
+    assert [path for path, _ in leaves(tree)] == [("ids",), ("more", 0), ("more", 1, 0)]
+    assert list(named_leaves(tree, "inputs")) == ["inputs ids", "inputs more 0", "inputs more 1 0"]
+    assert list(named_leaves(X, "inputs")) == ["inputs"]
+    assert map_tree(len, tree) == {"ids": 8, "more": (8, (8,))}
+    parts = split((np.arange(6), {"y": np.arange(6) * 10}), 3)
+    assert [part[0].tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
+    assert parts[2][1]["y"].tolist() == [40, 50]
+
+
+def test_samples_are_repeated_and_mixed_as_the_recipe_says():
+    batches = make_batches(2, 8, 3, 8, 5)
+    use = dataclasses.replace(recipe("cifar10_resnet18"), repeats=2, mixup=0.0, cutmix=0.0, batch_size=8)
+    (images, labels), _ = recipe_batches(use, batches, 5, 0)
+    assert images[:4].tobytes() == images[4:].tobytes() == batches[0][0][:4].tobytes()
+    assert labels.tolist() == [*batches[0][1][:4]] * 2
+    mixed = recipe_batches(dataclasses.replace(use, repeats=1, mixup=0.4), batches, 5, 0)
+    for (images, labels), (plain, classes) in zip(mixed, batches, strict=True):
+        assert (labels.shape, labels.dtype) == ((8, 5), np.float32)
+        np.testing.assert_allclose(labels.sum(1), 1, rtol=1e-6)
+        own = np.eye(5, dtype=np.float32)[classes]
+        neighbours = own.reshape(4, 2, 5)[:, ::-1].reshape(8, 5)
+        apart = own != neighbours
+        share = np.median((labels - neighbours)[apart] / (own - neighbours)[apart])
+        np.testing.assert_allclose(labels, share * own + (1 - share) * neighbours, atol=1e-6)
+        other = plain.reshape(4, 2, *plain.shape[1:])[:, ::-1].reshape(plain.shape)
+        np.testing.assert_allclose(images, share * plain + (1 - share) * other, atol=1e-5)
+    counted = recipe_batches(dataclasses.replace(use, repeats=1, mixup=0.4, label_threshold=0.2), batches, 5, 0)
+    for (_, labels), (_, soft) in zip(counted, mixed, strict=True):
+        assert labels.dtype == np.float32
+        assert labels.tolist() == (soft > 0.2).tolist()

@@ -1,0 +1,192 @@
+"""A trace comes back as it was written; whatever is wrong with its files is named."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace
+from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.recipes import recipe
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    """Every field is filled, with names that are awkward in files."""
+    rng = np.random.default_rng(0)
+
+    def arrays(*names: str, dtype: type = np.float32) -> Arrays:
+        return {name: rng.normal(size=(2, 3)).astype(dtype) for name in names}
+
+    ids = np.arange(4, dtype=np.int64).reshape(2, 2)
+    batches = [({"ids": ids, "mask": (ids > 1, ids.astype(np.float32))}, np.ones(2, np.int32))] * 2
+    names = ("file", "../a/b", "Ω.weight")
+    settings = {"kernel_size": (3, 3), "eps": 1e-5, "bias": True, "pads": None}
+    layers = [
+        Layer(
+            "conv", 0, "conv", "Conv2d", settings, ids[0], rng.normal(size=3), (("weight", (2, 3)),), True, 0.5, 0.25
+        ),
+        Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False),
+    ]
+    trace = Trace(
+        arrays("logits", "logits 1"),
+        arrays(*names),
+        [0.1, 0.2],
+        after=[arrays(*names), arrays(*names)],
+        train_outputs=[arrays("logits"), arrays("logits")],
+        losses=[1.5, float("nan")],
+        norms=[1.0, float("inf")],
+        gradients=arrays(*names),
+        clipped=arrays(*names),
+        parts=[arrays(*names), arrays(*names)],
+        state={"momentum": arrays(*names), "Max exp_avg": arrays("file")},
+        average=arrays(*names),
+    )
+    known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), 1e-5: ({"loss": {"loss": float("inf")}}, 9)}
+    return Recording(
+        "PyTorch 9.9",
+        Task(dataclasses.replace(recipe("digits"), milestones=()), batches, accumulate=2, seed=3, own_loss=True),
+        arrays(*names),
+        {"eval": layers, "train": layers[:1]},
+        trace,
+        {"loss": {"loss": 1e-7}},
+        Flipped((), None, known),
+        [("a", "b")],
+        ["dropout is off"],
+    )
+
+
+@pytest.fixture(scope="module")
+def written(recording, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces") / "trace"
+    size = save_recording(recording, folder)
+    assert size == sum(path.stat().st_size for path in folder.iterdir())
+    return folder
+
+
+def same(a, b) -> bool:
+    """Whether two values are equal to the bit, arrays and NaN included."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if dataclasses.is_dataclass(a):
+        return all(same(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a))
+    return a == b or repr(a) == repr(b)
+
+
+def test_everything_comes_back_to_the_bit(recording, written):
+    found = load_recording(written)
+    for field in dataclasses.fields(Recording):
+        if field.name == "flipped":
+            assert found.flipped.all_widths() == recording.flipped.all_widths()
+        elif field.name == "trace":
+            trace = dataclasses.replace(found.trace, norms=recording.trace.norms)  # JSON has no infinity: NaN
+            assert same(trace, recording.trace)
+            assert np.isnan(found.trace.norms[1])
+        elif field.name != "layers":
+            assert same(getattr(found, field.name), getattr(recording, field.name)), field.name
+    assert [same(a, b) for a, b in zip(found.layers["eval"], recording.layers["eval"], strict=True)] == [True, True]
+
+
+def test_layers_may_be_left_out(recording, tmp_path):
+    assert save_recording(recording, tmp_path / "small", layers="none") < save_recording(recording, tmp_path / "whole")
+    layers = load_recording(tmp_path / "small").layers["eval"]
+    assert [(layer.name, layer.output) for layer in layers] == [("conv", None), ("lstm", None)]
+    assert layers[0].settings["kernel_size"] == (3, 3)
+
+
+def test_a_folder_that_is_not_empty_is_refused(recording, written):
+    with pytest.raises(ValueError, match=r"^out: .*trace is not empty; give a new folder$"):
+        save_recording(recording, written)
+
+
+def test_no_trace_is_named(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"there is no manifest.json; give the folder that `parity record --out` wrote$"
+    ):
+        load_recording(tmp_path)
+
+
+def test_each_bit_that_is_flipped_and_each_cut_is_noticed(written, tmp_path):
+    rng = np.random.default_rng(0)
+    for path in sorted(written.iterdir()):
+        whole = path.read_bytes()
+        places = rng.integers(0, len(whole), 6)
+        flips = [whole[:p] + bytes([whole[p] ^ (1 << int(rng.integers(8)))]) + whole[p + 1 :] for p in places]
+        for damaged in [*flips, whole[: len(whole) // 2], b""]:
+            folder = tmp_path / "copy"
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(written, folder)
+            (folder / path.name).write_bytes(damaged)
+            with pytest.raises(ValueError) as error:
+                load_recording(folder)
+            assert str(folder / path.name) in str(error.value)
+            assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(written, tmp_path):
+    shutil.copytree(written, tmp_path / "copy")
+    (tmp_path / "copy" / "gradients.npz").unlink()
+    with pytest.raises(ValueError, match=r"gradients.npz: is missing; copy the whole folder, or record it again$"):
+        load_recording(tmp_path / "copy")
+
+
+def rewritten(written, folder, change):
+    """A manifest that somebody wrote by hand, with the hash that belongs to it."""
+    from resnet_fn.parity.trace_folder import _hash_of_manifest
+
+    shutil.copytree(written, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
+    change(manifest)
+    manifest["sha256"] = _hash_of_manifest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(version=2), "version 2, this package reads 1"),
+        (lambda m: m.update(format="x"), "damaged, or no trace (it is no trace)"),
+        (
+            lambda m: m["files"].update({"../outside.npz": {"sha256": "", "bytes": 0, "names": []}}),
+            "which no trace has",
+        ),
+        (lambda m: m.pop("layers"), "not a trace that this version reads ('layers')"),
+        (lambda m: m["task"]["recipe"].update(modell="x"), "not a trace that this version reads"),
+        (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide the batch of 2"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_refused(written, tmp_path, change, message):
+    rewritten(written, tmp_path / "copy", change)
+    with pytest.raises(ValueError) as error:
+        load_recording(tmp_path / "copy")
+    assert message in str(error.value)
+
+
+def test_nothing_in_a_trace_is_executed(written, tmp_path):
+    import hashlib
+
+    class Harm:
+        def __reduce__(self):
+            return (exec, (f"open({str(tmp_path / 'harmed')!r}, 'w')",))
+
+    def change(manifest):
+        file = tmp_path / "copy" / "start.npz"
+        np.savez(file, **{"0": np.array([Harm()], dtype=object)})
+        manifest["files"]["start.npz"] = {
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "bytes": file.stat().st_size,
+            "names": ["a"],
+        }
+
+    rewritten(written, tmp_path / "copy", change)
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+        load_recording(tmp_path / "copy")
+    assert not (tmp_path / "harmed").exists()
