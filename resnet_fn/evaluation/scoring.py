@@ -6,7 +6,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet, eval_batches
-from resnet_fn.evaluation.task import Scores, describe, summarise, task_of_labels
+from resnet_fn.evaluation.task import Scores, task_of_labels
 from resnet_fn.runtime.signals import raise_if_stopped
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
@@ -14,8 +14,6 @@ from resnet_fn.update.eval_step import EvalStep
 # The net computes this many samples at a time, and each always at the same place among them, whatever the batch size
 # and the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
 BLOCK = 64
-
-__all__ = ["BLOCK", "Scores", "describe", "score", "scores_by_class", "summarise"]
 
 
 def score(
@@ -74,8 +72,3 @@ def score(
     kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
     prediction, rank = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
     return task.complete(Scores(rows[:, 0], prediction, rank, kept, every if all_classes else None), split.labels)
-
-
-def scores_by_class(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-    """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
-    return scores.task.by_class(scores, labels, classes)
