@@ -62,10 +62,10 @@ def main(arguments: Sequence[str]) -> int:
             f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
         ),
         (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
-        (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN knows its own"),
+        (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN has its own"),
         (
             weights and not parsed.recipe,
-            "--weights needs --recipe NAME: a weight file knows neither its data nor its net",
+            "--weights needs --recipe NAME: a weight file holds neither its data nor its net",
         ),
         (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
     )

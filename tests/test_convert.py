@@ -56,7 +56,7 @@ def test_evaluate_scores_a_weight_file_as_its_run(trained):
     without = command("evaluate", "--weights", str(trained / "net.safetensors"))
     assert (without.returncode, without.stderr) == (
         2,
-        "evaluate: error: --weights needs --recipe NAME: a weight file knows neither its data nor its net\n",
+        "evaluate: error: --weights needs --recipe NAME: a weight file holds neither its data nor its net\n",
     )
 
 

@@ -25,7 +25,7 @@ from resnet_fn.config import cli
             "--batch-size 0 --image-size -1 --stem d",
             "--batch-size: 0 is too small; give 1 or more; "
             "--image-size: -1 is negative; give pixels, or 0 for the recipe's own; "
-            "--recipe, --model and --stem go with --weights; RUN knows its own",
+            "--recipe, --model and --stem go with --weights; RUN has its own",
         ),
         (
             "evaluate",

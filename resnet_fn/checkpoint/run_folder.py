@@ -221,7 +221,7 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
-    check_resume(Recipe, checkpoint.state, checkpoint.path)
+    check_resume(checkpoint.state, checkpoint.path)
     made = checkpoint.state["recipe"]
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
     if not recipe.model:  # told by the weights, at the start alone

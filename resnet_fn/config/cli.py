@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
             self._wrong.append(_reworded(str(error)))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Parse, and refuse all that is wrong at once."""
+        """Parse, and reject all that is wrong at once."""
         parsed, wrong = self.parse_and_list(arguments)
         refuse(*((True, text) for text in wrong))
         return parsed
@@ -145,7 +145,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
 
 
 def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
-    """The flag that takes weights which are refused otherwise."""
+    """The flag that takes weights that are rejected otherwise."""
     parser.add_argument("--allow-non-finite", action="store_true", help="take weights with NaN or infinity in them")
 
 
@@ -181,21 +181,21 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     there = {field.metadata["group"] for field in fields}
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
     for field in fields:
-        told = field.metadata
-        two_flags = told["choices"] == YES_NO_AUTO
-        named = [] if two_flags else [choice for choice in told["choices"] if choice]
+        about = field.metadata
+        two_flags = about["choices"] == YES_NO_AUTO
+        named = [] if two_flags else [choice for choice in about["choices"] if choice]
         choices = f" ({', '.join(named)})" if named else ""
-        unit = f" [{told['unit']}]" if told["unit"] else ""
+        unit = f" [{about['unit']}]" if about["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
         default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
-        also = "; also --" + ", --".join(told["aliases"]) if told["aliases"] else ""
+        also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
         options: dict[str, Any] = {
-            "help": f"{told['meaning']}{choices}{unit}{default}{also}",
+            "help": f"{about['meaning']}{choices}{unit}{default}{also}",
             "default": argparse.SUPPRESS,
             "dest": field.name,
         }
-        group, flag = groups[told["group"]], flag_name(field.name)
+        group, flag = groups[about["group"]], flag_name(field.name)
         if two_flags:
             group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
             group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
@@ -206,7 +206,7 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
             options["type"] = _converter(type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
         group.add_argument(f"--{flag}", **options)
-        for alias in told["aliases"]:
+        for alias in about["aliases"]:
             parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 
 
@@ -217,7 +217,7 @@ def _converter(wanted: type) -> Callable[[str], Any]:
                 return tuple(float(part) for part in text.split(",") if part)
             return wanted(text)
         except ValueError:
-            return text  # refused with all that is wrong with the settings, see `faults`
+            return text  # rejected with all that is wrong with the settings, see `faults`
 
     return convert
 
@@ -229,7 +229,7 @@ def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write: refused before the work, not after it."""
+    """The type of a flag that names a file to write: rejected before the work, not after it."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")

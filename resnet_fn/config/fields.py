@@ -83,8 +83,8 @@ def setting(
     assert group in GROUPS, group
     bounds = {"at_least": at_least, "above": above, "within": within, "example": example}
     conditions = (needs,) if isinstance(needs, Needs) else needs
-    told = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
-    return dataclasses.field(default=default, metadata={**told, "bounds": bounds, "needs": conditions})
+    about = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
+    return dataclasses.field(default=default, metadata={**about, "bounds": bounds, "needs": conditions})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,14 +123,15 @@ def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) 
     for field in dataclasses.fields(new):
         if type(field.default) is float and type(getattr(new, field.name)) is int:
             vars(new)[field.name] = float(getattr(new, field.name))
-    typed, lines = {*given, *typed}, {}
+    typed = {*given, *typed}
+    lines: dict[str, str] = {}
     while lost := [(field, need) for field, need in _unmet(new, typed) if field.name not in typed and not need.other]:
         for field, need in lost:
             value = getattr(config, field.name)
             if value != field.default:
                 reason = need.text.format(r=new).partition(";")[0]
                 lines.setdefault(field.name, f"{field.name} {show_value(value)} is left out: it {reason}")
-        vars(new).update({field.name: _off(field) for field, _ in lost})
+        vars(new).update({field.name: off_value(field) for field, _ in lost})
     return new, list(lines.values())
 
 
@@ -180,7 +181,8 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
 
 
-def _off(field: Any) -> Any:
+def off_value(field: Any) -> Any:
+    """The value at which a setting needs nothing: False, or its default."""
     return False if isinstance(field.default, bool) else field.default
 
 
@@ -204,7 +206,7 @@ def _unmet(config: Any, typed: Collection[str]) -> list[tuple[Any, Needs]]:
     def lacks(field: Any, need: Needs) -> bool:
         try:
             value = getattr(known, field.name)
-            on = bool(value) if field.name in typed else value != _off(field)
+            on = bool(value) if field.name in typed else value != off_value(field)
             return on and not need.holds(known)
         except TypeError:
             return False

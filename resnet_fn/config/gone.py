@@ -66,11 +66,10 @@ def value_hint(name: str, value: Any) -> str:
     return f"has gone: {gone.now}" if gone and value in tuple(gone.values) else ""
 
 
-def check_resume(recipe: type, state: Mapping[str, Any], path: object) -> None:
-    """Refuse to go on with a run whose later updates would see other pixels than its earlier ones.
+def check_resume(state: Mapping[str, Any], path: object) -> None:
+    """Reject going on with a run whose later updates would see other pixels than its earlier ones.
 
     Args:
-        recipe: the dataclass of today's recipes.
         state: of the checkpoint.
         path: its place.
 
@@ -78,21 +77,15 @@ def check_resume(recipe: type, state: Mapping[str, Any], path: object) -> None:
         ValueError: says why, and what can still be done.
     """
     made, feed = state["recipe"], state.get("feed", {})
-    names = {field.name for field in dataclasses.fields(recipe)}
-    of_files = made.get("dataset") in ("imagefolder", "mindrecord")
-    # Before the setting `image_pipeline` there was only MindSpore's pipeline, whose threads were part of a run.
-    # Sets in memory whose colours are varied by today's operations say so in their feed's key: {"colour": …}.
-    fast = of_files and (made.get("image_pipeline") == "fast" or "data_threads" in feed)
-    colour = not of_files and "colour" not in feed and (made.get("policy") or made.get("color_jitter"))
-    if "image_pipeline" in names or not (fast or colour):
-        return
-    why = (
-        "its images were decoded in MindSpore's C++ pipeline (image_pipeline 'fast'), which has gone; other pixels "
-        "would follow"
-        if fast
-        else "its policy and color_jitter were computed by other operations, which have gone; other pixels would follow"
-    )
-    raise ValueError(
-        f"resume: {path}: {why}. It can be evaluated, exported and predicted with, and a new run may start from its "
-        "weights (--weights)"
-    )
+    why = ""
+    if made.get("dataset") in ("imagefolder", "mindrecord"):
+        # Before the setting `image_pipeline` there was only MindSpore's pipeline, whose threads were part of a run.
+        if made.get("image_pipeline") == "fast" or "data_threads" in feed:
+            why = "its images were decoded in MindSpore's C++ pipeline (image_pipeline 'fast')"
+    elif "colour" not in feed and (made.get("policy") or made.get("color_jitter")):  # today's say so in the feed's key
+        why = "its colours (policy, color_jitter) were varied by MindSpore's C++ operations"
+    if why:
+        raise ValueError(
+            f"resume: {path}: {why}, which have gone; other pixels would follow. It can be evaluated, exported and "
+            "predicted with, and a new run may start from its weights (--weights)"
+        )

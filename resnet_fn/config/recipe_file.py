@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import check_value, combine, faults, to_dict
+from resnet_fn.config.fields import check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -33,7 +33,7 @@ class RecipeFile:
         recipe: the settings of the file over those of what it extends.
         options: the `RunOptions` that it gives.
         places: of each setting that a file gives: "mine.toml line 3".
-        typed: the settings that the file itself gives, not what it extends.
+        typed: the settings that the file itself gives another value than their default, not what it extends.
         notes: what is left out of what it extends, and what it gives that has gone, a line each.
     """
 
@@ -104,7 +104,8 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         name = _NAMES.get(word.replace("-", "_"))
         gone = GONE.get(word.replace("-", "_") if name is None else name)
         if gone and (name is None or value in tuple(gone.values)):
-            notes.append(f"{place}: {word} {value!r} has gone: {gone.now}")
+            if value not in (gone.same or ()):
+                notes.append(f"{place}: {word} {value!r} has gone: {gone.now}")
             if name is None:
                 continue
             value = translated(_FIELDS[name][0], {name: value})[name]
@@ -124,7 +125,9 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
     of_recipe, of_options = _by_config(values)
     recipe, lines = combine(base.recipe, of_recipe)
     options, more = combine(base.options, of_options)
-    return RecipeFile(recipe, options, {**base.places, **places}, frozenset(typed), (*notes, *lines, *more))
+    # A run's own file gives nearly all settings: what it gives as its default needs nothing.
+    given = frozenset(name for name in typed if values[name] != off_value(_FIELDS[name][1]))
+    return RecipeFile(recipe, options, {**base.places, **places}, given, (*notes, *lines, *more))
 
 
 def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> RecipeFile:
@@ -164,7 +167,7 @@ def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> 
         recipe, options: the run's.
         resumed_from: the checkpoint of another run that it began with.
     """
-    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be refused
+    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     defaults = RunOptions()
     given = {

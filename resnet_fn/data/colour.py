@@ -14,7 +14,6 @@ import numpy as np
 from resnet_fn.data.order import Streams
 
 if TYPE_CHECKING:
-    from resnet_fn.config.data import DataSettings
     from resnet_fn.config.recipe import Recipe
 
 _JITTERED = ("Brightness", "Contrast", "Color")
@@ -171,7 +170,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
     return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
 
 
-def choose(settings: "DataSettings", size: int, rng: np.random.Generator) -> Chosen:
+def choose(settings: "Recipe", size: int, rng: np.random.Generator) -> Chosen:
     """A policy's operations for one image, in order, with their magnitudes; none without a policy.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal

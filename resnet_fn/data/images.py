@@ -1,7 +1,7 @@
 """Arrays of images, NumPy alone: scaled, resized and normalised to a net's input, and varied in training.
 
 How a training image varies is decided by numbers drawn from (seed, epoch, sample), whoever computes the sample. To add
-a variation of sets in memory: its settings in config/data.py; here a row of `DRAWS` and the function; and its call in
+a variation of sets in memory: its settings in config/recipe.py; here a row of `DRAWS` and the function; and its call in
 `feed.MemoryFeed.batch`.
 """
 

@@ -21,9 +21,7 @@ from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 
 TTA = ("none", "flip")
-# Probabilities, 80 MB on every rank; a larger test set keeps those of the likeliest classes. Where a sample has any
-# number of classes all are kept, whatever their number: their average precision needs them.
-_ALL_UP_TO = 20_000_000
+_ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger test set keeps those of the likeliest classes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,18 +6,14 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet, eval_batches
-from resnet_fn.evaluation.task import Scores, describe, summarise, task_of_labels
+from resnet_fn.evaluation.task import Scores, task_of_labels
 from resnet_fn.runtime.signals import raise_if_stopped
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
 # The net computes this many samples at a time, and each always at the same place among them, whatever the batch size
-# and the number of workers: the kernels of a matrix product differ with its shape, and so would the last bits of the
-# logits (measured on CPU: [N, 512] by [512, 1000] in blocks of 16 … 480 rows never gives the bits of 960 rows; with 2
-# or 3 classes the bits depend on the row too; the number of threads changes nothing).
+# and the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
 BLOCK = 64
-
-__all__ = ["BLOCK", "Scores", "describe", "score", "scores_by_class", "summarise"]
 
 
 def score(
@@ -63,9 +59,9 @@ def score(
             rows[places[real], :3] = np.stack(values[:3], 1)[real]
             rows[places[real], 3] += 1
             if result.logits is not None:
-                found = task.top_classes(values[3])
-                top = top if top.shape[1] else np.zeros((len(split), found.shape[1]), np.float32)
-                top[places[real]] = found[real]
+                likely = task.top_classes(values[3])
+                top = top if top.shape[1] else np.zeros((len(split), likely.shape[1]), np.float32)
+                top[places[real]] = likely[real]
                 if all_classes:
                     every[places[real]] = task.probabilities(values[3])[real]
     raise_if_stopped(asked())
@@ -76,8 +72,3 @@ def score(
     kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
     prediction, rank = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
     return task.complete(Scores(rows[:, 0], prediction, rank, kept, every if all_classes else None), split.labels)
-
-
-def scores_by_class(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-    """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
-    return scores.task.by_class(scores, labels, classes)

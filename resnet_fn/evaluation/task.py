@@ -115,6 +115,10 @@ class Task:
         """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
         return metrics.class_scores(metrics.confusion_matrix(labels, scores.prediction, classes))
 
+    def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
+        """The averages of `by_class` over the classes: see `metrics.averages`."""
+        return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
+
     def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
         """How many classes a prediction names at most, and from which probability on."""
         return top, 0.0

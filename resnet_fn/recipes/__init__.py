@@ -252,7 +252,7 @@ def load_recipe(name: str) -> RecipeFile:
 
     Raises:
         ValueError: an unknown name, with the nearest; what is wrong with a line of a file. (As a whole it is not
-            checked yet: flags may mend it.)
+            checked yet: flags may complete it.)
     """
     if name.endswith(ENDINGS):
         try:

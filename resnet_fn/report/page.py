@@ -144,12 +144,12 @@ def _count(count: int, right: bool) -> str:
 
 def _classes(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1")
-    told = {
+    words = {
         "training_images": "training images",
         "loss_weight": "weight in the loss",
         "times_seen": "seen in an epoch, times",
     }
-    treated = told if "loss_weight" in report["classes"][0] else {}
+    treated = words if "loss_weight" in report["classes"][0] else {}
     area = report["mean_average_precision"]
 
     def last(value: float | None) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "label_smoothing": trained.recipe.label_smoothing,
         },
         "options": evaluation.options,
-        "averages": metrics.averages(by_class, every_class=task.every_class),
+        "averages": task.averages(scores, labels, len(classes)),
         "classes": [
             {
                 "name": name,

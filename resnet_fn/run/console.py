@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.evaluation.scoring import describe
+from resnet_fn.evaluation.task import describe
 from resnet_fn.recipes import differences
 from resnet_fn.run.session import Session
 from resnet_fn.runtime.process import kernel_threads

@@ -21,8 +21,8 @@ from resnet_fn.data.order import Batch
 from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
-from resnet_fn.evaluation.metrics import averages
-from resnet_fn.evaluation.scoring import score, scores_by_class, summarise
+from resnet_fn.evaluation.scoring import score
+from resnet_fn.evaluation.task import summarise
 from resnet_fn.recipes import load_run
 from resnet_fn.run.console import duration, epoch_line, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
@@ -311,8 +311,8 @@ def evaluate_epoch(session: Session) -> None:
     with averaged(components.state.average):
         scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
     labels, classes = components.dataset.test.labels, len(components.dataset.classes)
-    by_class = averages(scores_by_class(scores, labels, classes), every_class=scores.areas is not None)
-    metrics = {**summarise(scores), "macro_f1": by_class["macro"]["f1"]}
+    averages = scores.task.averages(scores, labels, classes)
+    metrics = {**summarise(scores), "macro_f1": averages["macro"]["f1"]}
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     note_evaluation(progress, components.recipe.monitor, metrics)

@@ -29,7 +29,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
     try:
         recipe = translated(Recipe, json.loads((folder / "config.json").read_text())["recipe"], same_results=True)
     except (OSError, ValueError, KeyError):
-        raise ValueError(f"{folder}: holds no config.json that tells its recipe; give a run folder") from None
+        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder") from None
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
         raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
@@ -62,7 +62,7 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
         key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
         groups.setdefault(key, []).append(name)
     first = [runs[names[0]].recipe for names in groups.values()]
-    told = [key for key in first[0] if key not in _ALIKE and any(r.get(key) != first[0][key] for r in first)]
+    differing = [key for key in first[0] if key not in _ALIKE and any(r.get(key) != first[0][key] for r in first)]
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for recipe, names in zip(first, groups.values(), strict=True):
         members = [runs[name] for name in names]
@@ -77,7 +77,7 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
         best = [max(_numbers(run.evaluations, metric), default=None) for run in members]
         rows.append(
             (
-                ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in told)]),
+                ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]),
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",

@@ -52,7 +52,7 @@ def test_a_recipe_file_of_an_earlier_version_is_read(tmp_path) -> None:
 def test_a_run_that_would_see_other_pixels_does_not_go_on(recipe, feed, why) -> None:
     state = {"recipe": recipe, "feed": feed}
     if not why:
-        check_resume(Today, state, "runs/a")
+        check_resume(state, "runs/a")
         return
     with pytest.raises(ValueError, match=f"resume: runs/a: .*{why}.*--weights"):
-        check_resume(Today, state, "runs/a")
+        check_resume(state, "runs/a")

@@ -115,6 +115,15 @@ def test_a_flag_may_mend_what_the_file_lacks_and_may_take_away_what_it_needs():
     assert left_out == ("policy_ops 3 is left out: it needs --policy randaugment",)
 
 
+def test_a_files_line_that_gives_the_default_needs_nothing():
+    """The file of a run gives nearly all settings."""
+    Path("mine.json").write_text('{"dataset": "digits", "crop_scale": 0.08, "policy_ops": 2}')
+    assert load_recipe("mine.json").checked() == Recipe(name="mine")
+    Path("mine.json").write_text('{"optimizer": "adam", "nesterov": true}')
+    with pytest.raises(ValueError, match=r"^mine.json line 1: nesterov: True is SGD's, not adam's; give"):
+        load_recipe("mine.json").checked()
+
+
 def test_where_python_has_no_toml_a_run_writes_json(monkeypatch):
     monkeypatch.setitem(sys.modules, "tomllib", None)
     Path("again.json").write_text(recipe_text(Recipe(seed=4), RunOptions()))

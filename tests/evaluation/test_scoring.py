@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.sources.bundled import load_digits
-from resnet_fn.evaluation.scoring import score, scores_by_class
+from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
@@ -107,7 +107,7 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
     losses = -np.where(labels > 0, np.log(probability), np.log(1 - probability)).mean(1)
     np.testing.assert_allclose(alone.loss, losses, rtol=1e-4)
     assert alone.rank.tolist() == ((probability >= 0.5) != (labels > 0)).sum(1).tolist()
-    assert scores_by_class(alone, labels, 3)["support"].tolist() == labels.sum(0).tolist()
+    assert ANY_CLASSES.by_class(alone, labels, 3)["support"].tolist() == labels.sum(0).tolist()
     assert summarise(alone)["map"] == pytest.approx(alone.areas.mean(), rel=1e-12)
     assert set(summarise(alone)) == {"loss", "map", "count"}
     assert describe({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef", "test ") == "test loss 0.5000, test mAP 25.00%"

@@ -55,7 +55,7 @@ def test_what_would_mislead_is_said():
 
 def test_a_folder_without_recipe_or_evaluation_is_named():
     Path("run").mkdir()
-    with pytest.raises(ValueError, match=r"^run: holds no config.json that tells its recipe; give a run folder$"):
+    with pytest.raises(ValueError, match=r"^run: holds no config.json with its recipe; give a run folder$"):
         read_run(Path("run"), [])
     Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}}))
     with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for its first epoch's end$"):
