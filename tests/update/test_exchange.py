@@ -57,7 +57,7 @@ def test_every_statistic_is_the_mean_of_both_workers():
     """The other worker's share of the sum, which on real workers an all-reduce adds (tests/run/test_loop.py)."""
     sizes = (3, 5, 1)
     ours, theirs = ([np.random.default_rng(s).random(size).astype(np.float32) for size in sizes] for s in (0, 1))
-    parameters = [Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours)]
+    parameters = tuple(Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours))
     share = Tensor(np.concatenate(theirs) / 2)
 
     def add_share(tensors):
