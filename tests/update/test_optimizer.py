@@ -128,7 +128,8 @@ def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, pro
             shares = [(1 - np.float64(np.float32(beta))) / (1 - beta) for beta in numbers[:2]]
             kept = {"m": kept["m"] * shares[0], "v": kept["v"] * shares[1]}
         largest = max(np.abs(given[i]).max() for given in gradients)
-        np.testing.assert_allclose(state[f"momentum.{i}"], kept["m"], rtol=2e-6, atol=1e-6 * largest)
+        if make is not momentum_sgd or numbers[0]:  # without momentum its buffer is not read
+            np.testing.assert_allclose(state[f"momentum.{i}"], kept["m"], rtol=2e-6, atol=1e-6 * largest)
         if "variance.0" in state:
             np.testing.assert_allclose(state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2)
     counts = [value for name, value in state.items() if name.endswith("_updates")]
