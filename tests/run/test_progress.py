@@ -41,6 +41,6 @@ def test_a_best_in_words():
 
 def test_without_top1_the_best_is_what_is_monitored_alone():
     progress = Progress(update=3)
-    judge(progress, "map", {"loss": 1.0, "map": 0.5})
+    note_evaluation(progress, "map", {"loss": 1.0, "map": 0.5})
     assert progress.best == {"map": 0.5, "update": 3}
     assert describe_best("map", progress.best, {"map": 0.25}) == "best mAP 50.00% (update 3), last 25.00%"
