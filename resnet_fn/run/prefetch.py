@@ -72,7 +72,7 @@ class Prefetcher:
         """Begin to prepare an update's batch in a thread, if the run has that update."""
         if update < self._total:
             self.close()
-            self._next, self._tensors = update, ()
+            self._next, self._tensors, self._error = update, (), None
             self._thread = threading.Thread(target=self._prepare, args=(update,), name="prefetch", daemon=True)
             self._thread.start()
 

@@ -7,17 +7,22 @@ import threading
 
 import numpy as np
 import pytest
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.state import make_state
 
 STATE = {"update": 3, "epoch": 0, "best": None, "last": None}
 
 
 @pytest.fixture
-def parameters(device):
-    from mindspore import Parameter, Tensor
-
-    return [Parameter(Tensor(np.arange(6, dtype=np.float32).reshape(2, 3)), name="w")]
+def state(device):
+    """A net of one parameter, `w` [2, 3], 0 to 5, and plain SGD."""
+    net = nn.Cell()
+    net.w = Parameter(Tensor(np.arange(6, dtype=np.float32).reshape(2, 3)), name="w")
+    return make_state(net, momentum_sgd([(net.w, 0.0)], 0.9))
 
 
 @pytest.fixture
@@ -36,35 +41,29 @@ def held_disk(monkeypatch):
     gate.set()
 
 
-def test_training_goes_on_while_the_disk_is_slow_and_does_not_change_what_is_saved(tmp_path, parameters, held_disk):
-    from mindspore import Tensor, ops
-
-    from resnet_fn.checkpoint.writer import CheckpointWriter
-
+def test_training_goes_on_while_the_disk_is_slow_and_does_not_change_what_is_saved(tmp_path, state, held_disk):
     folder, pruned = tmp_path / "step-00000003", []
-    with CheckpointWriter(parameters, []) as writer:
+    with CheckpointWriter(state) as writer:
         writer.save(folder, STATE, lambda: pruned.append(folder.exists()))
-        ops.assign(parameters[0], Tensor(np.full((2, 3), 7, np.float32)))  # the next update
-        assert parameters[0].asnumpy().sum() == 42
+        ops.assign(state.weights[0], Tensor(np.full((2, 3), 7, np.float32)))  # the next update
+        assert state.weights[0].asnumpy().sum() == 42
         assert writer.poll() == []
         assert not folder.exists()
         held_disk.set()
-    assert load_checkpoint(folder).weights["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    saved = load_checkpoint(folder)
+    assert saved.weights["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert list(saved.training) == [parameter.name for parameter in state.training]
     assert pruned == [True], "older checkpoints go only when this one is there"
     (event,) = writer.poll()
     assert (event["event"], event["update"]) == ("checkpoint", 3)
     assert 0 < event["stall_seconds"] < event["write_seconds"]
 
 
-def test_a_second_save_waits_for_the_first(tmp_path, parameters, held_disk):
-    from mindspore import Tensor, ops
-
-    from resnet_fn.checkpoint.writer import CheckpointWriter
-
+def test_a_second_save_waits_for_the_first(tmp_path, state, held_disk):
     threading.Timer(0.3, held_disk.set).start()
-    with CheckpointWriter(parameters, []) as writer:
+    with CheckpointWriter(state) as writer:
         writer.save(tmp_path / "step-00000003", STATE, lambda: None)
-        ops.assign(parameters[0], Tensor(np.full((2, 3), 7, np.float32)))
+        ops.assign(state.weights[0], Tensor(np.full((2, 3), 7, np.float32)))
         writer.save(tmp_path / "step-00000004", {**STATE, "update": 4}, lambda: None)
     assert load_checkpoint(tmp_path / "step-00000003").weights["w"].sum() == 15
     assert load_checkpoint(tmp_path / "step-00000004").weights["w"].sum() == 42
@@ -72,33 +71,25 @@ def test_a_second_save_waits_for_the_first(tmp_path, parameters, held_disk):
     assert first["stall_seconds"] < 0.2 < second["stall_seconds"]
 
 
-def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, parameters):
-    from resnet_fn.checkpoint.writer import CheckpointWriter
-
+def test_an_error_surfaces_at_the_next_poll_or_at_the_end(tmp_path, state):
     (tmp_path / "file").write_text("in the way")
-    message = "cannot be saved (Not a directory); make room, then give the same command with --out-dir"
-    with CheckpointWriter(parameters, []) as writer:
+    with CheckpointWriter(state) as writer:
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
         writer._thread.join()
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match=r"cannot be saved \(Not a directory\); make room.*--out-dir"):
             writer.poll()
-        assert message in str(caught.value)
         assert writer.poll() == [], "once"
-    with pytest.raises(OSError, match="cannot be saved"), CheckpointWriter(parameters, []) as writer:
+    with pytest.raises(OSError, match="cannot be saved"), CheckpointWriter(state) as writer:
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
     # but it does not hide the loop's own error
-    with pytest.raises(KeyError), CheckpointWriter(parameters, []) as writer:  # noqa: PT012
+    with pytest.raises(KeyError), CheckpointWriter(state) as writer:  # noqa: PT012
         writer.save(tmp_path / "file" / "step-00000003", STATE, lambda: None)
         raise KeyError
 
 
-def test_poison_surfaces_too(tmp_path, parameters):
-    from mindspore import Tensor, ops
-
-    from resnet_fn.checkpoint.writer import CheckpointWriter
-
-    ops.assign(parameters[0], Tensor(np.full((2, 3), np.nan, np.float32)))
-    with pytest.raises(CheckpointError, match="not saved"), CheckpointWriter(parameters, []) as writer:
+def test_poison_surfaces_too(tmp_path, state):
+    ops.assign(state.weights[0], Tensor(np.full((2, 3), np.nan, np.float32)))
+    with pytest.raises(CheckpointError, match="not saved"), CheckpointWriter(state) as writer:
         writer.save(tmp_path / "step-00000003", STATE, lambda: None)
     assert list(tmp_path.iterdir()) == []
 
@@ -109,15 +100,21 @@ def test_the_process_does_not_end_before_the_write(tmp_path):
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "import numpy as np\n"
         "from resnet_fn.checkpoint import tensor_file\n"
         "from resnet_fn.checkpoint.writer import CheckpointWriter\n"
-        "from mindspore import Parameter, Tensor\n"
+        "from mindspore import nn\n"
+        "from resnet_fn.update.optimizer import momentum_sgd\n"
+        "from resnet_fn.update.state import make_state\n"
         "fsync = os.fsync\n"
         "tensor_file.os.fsync = lambda d: (time.sleep(0.5), fsync(d))\n"
-        "with CheckpointWriter([Parameter(Tensor(np.ones(3, np.float32)), name='w')], []) as writer:\n"
+        "with CheckpointWriter(make_state(nn.Dense(3, 1, 'ones'), momentum_sgd([]))) as writer:\n"
         f"    writer.save(Path({str(tmp_path / 'step-00000003')!r}), {STATE!r}, lambda: None)\n"
         "    sys.exit(7)\n"
     )
     assert subprocess.run([sys.executable, str(script)], timeout=100).returncode == 7
-    assert load_checkpoint(tmp_path / "step-00000003").weights["w"].tolist() == [1, 1, 1]
+    assert load_checkpoint(tmp_path / "step-00000003").weights["weight"].tolist() == [[1, 1, 1]]
+
+
+def test_a_rank_that_saves_nothing_needs_no_state():
+    with CheckpointWriter(None) as writer:
+        assert writer.poll() == []

@@ -126,14 +126,14 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
     is written; resumed."""
     from resnet_fn import train
     from resnet_fn.checkpoint import folder as checkpoint
-    from resnet_fn.data.feed import MemoryFeed
     from resnet_fn.evaluation import scoring
+    from resnet_fn.run import loop
     from resnet_fn.run.prefetch import Prefetcher
     from resnet_fn.train import parse
 
     recipe, options, _ = parse([*RUN, "--checkpoint-every", "0", "--out-dir", str(tmp_path / "run")])
     process.start("CPU", options.threads)
-    batch, get, fsync, eval_batches = MemoryFeed.batch, Prefetcher.get, os.fsync, scoring.eval_batches
+    fetch, get, fsync, eval_batches = loop.fetch, Prefetcher.get, os.fsync, scoring.eval_batches
     sent = False
 
     def signal_in(where):
@@ -144,9 +144,9 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
                 os.kill(os.getpid(), number)
                 sent = True
 
-    def batch_then_signal(self, update):
-        signal_in(f"batch {update}")  # it is made while the device computes the update before
-        return batch(self, update)
+    def fetch_then_signal(result):
+        signal_in("results")  # of an update that has not told the others of it: the next one does
+        return fetch(result)
 
     def get_then_signal(self, update):
         signal_in(f"take {update}")
@@ -162,21 +162,21 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
             os.kill(os.getpid(), signal.SIGTERM)
         fsync(descriptor)
 
-    monkeypatch.setattr(MemoryFeed, "batch", batch_then_signal)
+    monkeypatch.setattr(loop, "fetch", fetch_then_signal)
     monkeypatch.setattr(Prefetcher, "get", get_then_signal)
     monkeypatch.setattr(checkpoint.os, "fsync", signal_then_fsync)
     monkeypatch.setattr(scoring, "eval_batches", eval_batches_then_signal)
-    # Batches are counted from 0. A signal before a process's first update would end it at once, this one too: so each
-    # run does two updates, or evaluates. The third number: after which update it stops.
-    stops = [("batch 1", 1, 2), ("batch 3", 1, 4), ("take 5", 1, 6), ("batch 7", 1, 8), ("batch 9", 1, 10)]
-    stops += [("evaluation", 1, 10), ("evaluation", 2, 15), ("batch 20", 1, 20), ("evaluation", 3, 30)]
+    # A signal before a process's first update would end it at once, this one too: so each run does two updates, or
+    # evaluates. The numbers: at which of these moments in its run, and after which update it stops.
+    stops = [("results", 1, 2), ("results", 1, 4), ("take 5", 1, 6), ("results", 1, 8), ("results", 1, 10)]
+    stops += [("evaluation", 1, 10), ("evaluation", 2, 15), ("results", 5, 20), ("evaluation", 3, 30)]
     for place, left, update in stops:  # noqa: B007 (read by the functions above)
         sent, number = False, signal.SIGTERM  # of a SIGINT MindSpore may make one, where the command does not block it
         result = train(recipe, options)
         newest = RunFolder(result.run).newest().state
         assert (result.stopped, result.updates, newest["update"]) == (number, update, update)
-        # Stopped in an evaluation, or while an epoch's last update is computed: the evaluation is still owed.
-        assert place not in ("evaluation", "batch 20") or newest["last"]["update"] < update
+        # Stopped in an evaluation, or at an epoch's last update: the evaluation is still owed.
+        assert (place != "evaluation" and update % 5) or newest["last"]["update"] < update
     sent = False
     result = train(recipe, options)
     assert (result.stopped, result.updates) == (0, 30)

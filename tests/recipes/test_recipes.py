@@ -18,17 +18,17 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def two_updates(recipe, data_dir):
     components = build_components(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
-    before = [parameter.asnumpy().copy() for parameter in components.weights]
+    before = [parameter.asnumpy().copy() for parameter in components.state.weights]
     losses = []
     for update in range(2):
         images, labels = components.feed.batch(update)
         assert images.shape == (recipe.batch_size, 3, recipe.image_size, recipe.image_size)
         assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
         rate = Tensor(components.schedule(update), mindspore.float32)
-        losses.append(float(components.train_step(Tensor(images), Tensor(labels), rate).means.asnumpy()[0]))
+        losses.append(float(components.train_step(Tensor(images), Tensor(labels), rate).loss))
     components.feed.close()
     assert np.isfinite(losses).all()
-    for parameter, old in zip(components.weights, before, strict=True):
+    for parameter, old in zip(components.state.weights, before, strict=True):
         assert np.isfinite(parameter.asnumpy()).all()
         assert (parameter.asnumpy() != old).any(), parameter.name
     return components
@@ -59,7 +59,7 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
     components = two_updates(recipe, data_dir)
-    assert (components.ema is not None) == (name == "imagenet_resnet50_v2")
+    assert (components.state.average is not None) == (name == "imagenet_resnet50_v2")
 
 
 def test_cifar100_has_what_its_source_has():

@@ -1,60 +1,178 @@
+"""Batches one update ahead, in a thread; arrays handed over without a copy, shared, and held as long as read."""
+
+import sys
+import threading
 from pathlib import Path
 
+import mindspore
+import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.feed import make_feed
+from resnet_fn.data.dataset import BadSampleError
+from resnet_fn.data.feed import blank_batch, make_feed
+from resnet_fn.data.file_feed import Buffers
 from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.data.sources.scan import check_files
-from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.run.prefetch import Prefetcher, hand_over
+
+pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, epochs=3)  # 5 updates an epoch
 
 
 @pytest.fixture
 def photographs(folder):
-    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
-    return dataset
+    return load_dataset(RECIPE, str(folder))
 
 
-def test_batches_are_the_feeds_bit_for_bit_over_epochs_and_from_anywhere(photographs):
+@pytest.fixture
+def make_prefetcher(photographs):
+    """make_prefetcher(total=15) prefetches from a feed of its own."""
+
+    def make(total=15):
+        return Prefetcher(make_feed(photographs, RECIPE), total, blank_batch(photographs, RECIPE))
+
+    return make
+
+
+def test_batches_are_the_feeds_bit_for_bit_over_epochs_and_from_anywhere(photographs, make_prefetcher):
     feed = make_feed(photographs, RECIPE)
     expected = [tuple(part.tobytes() for part in feed.batch(update)) for update in range(15)]
     for start in (0, 4, 7):
-        prefetcher = Prefetcher(make_feed(photographs, RECIPE), 15)
+        prefetcher = make_prefetcher()
         for update in range(start, 15):
-            batch, tensors, seconds = prefetcher.get(update)
-            prefetcher.prepare(update + 1)
+            batch, tensors, seconds, error = prefetcher.get(update)
+            prefetcher.start(update + 1)
             assert tuple(part.tobytes() for part in batch) == expected[update]
             assert tuple(tensor.asnumpy().tobytes() for tensor in tensors) == expected[update]
             assert seconds > 0
+            assert error is None
+            prefetcher.hand_over()
 
 
-def test_taking_what_was_not_prepared_prepares_it(photographs):
-    prefetcher = Prefetcher(make_feed(photographs, RECIPE), 15)
-    prefetcher.prepare(3)
+def test_taking_what_was_not_prepared_prepares_it(photographs, make_prefetcher):
+    prefetcher = make_prefetcher()
+    prefetcher.start(3)
     fresh = make_feed(photographs, RECIPE)
     assert prefetcher.get(7).batch[0].tobytes() == fresh.batch(7)[0].tobytes()
 
 
-def test_an_error_waits_for_the_update_that_it_belongs_to(photographs):
-    feed = make_feed(photographs, RECIPE)
-    prefetcher = Prefetcher(feed, 15)
-    for update in range(4):
-        prefetcher.get(update)
-        prefetcher.prepare(update + 1)
-    for index in feed.indices(5):
+class Feed:
+    """Batches of one number; what `batch` does besides is the test's."""
+
+    def __init__(self, act):
+        self.act, self.asked, self.threads = act, [], []
+
+    def batch(self, update):
+        self.asked.append(update)
+        self.threads.append(threading.current_thread())
+        self.act(update)
+        return np.full((1, 1, 1, 1), update, np.float32), np.zeros(1, np.int32)
+
+
+BLANK = (np.zeros((1, 1, 1, 1), np.float32), np.ones(1, np.int32))
+
+
+def test_the_next_batch_is_prepared_in_a_thread_while_the_device_computes():
+    gate = threading.Event()
+    feed = Feed(lambda update: gate.wait(60) if update else None)
+    prefetcher = Prefetcher(feed, 2, BLANK)
+    assert prefetcher.get(0).batch[0].item() == 0
+    prefetcher.start(1)  # comes back though the feed stands still
+    gate.set()
+    prefetcher.hand_over()
+    assert prefetcher.get(1).tensors[0].asnumpy().item() == 1
+    assert feed.asked == [0, 1]  # once each
+    assert threading.main_thread() not in feed.threads
+    prefetcher.start(2)  # nothing is prepared beyond the last update
+    prefetcher.close()
+    assert feed.asked == [0, 1]
+    assert not any(thread.is_alive() for thread in feed.threads)
+
+
+def test_a_bad_sample_gives_a_blank_batch_and_says_why():
+    """So that this worker can take part in the update and tell the others; the next one is as good as ever."""
+
+    def act(update):
+        if update == 1:
+            raise BadSampleError("a.jpg: is cut")
+
+    prefetcher = Prefetcher(Feed(act), 3, BLANK)
+    prefetcher.get(0)
+    prefetcher.start(1)
+    prefetcher.hand_over()
+    batch, tensors, _, error = prefetcher.get(1)
+    assert batch is BLANK
+    assert [tensor.asnumpy().tolist() for tensor in tensors] == [part.tolist() for part in BLANK]
+    assert isinstance(error, BadSampleError)
+    assert str(error) == "a.jpg: is cut"
+    prefetcher.start(1)
+    assert prefetcher.get(2).error is None  # the one before was prepared and never taken
+
+
+def test_any_other_error_waits_for_the_update_that_it_belongs_to():
+    def act(update):
+        if update == 1:
+            raise KeyError("gone")
+
+    prefetcher = Prefetcher(Feed(act), 3, BLANK)
+    prefetcher.get(0)
+    prefetcher.start(1)  # while the epoch's last update is computed: its evaluation and checkpoint still come
+    prefetcher.hand_over()
+    with pytest.raises(KeyError, match="gone"):
+        prefetcher.get(1)
+    assert prefetcher.get(2).batch[0].item() == 2
+
+
+def test_a_file_that_goes_while_training_is_a_bad_sample(photographs, make_prefetcher):
+    prefetcher, feed = make_prefetcher(), make_feed(photographs, RECIPE)
+    for index in feed.indices(1):
         Path(photographs.train.path(index)).unlink()
-    prefetcher.get(4)
-    prefetcher.prepare(5)  # while the epoch's last update is computed: its evaluation and checkpoint still come
-    with pytest.raises(ValueError, match=r"ü.JPEG: cannot be read \(No such file or directory\)"):
-        prefetcher.get(5)
+    batch, _, _, error = prefetcher.get(1)
+    assert "ü.JPEG" in str(error)
+    assert not batch[0].any()
 
 
-def test_nothing_is_prepared_beyond_the_last_update(photographs):
-    feed = make_feed(photographs, RECIPE)
-    prefetcher = Prefetcher(feed, 5)
-    prefetcher.get(4)
-    prefetcher.prepare(5)
-    assert feed.indices(4).shape == (4,)
-    assert feed._pool is None  # nothing was begun for an epoch that never comes
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])
+def test_a_tensor_reads_the_arrays_own_memory(dtype):
+    array = np.zeros((2, 3), dtype)
+    tensor = hand_over(array)
+    array[1, 2] = 7
+    assert tensor.asnumpy().tolist() == [[0, 0, 0], [0, 0, 7]]
+    assert tensor.asnumpy().dtype == dtype
+
+
+def test_rows_apart_in_memory_are_copied():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert hand_over(array[:, ::2]).asnumpy().tolist() == [[0, 2], [4, 6], [8, 10]]
+
+
+def total(x):
+    return x.sum()
+
+
+def test_memory_is_not_given_out_again_before_the_function_that_reads_it_is_called_anew():
+    compiled, buffers = mindspore.jit(total), Buffers((8, 3, 32, 32))
+    sums, places = [], []
+    for number in range(12):
+        array = buffers.take()
+        array[:] = number
+        places.append(array.ctypes.data)
+        result = compiled(hand_over(array))
+        del array
+        following = buffers.take()  # what is prepared while the device may still read
+        assert following.ctypes.data != places[-1]
+        following[:] = -1
+        sums.append(float(result.asnumpy()))
+        del following
+    assert sums == [number * 8.0 * 3 * 32 * 32 for number in range(12)]
+    assert len(set(places)) <= 3  # and given out again it is
+
+
+def test_an_array_is_let_go_with_its_tensor():
+    array = np.zeros(3, np.float32)
+    before = sys.getrefcount(array)
+    tensor = hand_over(array)
+    assert sys.getrefcount(array) > before
+    del tensor
+    assert sys.getrefcount(array) == before

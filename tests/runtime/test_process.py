@@ -30,6 +30,23 @@ def test_convolutions_are_not_on_the_reference_kernel():
     assert not any("ref:any" in line for line in lines), lines
 
 
+@pytest.mark.skipif(any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone")
+def test_calls_compute_in_the_calling_thread_unless_the_user_says_otherwise():
+    code = "import os, resnet_fn; print(os.environ['MS_DEV_HOST_BLOCKING_RUN'])"
+    clean = {name: value for name, value in os.environ.items() if name != "MS_DEV_HOST_BLOCKING_RUN"}
+    for given, expected in (({}, "1"), ({"MS_DEV_HOST_BLOCKING_RUN": "0"}, "0")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**clean, **given})
+        assert done.stdout.strip() == expected, done.stderr
+
+
+def test_on_a_machine_with_a_card_they_do_not(monkeypatch):
+    monkeypatch.delenv("MS_DEV_HOST_BLOCKING_RUN", raising=False)
+    for card in (True, False):
+        monkeypatch.setattr(process, "_has_card", lambda card=card: card)
+        process.prepare_environment()
+        assert ("MS_DEV_HOST_BLOCKING_RUN" in os.environ) != card
+
+
 def test_a_negative_number_of_threads_is_refused():
     with pytest.raises(ValueError, match=r"^threads: -1 is negative; give 0 or more$"):
         process.start("CPU", -1)

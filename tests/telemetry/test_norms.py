@@ -3,6 +3,7 @@
 import mindspore
 import numpy as np
 import pytest
+from mindspore import Tensor
 
 from resnet_fn.models import create_model
 from resnet_fn.models.parts import group_of
@@ -15,17 +16,21 @@ def test_layer_norms_are_the_definition():
     net = create_model("resnet8", num_classes=10, in_channels=1)
     weights = net.trainable_params()
     norms = LayerNorms(list(net.get_parameters()), every=3)
-    squares = mindspore.Tensor(np.full(len(weights), 4.0, np.float32))
-    norms.before(2)
-    assert norms.after(squares) == {}  # not one to measure
+    squares = Tensor(np.full(len(weights), 4.0, np.float32))
+    for update in (1, 2):
+        norms.before(update)
+        assert norms.after(squares) == {}
     norms.before(3)
     for parameter in weights:
         mindspore.ops.assign(parameter, parameter + 0.5)
     measured = norms.after(squares)
+    assert norms.after(squares) == {}  # once
     groups = [group_of(parameter.name) for parameter in weights]
     for group in ("stem", "layer1", "layer2", "layer3", "fc"):
         own = [p.asnumpy() for p, g in zip(weights, groups, strict=True) if g == group]
         assert measured["gradient"][group] == pytest.approx(2.0 * np.sqrt(len(own)))
         assert measured["weight"][group] == pytest.approx(np.sqrt(sum((a.astype(float) ** 2).sum() for a in own)))
         assert measured["update"][group] == pytest.approx(0.5 * np.sqrt(sum(a.size for a in own)), rel=1e-5)
-    assert norms.after(squares) == {}
+    never = LayerNorms(weights, every=0)
+    never.before(3)
+    assert never.after(squares) == {}

@@ -1,13 +1,16 @@
+"""Norms, clipping, unscaling and the finite test against their definitions."""
+
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.update.gradients import (
     LARGE,
+    assign_tensors,
     clip_by_global_norm,
     global_norm,
-    reduce_gradients,
+    is_finite,
     squared_norms,
     unscale,
 )
@@ -69,25 +72,18 @@ def test_unscale_recovers_what_float16_held():
     assert out.asnumpy()[0] == 2.0**-20
 
 
-@pytest.mark.parametrize("statistic", [1.0, np.inf])
-def test_a_statistic_that_is_not_finite_on_one_rank_is_known_on_all(statistic):
-    """Two ranks with finite losses and gradients, exchanged by hand: one function call each, as the ranks do."""
-    sent = []
+@pytest.mark.parametrize("place", ["loss", "norm", "statistics"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_shows_wherever_it_is(place, bad):
+    def value(name):
+        return Tensor(np.float32(bad if name == place else 1.0))
 
-    def reduce_on(rank, all_reduce):
-        means, nothing = Tensor(np.ones(2, np.float32)), Tensor(np.zeros(1, np.float32))
-        one_hot = Tensor(np.eye(2, dtype=np.float32)[rank])
-        statistics = [Tensor(np.array([1.0, statistic if rank else 2.0], np.float32))]
-        *_, sums, finite = reduce_gradients(tensors(rank), means, nothing, one_hot, statistics, all_reduce)
-        return sums.asnumpy()[-2:].tolist(), bool(finite.asnumpy())
+    statistics = [Tensor(np.ones(2, np.float32)), value("statistics").reshape(1)]
+    assert not is_finite(value("loss"), value("norm"), statistics).asnumpy()
+    assert is_finite(Tensor(np.float32(1)), Tensor(np.float32(2)), statistics[:1]).asnumpy()
 
-    def keep(parts):
-        sent.append(parts)
-        return parts
 
-    def add(parts):
-        return [part + other for part, other in zip(parts, sent.pop(0), strict=True)]
-
-    reduce_on(1, keep)
-    bad = not np.isfinite(statistic)
-    assert reduce_on(0, add) == ([0.0, float(bad)], not bad)
+def test_values_are_assigned_one_to_each():
+    targets = [Parameter(Tensor(np.zeros(size, np.float32)), name=f"t{size}") for size in (1, 3)]
+    assign_tensors(targets, [Tensor(np.full(size, size, np.float32)) for size in (1, 3)])
+    assert [target.asnumpy().tolist() for target in targets] == [[1], [3, 3, 3]]

@@ -1,48 +1,178 @@
-"""SGD, LARS and LAMB against their equations in NumPy float64, and torch's own SGD."""
+"""Optimizers and parameter groups: their equations in NumPy float64, torch's own, and a recipe's numbers."""
+
+import dataclasses
 
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, jit, mint, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 
+from resnet_fn import recipes
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import create_model
-from resnet_fn.update.gradients import clip_by_global_norm, global_norm
-from resnet_fn.update.optimizer import lamb, lars, momentum_sgd, one_minus_powers, weight_decay_groups
+from resnet_fn.models.build import build_net
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.optimizer import (
+    adam,
+    adamw,
+    columns,
+    lamb,
+    lars,
+    make_optimizer,
+    momentum_sgd,
+    one_minus_powers,
+    parameter_groups,
+    weight_decay_groups,
+)
+from resnet_fn.update.state import make_state
+from resnet_fn.update.step import StepPlan, make_train_step
+from resnet_fn.weights.names import to_ours
 
 pytestmark = pytest.mark.usefixtures("device")
 
+SHAPES = [((8, 4, 3, 3), 0.05), ((8,), 0.0), ((10, 7), 0.01), ((5,), 0.05)]
+UPDATES = 50
+RATES = [0.01 * (n + 1) / 10 if n < 10 else 0.01 * (UPDATES - n) / 40 for n in range(UPDATES)]
+prefixes = iter(range(1000))
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_twenty_updates_equal_float64(nesterov):
-    """Momentum, Nesterov, decay groups, clipping and a changing rate, against the equations in NumPy float64."""
-    rng = np.random.default_rng(0)
-    shapes, decays = [(4, 3, 3, 3), (4,), (10, 4)], [5e-4, 0.0, 5e-4]
-    values = [rng.normal(size=shape) for shape in shapes]
-    weights = [Parameter(Tensor(v.astype(np.float32)), name=f"w{i}") for i, v in enumerate(values)]
-    values = [w.asnumpy().astype(np.float64) for w in weights]
-    velocity = [np.zeros(shape) for shape in shapes]
-    optimizer = momentum_sgd(list(zip(weights, decays, strict=True)), momentum=0.9, nesterov=nesterov)
+
+def run(make, start, gradients, rates):
+    """Updates in a compiled function, as in the step; (weights, state by name without the prefix)."""
+    prefix = f"run{next(prefixes)}."
+    parameters = [Parameter(Tensor(value), name=f"{prefix}{index}") for index, value in enumerate(start)]
+    optimizer = make([(parameter, decay) for parameter, (_, decay) in zip(parameters, SHAPES, strict=False)])
     update = optimizer.update
 
-    @jit
-    def step(gradients, rate):
-        norm = global_norm(gradients)
-        update(clip_by_global_norm(gradients, norm, 1.0), rate)
-        return norm
+    @mindspore.jit
+    def step(rate, *given):  # a list of tensors would be a constant, and compile anew at every call
+        update(given, rate)
+        return rate * 1.0
 
-    for number in range(20):
-        rate = 0.2 * (1 + np.cos(np.pi * number / 20)) / 2
-        scale = 10.0 ** rng.integers(-2, 2)  # some are clipped, some are not
-        gradients = [(rng.normal(size=shape) * scale).astype(np.float32) for shape in shapes]
-        step([Tensor(g) for g in gradients], Tensor(rate, mindspore.float32))
-        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients))
-        for i, gradient in enumerate(gradients):
-            g = gradient.astype(np.float64) * min(1.0, 1.0 / norm) + decays[i] * values[i]
-            velocity[i] = 0.9 * velocity[i] + g
-            values[i] = values[i] - rate * (g + 0.9 * velocity[i] if nesterov else velocity[i])
-    for weight, buffer, v, m in zip(weights, optimizer.state, values, velocity, strict=True):
-        assert np.linalg.norm(weight.asnumpy() - v) <= 1e-5 * np.linalg.norm(v)
-        assert np.linalg.norm(buffer.asnumpy() - m) <= 1e-5 * np.linalg.norm(m)
+    for given, rate in zip(gradients, rates, strict=True):
+        step(Tensor(rate, mindspore.float32), *map(Tensor, given))
+    state = {parameter.name.replace(prefix, ""): parameter.asnumpy() for parameter in optimizer.state}
+    return [parameter.asnumpy() for parameter in parameters], state
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Weights to start from, and fifty updates' gradients of any size."""
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=shape).astype(np.float32) for shape, _ in SHAPES]
+    start[1][:] = 0  # as beta is
+    scales = [10.0 ** rng.integers(-6, 2) for _ in RATES]
+    return start, [[(rng.normal(size=shape) * scale).astype(np.float32) for shape, _ in SHAPES] for scale in scales]
+
+
+def relative(value, expected):
+    return np.linalg.norm(value - expected) / np.linalg.norm(expected)
+
+
+# Each equation: (p, state, g, rate, decay, t, numbers) -> p, all float64; state holds m and v.
+def sgd_equation(p, state, g, rate, decay, t, momentum, nesterov):
+    g = g + decay * p
+    state["m"] = momentum * state["m"] + g
+    return p - rate * (g + momentum * state["m"] if nesterov else state["m"])
+
+
+def lars_equation(p, state, g, rate, decay, t, momentum, trust):
+    ratio = trust * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p)) if decay else 1.0
+    state["m"] = momentum * state["m"] + rate * ratio * (g + decay * p)
+    return p - state["m"]
+
+
+def moments(state, g, t, beta1, beta2, epsilon):
+    state["m"], state["v"] = beta1 * state["m"] + (1 - beta1) * g, beta2 * state["v"] + (1 - beta2) * g * g
+    return state["m"] / (1 - beta1**t) / (np.sqrt(state["v"] / (1 - beta2**t)) + epsilon)
+
+
+def adam_equation(p, state, g, rate, decay, t, *numbers):
+    return p - rate * moments(state, g + decay * p, t, *numbers)
+
+
+def adamw_equation(p, state, g, rate, decay, t, *numbers):
+    return p * (1 - rate * decay) - rate * moments(state, g, t, *numbers)
+
+
+def lamb_equation(p, state, g, rate, decay, t, *numbers):
+    u = moments(state, g, t, *numbers) + decay * p
+    return p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
+
+
+BETAS = [(0.9, 0.999, 1e-8), (0.8, 0.95, 1e-3), (0.0, 0.98, 1e-8)]
+CASES = [
+    *((momentum_sgd, sgd_equation, numbers) for numbers in ((0.0, False), (0.9, False), (0.9, True))),
+    *(
+        (make, equation, numbers)
+        for make, equation in ((adam, adam_equation), (adamw, adamw_equation))
+        for numbers in BETAS
+    ),
+    (lars, lars_equation, (0.9, 0.01)),
+    *((lamb, lamb_equation, numbers) for numbers in ((0.9, 0.999, 1e-6), (0.0, 0.999, 1e-6))),
+]
+
+
+@pytest.mark.parametrize(("make", "equation", "numbers"), CASES)
+def test_fifty_updates_are_the_equations_in_float64(make, equation, numbers, problem):
+    """Momentum, Nesterov, decay by group, trust ratios, bias corrections and a changing rate."""
+    start, gradients = problem
+    ours, state = run(lambda groups: make(groups, *numbers), start, gradients, RATES)
+    for i, (_, decay) in enumerate(SHAPES):
+        p, kept = start[i].astype(np.float64), {"m": 0.0, "v": 0.0}
+        for t, (given, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
+            p = equation(p, kept, given[i].astype(np.float64), rate, decay, t, *numbers)
+        assert relative(ours[i], p) < 1e-6
+        if make in (adam, adamw):  # as the docstring says of what is kept
+            shares = [(1 - np.float64(np.float32(beta))) / (1 - beta) for beta in numbers[:2]]
+            kept = {"m": kept["m"] * shares[0], "v": kept["v"] * shares[1]}
+        largest = max(np.abs(given[i]).max() for given in gradients)
+        if make is not momentum_sgd or numbers[0]:  # without momentum its buffer is not read
+            np.testing.assert_allclose(state[f"momentum.{i}"], kept["m"], rtol=2e-6, atol=1e-6 * largest)
+        if "variance.0" in state:
+            np.testing.assert_allclose(state[f"variance.{i}"], kept["v"], rtol=2e-6, atol=1e-9 * largest**2)
+    counts = [value for name, value in state.items() if name.endswith("_updates")]
+    assert counts == ([] if make in (momentum_sgd, lars) else [UPDATES])
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers"), [(make, numbers) for make, _, numbers in CASES if make not in (lars, lamb)]
+)
+def test_fifty_updates_equal_torch(make, numbers, problem):
+    torch = pytest.importorskip("torch", reason="torch's own optimizer is the expectation")
+    start, gradients = problem
+    ours, _ = run(lambda groups: make(groups, *numbers), start, gradients, RATES)
+    theirs = [torch.nn.Parameter(torch.tensor(value)) for value in start]
+    groups = [{"params": [p], "weight_decay": decay} for p, (_, decay) in zip(theirs, SHAPES, strict=True)]
+    if make is momentum_sgd:
+        optimizer = torch.optim.SGD(groups, momentum=numbers[0], dampening=0, nesterov=numbers[1])
+    else:
+        kind = torch.optim.Adam if make is adam else torch.optim.AdamW
+        optimizer = kind(groups, betas=numbers[:2], eps=numbers[2])
+    for given, rate in zip(gradients, RATES, strict=True):
+        for group, parameter, gradient in zip(optimizer.param_groups, theirs, given, strict=True):
+            group["lr"] = rate
+            parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+    for own, other in zip(ours, theirs, strict=True):
+        assert relative(own, other.detach().numpy()) < 1e-6
+
+
+def test_bias_corrections_are_float32_of_the_exact_ones():
+    betas, counts = (0.9, 0.999, 0.9999, 0.0), (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
+    corrections = mindspore.jit(one_minus_powers(betas))
+    for t in counts:
+        exact = [1 - beta**t for beta in betas]
+        np.testing.assert_allclose(corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7)
+
+
+@pytest.mark.parametrize("make", [lars, lamb])
+def test_zero_weights_and_zero_gradients_stay_finite(make):
+    zeros, ones = np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32)
+    [result], _ = run(make, [zeros], [[zeros], [ones], [zeros]], [0.1, 0.1, 0.1])
+    assert np.isfinite(result).all()
+    assert result.any()
 
 
 def test_no_decay_on_gamma_beta_and_bias():
@@ -85,112 +215,242 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
 
 
 def test_nesterov_without_momentum_is_refused():
-    with pytest.raises(ValueError, match="nesterov: needs momentum above 0"):
+    with pytest.raises(ValueError, match=r"^nesterov: .*momentum"):
         momentum_sgd([], momentum=0.0, nesterov=True)
 
 
-@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
-def test_fifty_updates_equal_torch_sgd(momentum, nesterov):
-    """Momentum, dampening 0, Nesterov, decay by group, clip_grad_norm_ and a changing rate."""
-    torch = pytest.importorskip("torch", reason="torch's own optimizer is the expectation")
+def test_in_the_step_every_weight_moves_by_the_rate_and_a_skipped_update_changes_no_bit():
+    """At update 1 Adam moves each weight by lr against the gradient's sign, whatever the gradient's size."""
+    net = nn.Dense(4, 3)
+    optimizer = adamw(weight_decay_groups(net, 0.0))
+    state = make_state(net, optimizer)
+    step = make_train_step(net, make_loss(), optimizer, state=state, plan=StepPlan(clip_norm=0.1))
+    held = (*state.weights, *state.optimizer)
+    before = [parameter.asnumpy().copy() for parameter in held]
     rng = np.random.default_rng(0)
-    shapes, decays = [(8, 4, 3, 3), (8,), (10, 8), (10,)], [5e-4, 0.0, 5e-4, 0.0]
-    start = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    ours = [Parameter(Tensor(value), name=f"w{index}") for index, value in enumerate(start)]
-    theirs = [torch.nn.Parameter(torch.tensor(value)) for value in start]
-    groups = [{"params": [p], "weight_decay": decay} for p, decay in zip(theirs, decays, strict=True)]
-    sgd = torch.optim.SGD(groups, lr=0.1, momentum=momentum, dampening=0, nesterov=nesterov)
-    update = momentum_sgd(list(zip(ours, decays, strict=True)), momentum, nesterov).update
-
-    @jit
-    def step(rate, *gradients):  # a list of tensors would be a constant, and compile anew at every call
-        norm = global_norm(gradients)
-        update(clip_by_global_norm(gradients, norm, 1.0), rate)
-        return norm
-
-    for number in range(50):
-        rate = 0.1 * (number + 1) / 10 if number < 10 else 0.1 * (50 - number) / 40
-        gradients = [(rng.standard_normal(s) * 10.0 ** rng.integers(-3, 2)).astype(np.float32) for s in shapes]
-        norm = step(Tensor(rate, mindspore.float32), *map(Tensor, gradients))
-        for parameter, gradient in zip(theirs, gradients, strict=True):
-            parameter.grad = torch.tensor(gradient)
-        for group in sgd.param_groups:
-            group["lr"] = rate
-        assert norm.asnumpy() == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs, 1.0).item(), rel=1e-5)
-        sgd.step()
-    for own, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(own.asnumpy(), other.detach().numpy(), rtol=1e-4, atol=2e-6)
+    images, labels = rng.normal(size=(6, 4)).astype(np.float32), Tensor(np.arange(6, dtype=np.int32) % 3)
+    step(Tensor(images * np.nan), labels, 0.01)
+    assert all(old.tobytes() == parameter.asnumpy().tobytes() for old, parameter in zip(before, held, strict=True))
+    step(Tensor(images), labels, 0.01)
+    for old, parameter in zip(before[:2], held[:2], strict=True):
+        np.testing.assert_allclose(np.abs(parameter.asnumpy() - old), 0.01, rtol=1e-4)
+    for parameter in state.optimizer:
+        assert parameter.asnumpy().all(), parameter.name
 
 
-SHAPES = [((4, 3, 3, 3), 0.02), ((5, 4), 0.02), ((4,), 0.0)]
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.norm = nn.Dense(4, 3), nn.LayerNorm([3])
 
 
-def problem(prefix):
+def updated(net, optimizer):
+    """The weights after two updates from the same start."""
     rng = np.random.default_rng(0)
-    start = [rng.normal(size=shape) for shape, _ in SHAPES]
-    gradients = [[rng.normal(size=shape) * 10.0 ** rng.integers(-3, 2) for shape, _ in SHAPES] for _ in range(20)]
-    rates = np.linspace(0.5, 0.01, 20)
-    parameters = [
-        Parameter(Tensor(value.astype(np.float32)), name=f"{prefix}{i}.weight") for i, value in enumerate(start)
-    ]
-    return start, gradients, rates, parameters
+    for parameter in net.trainable_params():
+        ops.assign(parameter, Tensor(rng.normal(size=parameter.shape).astype(np.float32)))
+    update = optimizer.update
 
-
-def run(optimizer, parameters, gradients, rates):
     @mindspore.jit
-    def apply(rate, *given):
-        optimizer_update(given, rate)
-        return rate
+    def step(*gradients):
+        update(gradients, Tensor(0.1, mindspore.float32))
 
-    optimizer_update = optimizer.update
-    for given, rate in zip(gradients, rates, strict=True):
-        apply(Tensor(rate, mindspore.float32), *(Tensor(g.astype(np.float32)) for g in given))
-    return [parameter.asnumpy() for parameter in parameters]
+    for _ in range(2):
+        step(*(Tensor(rng.normal(size=p.shape).astype(np.float32)) for p in net.trainable_params()))
+    return [parameter.asnumpy() for parameter in net.trainable_params()]
 
 
-def test_lars_is_algorithm_one():
-    start, gradients, rates, parameters = problem("lars")
-    ours = run(
-        lars([(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)], 0.9, 0.01), parameters, gradients, rates
+@pytest.mark.parametrize(
+    ("fields", "make"),
+    [
+        ({"optimizer": "sgd", "nesterov": True}, lambda groups: momentum_sgd(groups, 0.8, True)),
+        ({"optimizer": "adam", "beta2": 0.9}, lambda groups: adam(groups, 0.8, 0.9, 1e-8)),
+        ({"optimizer": "adamw", "epsilon": 0.1}, lambda groups: adamw(groups, 0.8, 0.999, 0.1)),
+        ({"optimizer": "lars", "trust_coefficient": 0.1}, lambda groups: lars(groups, 0.8, 0.1)),
+        ({"optimizer": "lamb"}, lambda groups: lamb(groups, 0.8, 0.999, 1e-6)),
+        ({"optimizer": "lamb", "beta2": 0.9, "epsilon": 0.1}, lambda groups: lamb(groups, 0.8, 0.9, 0.1)),
+    ],
+)
+@pytest.mark.parametrize("decay_all", [False, True])
+def test_the_recipes_optimizer_has_its_numbers(fields, make, decay_all):
+    net = Net()
+    recipe = Recipe(**{"nesterov": False, "momentum": 0.8, "weight_decay": 0.3, "decay_all": decay_all, **fields})
+    expected = updated(net, make(weight_decay_groups(net, 0.3, decay_all)))
+    for ours, theirs in zip(updated(net, make_optimizer(recipe, net)), expected, strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+
+
+def test_recipes_of_earlier_versions_keep_their_meaning():
+    """They lack Adam's numbers: `momentum` was LAMB's beta1, beta2 0.999 and epsilon 1e-6."""
+    a3 = recipes.recipe("imagenet_resnet50_a3")
+    old = {name: value for name, value in to_dict(a3).items() if name not in ("beta2", "epsilon")}
+    assert recipe_from_dict(old) == a3
+    assert (a3.momentum, a3.beta2, a3.epsilon) == (0.9, 0.999, 0.0)
+
+
+CLASSES = 4
+SPEC = InputSpec(
+    name="random", classes=tuple("abcd"), channels=1, image_size=8, full_scale=1.0, mean=(0.0,), std=(1.0,)
+)
+RECIPE = Recipe(model="resnet8", image_size=8, learning_rate=0.05, weight_decay=0.01)
+
+
+def factors(recipe):
+    net = build_net(recipe, SPEC)
+    return {parameter.name: factor for parameter, _, factor in parameter_groups(recipe, net)}
+
+
+def test_layer_decay_is_timms():
+    """layer_scales = decay ** (layers - 1 - layer): the stem is layer 0, each block one, the head the last."""
+    rates = factors(dataclasses.replace(RECIPE, model="resnet20", layer_decay=0.5))
+    assert rates["fc.weight"] == rates["fc.bias"] == 1
+    blocks = [f"layer{stage}.{block}" for stage in (1, 2, 3) for block in (0, 1, 2)]
+    for distance, block in enumerate(reversed(blocks), 1):
+        assert {value for name, value in rates.items() if name.startswith(block)} == {0.5**distance}
+    assert rates["conv1.weight"] == rates["bn1.beta"] == 0.5**10
+
+
+def test_the_heads_rate_and_frozen_parts():
+    recipe = dataclasses.replace(RECIPE, head_learning_rate=0.5, layer_decay=0.5, freeze="stem,layer1")
+    rates = factors(recipe)
+    assert {name.split(".")[0]: value for name, value in rates.items()} == {"layer2": 0.25, "layer3": 0.5, "fc": 10}
+
+
+def test_a_row_without_a_factor_has_the_plain_rate():
+    net = build_net(RECIPE, SPEC)
+    pairs = weight_decay_groups(net, 0.1)
+    assert columns(pairs).factors == (1.0,) * len(pairs)
+    assert columns(pairs)[:2] == tuple(zip(*pairs, strict=True))
+    assert factors(RECIPE) == {parameter.name: 1.0 for parameter, _ in pairs}
+    assert columns([]) == ((), (), ())
+
+
+KINDS = {
+    "frozen": {"freeze": "stem,layer1"},
+    "only the head": {"train_only": "fc"},
+    "head rate": {"head_learning_rate": 0.2},
+    "layer decay": {"layer_decay": 0.75, "nesterov": False},
+    "class weights": {"class_weights": "balanced"},
+    "AdamW": {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-4, "layer_decay": 0.75, "freeze": "stem"},
+}
+
+
+@pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
+def test_ten_updates_are_torchs(fields):
+    """Gradients' norm of the first update, then weights and statistics after ten, against torch in float64."""
+    torch = pytest.importorskip("torch")
+    from resnet_fn.parity.torch_side.reference import reference_net
+
+    recipe = dataclasses.replace(RECIPE, **fields)
+    net = build_net(recipe, SPEC)
+    torch.manual_seed(0)
+    reference = reference_net("resnet8", num_classes=CLASSES, in_channels=1, stem="", norm="batch", image_size=8)
+    theirs = {new: old for old, new in to_ours(_arrays(reference), "torchvision").items()}
+    for parameter in net.get_parameters():
+        mindspore.ops.assign(parameter, Tensor(_arrays(reference)[theirs[parameter.name]]))
+    rows = parameter_groups(recipe, net)
+    own = dict(reference.double().named_parameters())
+    for name, parameter in own.items():
+        parameter.requires_grad = name in {theirs[p.name] for p, _, _ in rows}
+    groups = [{"params": [own[theirs[p.name]]], "weight_decay": decay, "factor": factor} for p, decay, factor in rows]
+    optimizer = (
+        torch.optim.AdamW(groups)
+        if recipe.optimizer == "adamw"
+        else torch.optim.SGD(groups, momentum=recipe.momentum, nesterov=recipe.nesterov)
     )
-    for i, (_, decay) in enumerate(SHAPES):
-        p, v = start[i].copy(), 0.0
-        for given, rate in zip(gradients, rates, strict=True):
-            g = given[i]
-            trust = 0.01 * np.linalg.norm(p) / (np.linalg.norm(g) + decay * np.linalg.norm(p)) if decay else 1.0
-            v = 0.9 * v + rate * trust * (g + decay * p)
-            p = p - v
-        np.testing.assert_allclose(ours[i], p, rtol=1e-5, atol=1e-6)
+    weights = (0.5, 2.0, 1.0, 1.5) if recipe.class_weights else ()
+    step = make_train_step(net, make_loss(0.1, weights=weights), make_optimizer(recipe, net), plan=StepPlan(1.0))
+    rng = np.random.default_rng(0)
+    for update in range(10):
+        images = rng.normal(size=(16, 1, 8, 8)).astype(np.float32)
+        labels = rng.integers(0, CLASSES, 16).astype(np.int32)
+        rate = recipe.learning_rate * (1 - update / 10)
+        result = step(Tensor(images), Tensor(labels), rate)
+        reference.train()
+        for module in reference.modules():  # torch's way to freeze a BatchNorm
+            if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.requires_grad:
+                module.eval()
+        optimizer.zero_grad()
+        logits = reference(torch.from_numpy(images).double())
+        of_class = torch.tensor(weights).double() if weights else None
+        targets = torch.from_numpy(labels).long()
+        losses = torch.nn.functional.cross_entropy(logits, targets, of_class, label_smoothing=0.1, reduction="none")
+        loss = losses.mean()
+        loss.backward()
+        norm = float(torch.nn.utils.clip_grad_norm_([p for p in own.values() if p.requires_grad], 1.0))
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["factor"]
+        optimizer.step()
+        assert float(result.loss.asnumpy()) == pytest.approx(float(loss.detach()), rel=1e-4), update
+        assert float(result.grad_norm.asnumpy()) == pytest.approx(norm, rel=1e-5 if update == 0 else 1e-3), update
+    expected = _arrays(reference)
+    for parameter in net.get_parameters():
+        value = expected[theirs[parameter.name]]
+        assert np.linalg.norm(parameter.asnumpy() - value) <= 1e-4 * np.linalg.norm(value), parameter.name
 
 
-@pytest.mark.parametrize(("beta1", "updates"), [(0.9, 1), (0.9, 20), (0.0, 20)])
-def test_lamb_is_algorithm_two(beta1, updates):
-    start, gradients, rates, parameters = problem(f"lamb{beta1}{updates}")
-    groups = [(p, d) for p, (_, d) in zip(parameters, SHAPES, strict=True)]
-    ours = run(lamb(groups, beta1), parameters, gradients[:updates], rates[:updates])
-    for i, (_, decay) in enumerate(SHAPES):
-        first, m, v = start[i].astype(np.float32).astype(np.float64), 0.0, 0.0
-        p = first
-        for t, (given, rate) in enumerate(zip(gradients[:updates], rates, strict=False), 1):
-            g = given[i]
-            m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g * g
-            u = m / (1 - beta1**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * p
-            p = p - rate * (np.linalg.norm(p) / np.linalg.norm(u) if decay else 1.0) * u
-        assert np.linalg.norm(ours[i] - p) <= 1e-6 * np.linalg.norm(p - first)
+def _arrays(module):
+    return {name: value.detach().numpy() for name, value in module.state_dict().items() if value.ndim}
 
 
-def test_bias_corrections_are_float32_of_the_exact_ones():
-    betas, counts = (0.9, 0.999, 0.9999, 0.0), (1, 2, 3, 10, 25, 37, 38, 39, 999, 3990, 4010, 39900, 40100, 10**7)
-    corrections = mindspore.jit(one_minus_powers(betas))
-    for t in counts:
-        exact = [1 - beta**t for beta in betas]
-        np.testing.assert_allclose(corrections(Tensor(t, mindspore.float32)).asnumpy(), exact, rtol=3e-7)
+ADAMW = {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3, "epsilon": 1e-4}  # at 1e-8 rounding decides
+LADDER = {
+    "frozen": {"freeze": "stem,layer1"},
+    "layer decay and head rate": {"layer_decay": 0.75, "head_learning_rate": 0.02},
+    "AdamW": {**ADAMW, "layer_decay": 0.75, "freeze": "stem"},
+}
 
 
-@pytest.mark.parametrize("make", [lars, lamb])
-def test_zero_weights_and_zero_gradients_stay_finite(make):
-    parameter = Parameter(Tensor(np.zeros((2, 2), np.float32)), name=f"{make.__name__}_zero.weight")
-    zeros = [[np.zeros((2, 2))], [np.ones((2, 2))], [np.zeros((2, 2))]]
-    [result] = run(make([(parameter, 0.1)]), [parameter], zeros, [0.1, 0.1, 0.1])
-    assert np.isfinite(result).all()
-    assert result.any()
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", LADDER.values(), ids=LADDER)
+def test_the_ladder_agrees_for_ten_updates(fields):
+    """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
+    torch = pytest.importorskip("torch")
+    from resnet_fn.parity.replay import compare_step
+    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.parity.traces.batches import make_batches
+
+    class FrozenNorm(torch.nn.BatchNorm2d):
+        def train(self, mode=True):
+            return super().train(False)
+
+    recipe = dataclasses.replace(RECIPE, **fields, class_weights="balanced")
+    net = build_net(recipe, SPEC)
+    weights = (0.5, 2.0, 1.0, 1.5)
+    reference = reference_net("resnet8", num_classes=CLASSES, in_channels=1, stem="", norm="batch", image_size=8)
+    theirs = {new: old for old, new in to_ours(_arrays(reference), "torchvision").items()}
+    rows = {theirs[p.name]: (decay, factor) for p, decay, factor in parameter_groups(recipe, net)}
+    for name, parameter in reference.named_parameters():
+        parameter.requires_grad = name in rows
+    for module in reference.modules():
+        if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.requires_grad:
+            module.__class__ = FrozenNorm
+
+    def optimizer(module):
+        groups = [
+            {"params": [parameter], "weight_decay": rows[name][0], "lr": rows[name][1]}
+            for name, parameter in module.named_parameters()
+            if name in rows
+        ]
+        groups.append({"params": [torch.nn.Parameter(torch.zeros(1))], "weight_decay": 0.0, "lr": 1.0})  # the full rate
+        if recipe.optimizer == "adamw":
+            return torch.optim.AdamW(groups, lr=1.0, eps=recipe.epsilon)
+        return torch.optim.SGD(groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov)
+
+    def loss(logits, labels):
+        weight = torch.tensor(weights, dtype=logits.dtype)
+        losses = torch.nn.functional.cross_entropy(logits, labels.long(), weight, label_smoothing=0.1, reduction="none")
+        return losses.mean()
+
+    ladder = compare_step(
+        net,
+        reference,
+        make_batches(10, 16, 1, 8, CLASSES, 0),
+        dataclasses.replace(RECIPE, learning_rate=recipe.learning_rate),  # the rest is in the functions
+        loss=make_loss(0.1, weights=weights),
+        optimizer=make_optimizer(recipe, net),
+        reference_loss=loss,
+        reference_optimizer=optimizer,
+        initialisation=False,
+    )
+    assert ladder.agrees, "\n".join(f"{stage.name}: {stage.first or stage.failed}" for stage in ladder.stages)

@@ -1,4 +1,4 @@
-"""The step's promises: accumulation, skipping, its order, one compilation."""
+"""The step's promises: its order, micro-batches, what is skipped or withheld, what a card computes, one compilation."""
 
 import json
 from pathlib import Path
@@ -9,28 +9,30 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models import create_model
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
-from resnet_fn.update.gradients import each
+from resnet_fn.update.exchange import make_flags
+from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
-from resnet_fn.update.step import accuracy, accuracy_by_class, make_train_step
+from resnet_fn.update.state import make_state, moving_average
+from resnet_fn.update.step import StepPlan, accuracy, accuracy_by_class, make_train_step, rows
 
 pytestmark = pytest.mark.usefixtures("device")
 
 CLASSES = 4
+RATE = Tensor(0.1, mindspore.float32)
 
 
-def build(norm="none", accumulate=1, scaler=None, clip_norm=1.0, precision="fp32", card=None):
+def build(norm="none", parts=1, scaler=None, clip_norm=1.0, precision="fp32", card=None, **more):
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=CLASSES, in_channels=1, norm=norm, precision=precision)
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
-    scaler = scaler or DynamicLossScaler.off()
-    step = make_train_step(
-        net, make_loss(0.1), optimizer, scaler=scaler, clip_norm=clip_norm, accumulate=accumulate, card=card
-    )
-    state = (*net.get_parameters(), *optimizer.state)
-    return net, step, state, scaler
+    state = make_state(net, optimizer, scaler, moving_average(net.get_parameters(), 0.5))
+    plan = StepPlan(clip_norm, parts, card=card)
+    step = make_train_step(net, more.pop("loss", make_loss(0.1)), optimizer, state=state, plan=plan, **more)
+    return net, step, state
 
 
 def batch(seed, samples=16):
@@ -39,100 +41,173 @@ def batch(seed, samples=16):
     return Tensor(images), Tensor(rng.integers(0, CLASSES, samples).astype(np.int32))
 
 
-RATE = Tensor(0.1, mindspore.float32)
+def poisoned(seed, bad):
+    """A batch whose last sample, in the last micro-batch, is not finite: the first has moved the statistics by then."""
+    images, labels = batch(seed)
+    images = images.asnumpy().copy()
+    images[-1, 0, 3, 3] = bad
+    return Tensor(images), labels
 
 
-def snapshot(parameters):
-    return {parameter.name: parameter.asnumpy().copy() for parameter in parameters}
+def snapshot(state):
+    """The bytes of all state but the scaler's."""
+    scaler = {parameter.name for parameter in state.scaler.state()}
+    return {p.name: p.asnumpy().tobytes() for p in (*state.weights, *state.training) if p.name not in scaler}
+
+
+def scalars(scaler):
+    return [float(parameter.asnumpy()) for parameter in scaler.state()]
+
+
+def assert_close(state, other, tolerance):
+    for a, b in zip((*state.weights, *state.training), (*other.weights, *other.training), strict=True):
+        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= tolerance * np.linalg.norm(a.asnumpy()), a.name
+
+
+def _sum_of_equals(tensors):
+    return map_tensors(_twice, tensors)
+
+
+def _twice(tensor):
+    return tensor * 2.0
+
+
+TWO = Workers(0, 2, _sum_of_equals)  # the other worker has just the same
 
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_micro_batches_equal_one_batch(parts):
-    _, whole, state, _ = build()
-    _, split, split_state, _ = build(accumulate=parts)
+    _, whole, state = build()
+    _, split, split_state = build(parts=parts)
     for seed in range(3):
         one, many = whole(*batch(seed), RATE), split(*batch(seed), RATE)
-        np.testing.assert_allclose(many.means.asnumpy(), one.means.asnumpy(), rtol=1e-5)
+        np.testing.assert_allclose(many.packed.asnumpy(), one.packed.asnumpy(), rtol=1e-5)
         np.testing.assert_allclose(many.grad_norm.asnumpy(), one.grad_norm.asnumpy(), rtol=1e-5)
-    for a, b in zip(state, split_state, strict=True):
-        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= 1e-5 * np.linalg.norm(a.asnumpy()), a.name
+    assert_close(state, split_state, 1e-5)
+
+
+def test_rows_follow_each_other_in_each_tensor_of_a_tuple():
+    images, labels = Tensor(np.arange(12.0, dtype=np.float32).reshape(6, 2)), Tensor(np.arange(6, dtype=np.int32))
+    assert rows(labels, 1, 3).asnumpy().tolist() == [2, 3]
+    part = rows((images, labels, None), 2, 3)
+    assert part[0].asnumpy().tolist() == [[8, 9], [10, 11]]
+    assert part[1].asnumpy().tolist() == [4, 5]
+    assert part[2] is None
 
 
 def test_clipping_acts_on_the_mean_and_not_on_the_parts():
     """The applied gradient has just the limit's norm: parts clipped each on its own would not add up to it."""
-    _, whole, _, _ = build(clip_norm=1e-3)
-    _, split, split_state, _ = build(clip_norm=1e-3, accumulate=2)
-    before = snapshot(split_state)
+    _, whole, _ = build(clip_norm=1e-3)
+    _, split, state = build(clip_norm=1e-3, parts=2)
+    before = [parameter.asnumpy().copy() for parameter in state.trained]
     result = split(*batch(0), RATE)
-    assert result.grad_norm.asnumpy() > 1e-3  # logged before clipping
-    after, gradients = snapshot(split_state), []
-    for name in before:  # after one update the momentum is the clipped gradient plus the decay
-        if not name.startswith("momentum."):
-            decay = 0.0 if name.endswith("bias") else 5e-4
-            gradients.append(after[f"momentum.{name}"] - decay * before[name])
-    norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients))
-    assert norm == pytest.approx(1e-3, rel=1e-3)
+    assert result.grad_norm.asnumpy() > 1e-3  # reported before clipping
+    squares = 0.0
+    for parameter, old, momentum in zip(state.trained, before, state.optimizer, strict=True):
+        # after one update the momentum is the clipped gradient plus the decay
+        gradient = momentum.asnumpy() - (0.0 if parameter.name.endswith("bias") else 5e-4) * old
+        squares += (gradient.astype(np.float64) ** 2).sum()
+    assert np.sqrt(squares) == pytest.approx(1e-3, rel=1e-3)
     assert whole(*batch(0), RATE).grad_norm.asnumpy() == pytest.approx(float(result.grad_norm.asnumpy()), rel=1e-5)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_batch_changes_nothing_but_the_scaler(bad, accumulate):
-    scaler = DynamicLossScaler(initial=1024.0)
-    _, step, state, _ = build("batch", accumulate=accumulate, scaler=scaler)
+def test_a_bad_batch_changes_nothing_but_the_scaler(bad, parts):
+    _, step, state = build("batch", parts, DynamicLossScaler(initial=1024.0))
     step(*batch(0), RATE)
     before = snapshot(state)
-    images, labels = batch(1)
-    poisoned = images.asnumpy().copy()
-    poisoned[-1, 0, 3, 3] = bad  # in the last micro-batch: the first has moved the statistics by then
-    result = step(Tensor(poisoned), labels, RATE)
+    result = step(*poisoned(1, bad), RATE)
     assert not np.isfinite(result.grad_norm.asnumpy())
     assert result.scaler.asnumpy().tolist() == [1024.0, 1.0, 1.0]
-    for name, value in snapshot(state).items():
-        assert value.tobytes() == before[name].tobytes(), name
-    assert scaler.scale.asnumpy() == 512.0
+    assert result.report.not_finite.asnumpy().tolist() == [1.0]
+    assert snapshot(state) == before
+    assert state.scaler.scale.asnumpy() == 512.0
     # and the next good batch goes on
+    followed = state.average.averages[0].asnumpy().copy()
     assert step(*batch(2), RATE).scaler.asnumpy().tolist() == [512.0, 1.0, 0.0]
-    assert any(value.tobytes() != before[name].tobytes() for name, value in snapshot(state).items())
-    assert all(np.isfinite(value).all() for value in snapshot(state).values())
+    assert snapshot(state) != before
+    assert all(np.isfinite(parameter.asnumpy()).all() for parameter in (*state.weights, *state.training))
+    assert state.average.count.asnumpy() == 2  # once an update, whatever the micro-batches
+    expected = (followed + state.average.followed[0].asnumpy()) / 2
+    np.testing.assert_allclose(state.average.averages[0].asnumpy(), expected, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite(accumulate):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_update_that_a_worker_withholds_changes_nothing_at_all(parts):
+    """Not even the scaler, whose row of good updates goes on; finite or not."""
+    _, step, state = build("batch", parts, DynamicLossScaler(8.0, growth_interval=2))
+    step(*batch(0), RATE)
+    before, scaler = snapshot(state), scalars(state.scaler)
+    assert scaler == [8.0, 1.0, 0.0, 0.0]
+    for samples in (batch(1), poisoned(1, np.nan)):
+        result = step(*samples, RATE, make_flags([3.0], withheld=True))
+        assert result.report.withheld.asnumpy() == 1
+        assert result.report.flags.asnumpy().tolist() == [3.0]
+        assert result.scaler.asnumpy().tolist() == [8.0, 0.0, 0.0]
+        assert (snapshot(state), scalars(state.scaler)) == (before, scaler)
+    assert step(*batch(2), RATE).report.withheld.asnumpy() == 0
+    assert scalars(state.scaler) == [16.0, 0.0, 0.0, 0.0]
+    assert snapshot(state) != before
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_statistics_that_overflow_skip_an_update_whose_loss_and_gradients_are_finite(parts):
     """Pixels of 1e20: the first BatchNorm divides them by an infinite deviation, and all that follows is finite."""
-    _, step, state, _ = build("batch", accumulate=accumulate)
+    _, step, state = build("batch", parts)
     step(*batch(0), RATE)
     before = snapshot(state)
     images, labels = batch(1)
     result = step(images * 1e20, labels, RATE)
-    assert np.isfinite([*result.means.asnumpy(), result.grad_norm.asnumpy()]).all()
+    assert np.isfinite([float(result.loss), float(result.accuracy), float(result.grad_norm)]).all()
     assert result.scaler.asnumpy().tolist() == [1.0, 1.0, 1.0]
-    assert result.rank_sums.asnumpy().tolist() == [0.0, 1.0]
-    for name, value in snapshot(state).items():
-        assert value.tobytes() == before[name].tobytes(), name
+    assert result.report.not_finite.asnumpy().tolist() == [1.0]
+    assert snapshot(state) == before
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_nothing_is_compiled_for_print_and_pdb(parts):
+    """With `jit=None`. Two workers, of which the second update is not finite."""
+    real, seen = make_loss(0.1), []
+
+    def loss(logits, labels):
+        seen.append(logits.asnumpy())  # a compiled function would refuse, or run it once, while it compiles
+        return real(logits, labels)
+
+    (_, compiled, state) = build("batch", parts, workers=TWO)
+    (_, plain, plain_state) = build("batch", parts, workers=TWO, jit=None, loss=loss)
+    for samples, broken in ((batch(0), 0.0), (poisoned(1, np.nan), 2.0)):
+        one, other = (step(*samples, RATE, make_flags([3.0])) for step in (compiled, plain))
+        assert one.report.flags.asnumpy().tolist() == [6.0]  # summed
+        assert one.report.not_finite.asnumpy().tolist() == [broken, 0.0]
+        for a, b in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=2e-5)
+    assert [logits.shape for logits in seen] == [(16 // parts, CLASSES)] * 2 * parts
+    for a, b in zip((*state.weights, *state.training), (*plain_state.weights, *plain_state.training), strict=True):
+        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= 1e-5 * np.linalg.norm(a.asnumpy()) + 1e-8, a.name
 
 
 @pytest.mark.slow
 def test_float16_follows_float32():
-    _, full, _, _ = build("batch")
-    _, half, half_state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
+    _, full, _ = build("batch")
+    _, half, state = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**12))
     for seed in range(5):
         a, b = full(*batch(seed), RATE), half(*batch(seed), RATE)
-        assert b.means.asnumpy()[0] == pytest.approx(a.means.asnumpy()[0], rel=2e-2)
-        assert b.grad_norm.asnumpy() == pytest.approx(float(a.grad_norm.asnumpy()), rel=5e-2)
-    assert all(parameter.dtype == mindspore.float32 for parameter in half_state)
-    assert scaler.skipped.asnumpy() == 0
+        assert float(b.loss) == pytest.approx(float(a.loss), rel=2e-2)
+        assert float(b.grad_norm) == pytest.approx(float(a.grad_norm), rel=5e-2)
+    assert all(parameter.dtype == mindspore.float32 for parameter in (*state.weights, *state.training))
+    assert state.scaler.skipped.asnumpy() == 0
 
 
 def test_float16_overflow_backs_off_until_it_fits():
-    _, step, state, scaler = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**24, ceiling=2.0**24))
+    _, step, state = build("batch", precision="fp16", scaler=DynamicLossScaler(2.0**24, ceiling=2.0**24))
     before, skipped = snapshot(state), 0
     while not np.isfinite(step(*batch(0), RATE).grad_norm.asnumpy()):
         skipped += 1
-        assert all(value.tobytes() == before[name].tobytes() for name, value in snapshot(state).items())
+        assert snapshot(state) == before
         assert skipped < 24
     assert skipped > 0
-    assert scaler.scale.asnumpy() == 2.0 ** (24 - skipped)
+    assert state.scaler.scale.asnumpy() == 2.0 ** (24 - skipped)
 
 
 class Saturate(nn.Cell):
@@ -155,9 +230,9 @@ class SaturatingNet(nn.Cell):
         return ops.matmul(x, self.saturate(self.weight))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("card", [True, False])
-def test_a_card_that_saturates_skips_and_halves(card, accumulate, monkeypatch):
+def test_a_card_that_saturates_skips_and_halves(card, parts, monkeypatch):
     """The status register that MindSpore's test reads and clears there, faked: what a CPU has in its place."""
     register = Parameter(Tensor(np.float32(0)), name="register", requires_grad=False)
     scaler = DynamicLossScaler(2.0**24, ceiling=2.0**24)
@@ -171,7 +246,8 @@ def test_a_card_that_saturates_skips_and_halves(card, accumulate, monkeypatch):
     monkeypatch.setattr(mindspore.amp, "all_finite", all_finite)
     net = SaturatingNet()
     optimizer = momentum_sgd([(net.weight, 0.0)], 0.9)
-    step = make_train_step(net, make_loss(0.0), optimizer, scaler=scaler, clip_norm=0, accumulate=accumulate, card=card)
+    plan = StepPlan(micro_batches=parts, card=card)
+    step = make_train_step(net, make_loss(0.0), optimizer, state=make_state(net, optimizer, scaler), plan=plan)
     images, labels = Tensor(np.ones((4, 4), np.float32)), Tensor(np.zeros(4, np.int32))
     largest, skipped, done = 0.75, 0, False  # of the gradient: softmax gives the label's class 1/4 - 1
     while not done:
@@ -192,9 +268,8 @@ def test_a_card_that_saturates_skips_and_halves(card, accumulate, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "split"])
-def test_a_card_that_saturates_on_one_rank_skips_and_halves_on_all(mode, msrun):
-    msrun(2, str(Path(__file__).parent / "drivers" / "saturating_rank.py"), mode)
+def test_a_card_that_saturates_on_one_rank_skips_and_halves_on_all(msrun):
+    msrun(2, str(Path(__file__).parent / "drivers" / "saturating_rank.py"))
     seen, other = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]
     assert seen == other
     # The largest gradient is 0.75 · scale, and half of it after the mean over the ranks: 2^16 is the first that fits.
@@ -213,16 +288,13 @@ def test_what_a_card_compiles_computes_the_same(dropped, monkeypatch):
     """Its clip is MindSpore's own, where there is one; its norm and its finite test take other operations."""
     if dropped:
         monkeypatch.delattr(ops, "clip_by_global_norm")
-    (_, ours, state, _), (_, cards, card_state, _) = (
-        build("batch", clip_norm=1e-2),
-        build("batch", clip_norm=1e-2, card=True),
-    )
+    _, ours, state = build("batch", clip_norm=1e-2)
+    _, cards, card_state = build("batch", clip_norm=1e-2, card=True)
     here, there = ours(*batch(0), RATE), cards(*batch(0), RATE)
     assert here.grad_norm.asnumpy() > 1e-2  # it is clipped
-    np.testing.assert_allclose(there.means.asnumpy(), here.means.asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(there.packed.asnumpy(), here.packed.asnumpy(), rtol=1e-6)
     np.testing.assert_allclose(there.squares.asnumpy(), here.squares.asnumpy(), rtol=1e-5)
-    for a, b in zip(state, card_state, strict=True):
-        assert np.linalg.norm(a.asnumpy() - b.asnumpy()) <= 1e-6 * np.linalg.norm(a.asnumpy()), a.name
+    assert_close(state, card_state, 1e-6)
 
 
 def test_each_function_compiles_once(monkeypatch):
@@ -252,20 +324,21 @@ def test_each_function_compiles_once(monkeypatch):
             self._graph_executor = executor
 
     monkeypatch.setattr(_JitExecutor, "compile", counting)
-    net, step, _, _ = build("batch", scaler=DynamicLossScaler(4.0, growth_interval=2), accumulate=2)
+    net, step, _ = build("batch", 2, DynamicLossScaler(4.0, growth_interval=2))
     evaluate = make_eval_step(net)
     for update in range(6):
         images, labels = batch(update)
         if update == 3:
             images = Tensor(np.full(images.shape, np.nan, np.float32))
         rate = 0.1 / (update + 1)
-        step(images, labels, rate if update % 2 else Tensor(rate, mindspore.float32))
+        flags = make_flags(withheld=True) if update == 4 else None
+        step(images, labels, rate if update % 2 else Tensor(rate, mindspore.float32), flags)
         evaluate(*batch(0))
     assert sorted(compiled) == ["add", "begin", "finish", "scores"]
 
 
 def test_training_and_evaluation_use_their_own_statistics():
-    net, step, _, _ = build("batch")
+    net, step, _ = build("batch")
     evaluate = make_eval_step(net)
     images, labels = batch(0)
     net.set_train(False)
@@ -277,12 +350,13 @@ def test_training_and_evaluation_use_their_own_statistics():
     assert (first.loss.asnumpy() == again.loss.asnumpy()).all()  # evaluation moves nothing
 
 
-@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_plain_number_is_a_learning_rate_and_the_result_has_names(accumulate):
-    (_, one, state, _), (_, other, other_state, _) = build(accumulate=accumulate), build(accumulate=accumulate)
+@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_plain_number_is_a_learning_rate_and_the_result_has_names(parts):
+    (_, one, state), (_, other, other_state) = build(parts=parts), build(parts=parts)
     result, same = one(*batch(0), RATE), other(*batch(0), 0.1)
-    assert [p.asnumpy().tobytes() for p in state] == [p.asnumpy().tobytes() for p in other_state]
-    assert (same.loss.asnumpy(), same.accuracy.asnumpy()) == tuple(result.means.asnumpy())
+    assert snapshot(state) == snapshot(other_state)
+    assert [float(same.loss), float(same.accuracy)] == result.packed.asnumpy()[:2].tolist()
+    assert [float(value) for value in result.report[:2]] == [float(same.loss), float(same.accuracy)]
 
 
 def test_accuracy_of_sparse_and_soft_labels():
@@ -292,8 +366,8 @@ def test_accuracy_of_sparse_and_soft_labels():
     assert accuracy(logits, soft).asnumpy() == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics(accumulate):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_statistics(parts):
     """Two workers with equal samples: their sum is twice the one's. A frozen weight is no statistic to average."""
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=CLASSES, in_channels=1)
@@ -318,25 +392,16 @@ def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_
 
     net._stages = (Looking(), *net._stages[1:])
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9, nesterov=True)
-    step = make_train_step(net, make_loss(0.1), optimizer, workers=2, all_reduce=_sum_of_equals, accumulate=accumulate)
-    before = snapshot(net.get_parameters())
-    images, labels = batch(0, 8 * accumulate)
+    step = make_train_step(net, make_loss(0.1), optimizer, workers=TWO, plan=StepPlan(micro_batches=parts))
+    before = {parameter.name: parameter.asnumpy().copy() for parameter in net.get_parameters()}
+    images, labels = batch(0, 8 * parts)
     step(images, labels, RATE)
-    after = snapshot(net.get_parameters())
-    same = {name for name in before if before[name].tobytes() == after[name].tobytes()} - {"seen"}
+    same = {p.name for p in net.get_parameters() if before[p.name].tobytes() == p.asnumpy().tobytes()} - {"seen"}
     assert same == {parameter.name for parameter in frozen}
     mean, variance = before["bn1.moving_mean"], before["bn1.moving_variance"]
     raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
     expected = (raw - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
     np.testing.assert_allclose(seen.asnumpy(), np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
-
-
-def _sum_of_equals(tensors):
-    return each(_twice, tensors)
-
-
-def _twice(tensor):
-    return tensor * 2.0
 
 
 def test_accuracy_by_class_is_the_share_of_right_answers():

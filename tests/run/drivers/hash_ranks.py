@@ -20,9 +20,10 @@ components = build_components(Recipe(model="resnet8", batch_size=60, image_size=
 indices = []
 for update in range(3):
     images, labels = map(Tensor, components.feed.batch(update))
-    components.train_step(images, labels, Tensor(components.schedule(update), mindspore.float32)).means.asnumpy()
+    components.train_step(images, labels, Tensor(components.schedule(update), mindspore.float32)).loss.asnumpy()
     indices.append(components.feed.indices(update).tolist())
-state = hashlib.sha256(b"".join(p.asnumpy().tobytes() for p in (*components.weights, *components.training))).hexdigest()
+everything = (*components.state.weights, *components.state.training)
+state = hashlib.sha256(b"".join(parameter.asnumpy().tobytes() for parameter in everything)).hexdigest()
 heard = broadcast_text("from rank 0: grüße" if workers.is_main else "", workers)
 Path(sys.argv[1], f"rank{workers.rank}.json").write_text(
     json.dumps({"workers": workers.size, "state": state, "indices": indices, "heard": heard})

@@ -1,7 +1,6 @@
 """Under msrun: gradients saturate on the last rank alone, as on a 910; each rank writes what it saw of each update."""
 
 import json
-import sys
 from pathlib import Path
 
 import mindspore
@@ -10,11 +9,12 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import join
-from resnet_fn.update.gradients import make_all_reduce
+from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import momentum_sgd
-from resnet_fn.update.step import make_train_step
+from resnet_fn.update.state import make_state
+from resnet_fn.update.step import StepPlan, make_train_step
 
 process.start()
 workers = join()
@@ -51,23 +51,15 @@ def all_finite(tensors):
 
 mindspore.amp.all_finite = all_finite
 net = SaturatingNet()
-step = make_train_step(
-    net,
-    make_loss(0.0),
-    momentum_sgd([(net.weight, 0.0)], 0.9),
-    scaler=scaler,
-    workers=workers.size,
-    rank=workers.rank,
-    all_reduce=make_all_reduce(workers.size),
-    card=True,
-    mode=sys.argv[1],
-)
+optimizer, workers = momentum_sgd([(net.weight, 0.0)], 0.9), with_all_reduce(workers)
+state = make_state(net, optimizer, scaler)
+step = make_train_step(net, make_loss(0.0), optimizer, state=state, workers=workers, plan=StepPlan(card=True))
 images = Tensor(np.full((4, 4), float(workers.rank == workers.size - 1), np.float32))  # zeros have no gradient
 seen = []
 for _ in range(6):
     result = step(images, Tensor(np.zeros(4, np.int32)), 0.1)
     scale, _, in_a_row = result.scaler.asnumpy().tolist()
     weight = net.weight.asnumpy().astype(float).tolist()
-    seen.append({"scale": scale, "skipped": bool(in_a_row), "who": result.rank_sums.asnumpy()[1:].tolist()})
+    seen.append({"scale": scale, "skipped": bool(in_a_row), "who": result.report.not_finite.asnumpy().tolist()})
     seen[-1] |= {"norm": float(result.grad_norm.asnumpy()), "weight": weight}
 Path(f"rank{workers.rank}.json").write_text(json.dumps(seen))

@@ -1,4 +1,4 @@
-"""Stochastic depth and dropout: their numbers, what the net does with them, and that nothing else decides them."""
+"""What a net is fed: stochastic depth's and dropout's numbers, and bytes that the compiled step normalises."""
 
 import dataclasses
 
@@ -8,12 +8,14 @@ import pytest
 from mindspore import Tensor, nn
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.images import normalise as normalise_on_host
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.inputs import make_noise
+from resnet_fn.update.inputs import make_noise, normalise
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import make_optimizer
-from resnet_fn.update.step import make_train_step
+from resnet_fn.update.optimizer import make_optimizer, momentum_sgd, weight_decay_groups
+from resnet_fn.update.step import StepPlan, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -67,21 +69,21 @@ def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
     ones, mask = Tensor(np.ones((2, 3), np.float32)), Tensor(np.ones((2, 64), np.float32))
     np.testing.assert_allclose(net(images, ones, mask).asnumpy(), net(images).asnumpy(), rtol=1e-6)
     dropped = Tensor(np.array([[1, 1, 1], [1, 0, 1]], np.float32))
-    found = net(images, dropped).asnumpy()
-    np.testing.assert_allclose(found[0], net(images).asnumpy()[0], rtol=1e-6)
+    output = net(images, dropped).asnumpy()
+    np.testing.assert_allclose(output[0], net(images).asnumpy()[0], rtol=1e-6)
     x = net.layer1(net.relu(net.bn1(net.conv1(images))))
     x = net.layer3(nn.ReLU()(net.layer2[0].downsample(x)))
-    np.testing.assert_allclose(found[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(output[1], net.fc(x.mean((2, 3))).asnumpy()[1], rtol=1e-5, atol=1e-6)
     half = net(images, None, mask * 0.5).asnumpy() - net.fc.bias.asnumpy()
     np.testing.assert_allclose(2 * half, net(images).asnumpy() - net.fc.bias.asnumpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_micro_batches_leave_out_the_same():
     states = []
-    for accumulate in (1, 3):
+    for parts in (1, 3):
         net = small_net()
         optimizer = make_optimizer(RECIPE, net)
-        step = make_train_step(net, make_loss(0.1), optimizer, clip_norm=1.0, accumulate=accumulate)
+        step = make_train_step(net, make_loss(0.1), optimizer, plan=StepPlan(1.0, parts))
         noise = make_noise(RECIPE, net)
         for update in range(2):
             rng = np.random.default_rng(update)
@@ -91,3 +93,38 @@ def test_micro_batches_leave_out_the_same():
         states.append([p.asnumpy() for p in (*net.get_parameters(), *optimizer.state)])
     for one, other in zip(*states, strict=True):
         assert np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(one)
+
+
+SPEC = color_spec("", (), IMAGENET_MEAN, IMAGENET_STD)
+
+
+def on_host(images):
+    return normalise_on_host(images, SPEC, np.empty(images.shape, np.float32))
+
+
+def test_all_256_bytes_become_what_the_host_makes_of_them_to_rounding():
+    planes = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16).repeat(3, axis=1)
+    mean, std = (Tensor(values[:, None, None]) for values in SPEC.moments)
+    output = mindspore.jit(normalise)(Tensor(planes), mean, std, SPEC.full_scale).asnumpy()
+    assert output.dtype == np.float32
+    np.testing.assert_allclose(output, on_host(planes), rtol=3e-7, atol=3e-7)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_update_from_bytes_equals_one_from_normalised_images_to_rounding(parts):
+    weights, losses = [], []
+    for as_bytes in (False, True):
+        mindspore.set_seed(1)
+        net = nn.SequentialCell(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dense(120, 4))
+        optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9)
+        plan = StepPlan(micro_batches=parts, normalise=SPEC if as_bytes else None)
+        step = make_train_step(net, make_loss(0.1), optimizer, plan=plan)
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            images = rng.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
+            labels = Tensor(rng.integers(0, 4, 8).astype(np.int32))
+            losses.append(float(step(Tensor(images if as_bytes else on_host(images)), labels, 0.1).loss))
+        weights.append([p.asnumpy() for p in net.get_parameters()])
+    np.testing.assert_allclose(losses[3:], losses[:3], rtol=1e-6)
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,77 @@
+"""What the workers exchange: the report's layout, and BatchNorm's statistics, which become their mean."""
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, jit
+
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.exchange import (
+    all_were_finite,
+    average_statistics,
+    loss_of,
+    make_all_reduce,
+    make_flags,
+    none_withheld,
+    pack,
+    unpack,
+    with_all_reduce,
+)
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def report(rank, flags, finite=True):
+    """One of three workers'."""
+    means, one_hot = Tensor(np.float32([0.5, 0.25]) * (rank + 1)), Tensor(np.eye(3, dtype=np.float32)[rank])
+    return pack(means, flags, Tensor(finite), one_hot)
+
+
+def test_a_reports_layout_is_the_files():
+    packed = report(2, make_flags([7, 8], withheld=True), finite=False)
+    assert packed.asnumpy().tolist() == [1.5, 0.75, 1, 7, 8, 0, 0, 1]
+    assert make_flags().asnumpy().tolist() == [0]
+
+
+def test_all_workers_read_the_same_of_their_sum():
+    """One withholds its samples, another is not finite, a third has had a signal."""
+    total = report(0, make_flags([0, 0], withheld=True)) + report(1, make_flags([0, 0]), False)
+    total = total + report(2, make_flags([0, 1]))
+    for parts in (unpack(total, 3), unpack(total.asnumpy(), 3)):
+        assert (float(parts.loss), float(parts.metric), float(parts.withheld)) == (3.0, 1.5, 1.0)
+        assert parts.flags.tolist() == [0, 1]
+        assert parts.not_finite.tolist() == [0, 1, 0]
+    assert loss_of(total).asnumpy() == 3
+    assert not all_were_finite(total, 3).asnumpy()
+    assert not none_withheld(total).asnumpy()
+    good = report(0, make_flags([0, 1])) + report(1, make_flags([5, 0]))
+    assert all_were_finite(good, 3).asnumpy()  # flags are no fault
+    assert none_withheld(good).asnumpy()
+
+
+def test_one_worker_has_nothing_to_add_up():
+    assert make_all_reduce(1) is None
+    assert with_all_reduce(Workers()) == Workers()
+
+
+def test_every_statistic_is_the_mean_of_both_workers():
+    """The other worker's share of the sum, which on real workers an all-reduce adds (tests/run/test_loop.py)."""
+    sizes = (3, 5, 1)
+    ours, theirs = ([np.random.default_rng(s).random(size).astype(np.float32) for size in sizes] for s in (0, 1))
+    parameters = tuple(Parameter(Tensor(value), name=f"s{index}") for index, value in enumerate(ours))
+    share = Tensor(np.concatenate(theirs) / 2)
+
+    def add_share(tensors):
+        return (tensors[0] + share,)
+
+    @jit
+    def run(x):
+        average_statistics(parameters, sizes, 0.5, add_share)
+        return x
+
+    run(Tensor(np.float32([0])))
+    for parameter, a, b in zip(parameters, ours, theirs, strict=True):
+        np.testing.assert_allclose(parameter.asnumpy(), (a + b) / 2, rtol=1e-6)
+
+
+def test_a_net_without_statistics_exchanges_none():
+    average_statistics([], (), 0.5, None)
