@@ -40,7 +40,7 @@ def colour(image: Any, recipe: "Recipe", epoch: int, repeat: int, number: int) -
             image = enhance(image, _JITTERED[place], factor)
     if recipe.policy:
         for name, magnitude in choose(recipe, image.width, stream(Streams.POLICY)):
-            image = apply(image, name, magnitude)
+            image = OPERATIONS[name](image, magnitude)
     return image
 
 
@@ -52,18 +52,6 @@ def colour_arrays(
 
     places = zip(images, repeats, numbers, strict=True)
     return np.stack([colour(Image.fromarray(image), recipe, epoch, *place) for image, *place in places])
-
-
-def apply(image: Any, name: str, magnitude: float) -> Any:
-    """One operation on a PIL image in RGB: another image of the same size, or the same where nothing is to be done.
-
-    Args:
-        image: it.
-        name: one of `OPERATIONS`.
-        magnitude: in the operation's own unit: a shear's tangent, pixels, degrees, 1 less than an enhancement's
-            factor, bits that are kept, the level from which on pixels are inverted; nothing for the others.
-    """
-    return OPERATIONS[name](image, magnitude)
 
 
 def enhance(image: Any, name: str, factor: float) -> Any:
@@ -96,6 +84,8 @@ def _image_ops(name: str, image: Any, *values: float) -> Any:
     return getattr(ImageOps, name)(image, *values)
 
 
+# An image in RGB and a magnitude in the operation's own unit: a shear's tangent, pixels, degrees, 1 less than an
+# enhancement's factor, bits that are kept, the level from which on pixels are inverted; nothing for the others.
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Identity": lambda image, _: image,
     "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
@@ -163,7 +153,7 @@ Chosen = list[tuple[str, float]]
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """How strong an operation is at a level, in the unit that `operations.apply` takes; positive where it has a sign.
+    """How strong an operation is at a level, in the unit of `OPERATIONS`; positive where it has a sign.
 
     Args:
         name: the operation.

@@ -20,7 +20,7 @@ class Streams:
 
     It stands in the seed of a NumPy generator, among the words named here, so that two of one number give other
     numbers where their words differ. A new net's weights are MindSpore's `set_seed(seed + 1)` (models/build), parity's
-    own batches 20 and 21 (parity/traces/batches). 6 and 7 were an earlier version's.
+    own batches have 20 and 21. 6 and 7 were an earlier version's.
     """
 
     ORDER = 1  # seed, epoch, 1: an epoch's order

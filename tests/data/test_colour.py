@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import CHOICE, OPERATIONS, PAIRS, apply, choose, colour, colour_arrays, enhance, magnitude
+from resnet_fn.data.colour import CHOICE, OPERATIONS, PAIRS, choose, colour, colour_arrays, enhance, magnitude
 
 # A magnitude that does something, and one of the other sign.
 SIGNED = {
@@ -30,7 +30,7 @@ def test_pixels_are_torchvisions(name, make_photograph, torchvision):
     for picture in (make_photograph(1, 64, 64), make_photograph(2, 53, 53), Image.new("RGB", (9, 9), (7, 7, 7))):
         for strength in magnitudes(name):
             theirs = reference._apply_op(picture, name, strength, nearest, None)
-            assert apply(picture, name, strength).tobytes() == theirs.tobytes(), strength
+            assert OPERATIONS[name](picture, strength).tobytes() == theirs.tobytes(), strength
 
 
 def test_definitions(make_photograph):
@@ -39,7 +39,7 @@ def test_definitions(make_photograph):
     pixels = np.asarray(picture).astype(int)
 
     def of(name, magnitude=0.0):
-        return np.asarray(apply(picture, name, magnitude)).astype(int)
+        return np.asarray(OPERATIONS[name](picture, magnitude)).astype(int)
 
     assert (of("Identity") == pixels).all()
     assert (of("Invert") == 255 - pixels).all()

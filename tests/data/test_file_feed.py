@@ -1,6 +1,5 @@
 """Updates from image files: the order of seed and epoch, the same bits from anywhere, nothing left behind."""
 
-import contextlib
 import dataclasses
 import os
 import threading
@@ -44,15 +43,6 @@ def test_samples_come_in_the_order_of_seed_and_epoch_with_their_labels(photograp
         assert (labels == photographs.train.labels[feed.indices(update)]).all()
         seen += feed.indices(update).tolist()
     assert len(set(seen)) == len(seen) == 20  # 21 samples: one waits for another epoch
-
-
-def test_shares_are_disjoint_complete_and_in_the_one_workers_order(photographs):
-    whole = make_feed(photographs, RECIPE)
-    for workers in (2, 4):
-        shares = [make_feed(photographs, RECIPE, Workers(rank, workers)) for rank in range(workers)]
-        for update in (0, 3, 7):
-            parts = [share.indices(update) for share in shares]
-            assert np.concatenate(parts).tolist() == whole.indices(update).tolist()
 
 
 def test_a_batch_stays_as_it_is_while_it_is_held(photographs):
@@ -145,24 +135,6 @@ def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):
         chosen = draws[[0, 0, 1, 1, 2, 2], feed.indices(update)]
         expected = erase(plain.batch(update)[0], chosen, 1.0)
         assert feed.batch(update)[0].tobytes() == expected.tobytes()
-
-
-def test_no_process_is_started(photographs):
-    """So nothing can outlive even a kill: the pipeline's threads are this process's own."""
-
-    def children():
-        found = set()
-        for task in os.listdir("/proc/self/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-                found |= set(Path(f"/proc/self/task/{task}/children").read_text().split())
-        return found
-
-    before = children()
-    feed = make_feed(photographs, RECIPE)
-    feed.batch(0)
-    during = children()
-    feed.close()
-    assert during <= before
 
 
 def test_repeated_augmentation_shows_each_image_several_times_but_never_beside_itself(photographs):

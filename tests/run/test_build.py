@@ -52,7 +52,7 @@ def test_first_weights_are_read_at_the_start_alone():
     with pytest.raises(ValueError, match=r"^weights: nowhere\.pth: does not exist"):
         build_components(recipe, OPTIONS, Workers())
     checkpoint = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
-    assert build_components(recipe, OPTIONS, Workers(), Path("run"), checkpoint).total == 15
+    assert build_components(recipe, OPTIONS, Workers(), checkpoint).total == 15
 
 
 @pytest.mark.parametrize(

@@ -30,31 +30,16 @@ class _Layout:
     binary: bool
 
 
+_TEN = tuple(f"data_batch_{number}" for number in range(1, 6))
+_TEN_BIN = tuple(f"{name}.bin" for name in _TEN)
+_FINE = "fine_label_names.txt"
 _LAYOUTS = {
     "cifar10": (
-        _Layout(
-            "cifar-10-batches-bin",
-            "cifar-10-binary.tar.gz",
-            tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-            "test_batch.bin",
-            "",
-            1,
-            True,
-        ),
-        _Layout(
-            "cifar-10-batches-py",
-            "cifar-10-python.tar.gz",
-            tuple(f"data_batch_{number}" for number in range(1, 6)),
-            "test_batch",
-            "",
-            1,
-            False,
-        ),
+        _Layout("cifar-10-batches-bin", "cifar-10-binary.tar.gz", _TEN_BIN, "test_batch.bin", "", 1, True),
+        _Layout("cifar-10-batches-py", "cifar-10-python.tar.gz", _TEN, "test_batch", "", 1, False),
     ),
     "cifar100": (
-        _Layout(
-            "cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", "fine_label_names.txt", 2, True
-        ),
+        _Layout("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", _FINE, 2, True),
         _Layout("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", "meta", 2, False),
     ),
 }

@@ -9,6 +9,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -143,7 +144,7 @@ def check_files(
     decode = skip or ((check == "yes" or (check == "auto" and count <= MOST_CHECKED)) and not left_out)
     known = {line.rpartition("\t")[0] for line in left_out}
     notes, lines, counts, named = list(dataset.notes), list(left_out), [], []
-    checked: dict[str, FileSplit] = {}
+    checked: dict[str, Any] = {}
     for half, split in files.items():
         if half not in splits:
             continue

@@ -10,7 +10,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.load import load_dataset, open_dataset
 
@@ -74,13 +73,6 @@ def test_paths_may_have_spaces_and_classes_that_are_numbers_are_sorted_as_number
     assert dataset.train.path(0) == "set/b c.jpg"
     assert dataset.train.path(1) == f"{pictures.resolve()}/d.jpg"
     assert dataset.notes == ("the validation list has no images of 0, 10",)
-
-
-def test_images_that_are_missing_are_named_before_anything_is_computed(pictures):
-    Path("train.txt").write_text("a.jpg x\nno.jpg x\nd.jpg y\n")
-    Path("val.txt").write_text("e.jpg x\n")
-    with pytest.raises(ValueError, match=r"1 of 3 training files are bad: 'set/no.jpg' is missing; fix them, or"):
-        open_dataset(RECIPE, "set", lists=("train.txt", "val.txt"))
 
 
 def test_an_image_in_both_lists_is_said(pictures):
@@ -206,9 +198,3 @@ def test_several_classes_are_of_lists_that_say_so(pictures):
     assert load("a.jpg x;y\nd.jpg x\n", "a.jpg x\n").notes[-1] == (
         "warning: 'x;y' is one class here; for images of several give --multi-label"
     )
-
-
-def test_earlier_checkpoints_know_no_lists():
-    spec = InputSpec(name="", classes=(), channels=3, image_size=8, full_scale=1.0, mean=(0.0,), std=(1.0,))
-    old = {key: value for key, value in spec.to_dict().items() if not key.endswith("_list")}
-    assert InputSpec.from_dict(old) == spec
