@@ -6,7 +6,6 @@ process of its own: PyTorch forks its workers, which MindSpore's threads would n
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,17 @@ def photograph(path: Path) -> Any:
     left, top, wide, tall = _box(*image.size)
     # resized_crop: a crop, then PIL's resize, which antialiases.
     crop = image.crop((left, top, left + wide, top + tall)).resize((224, 224), Image.Resampling.BILINEAR)
-    return _flipped_and_normalised(crop)
-
-
-def cifar(pixels: np.ndarray) -> Any:
-    """uint8 [32, 32, 3] through RandomCrop(32, 4), RandomHorizontalFlip, ToTensor, Normalize: float32 [3, 32, 32]."""
-    from PIL import Image, ImageOps
-
-    image = ImageOps.expand(Image.fromarray(pixels), border=4, fill=(0, 0, 0))  # _functional_pil.pad
-    top, left = (int(torch.randint(0, 9, size=(1,)).item()) for _ in range(2))
-    return _flipped_and_normalised(image.crop((left, top, left + 32, top + 32)))
+    if torch.rand(1) < 0.5:
+        crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    # to_tensor: np.array(copy=True), view, permute + contiguous, to float32, div (not in place).
+    tensor = torch.from_numpy(np.array(crop, np.uint8, copy=True)).view(crop.size[1], crop.size[0], 3)
+    tensor = tensor.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
+    # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two operations in place.
+    tensor = tensor.clone()
+    mean, std = (torch.as_tensor(values, dtype=tensor.dtype) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    if (std == 0).any():
+        raise ValueError("std: has a zero")
+    return tensor.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
 def _box(width: int, height: int) -> tuple[int, int, int, int]:
@@ -55,48 +55,27 @@ def _box(width: int, height: int) -> tuple[int, int, int, int]:
     return (width - wide) // 2, (height - tall) // 2, wide, tall
 
 
-def _flipped_and_normalised(image: Any) -> Any:
-    from PIL import Image
+class Photographs:
+    """What a DataLoader reads: each file's image, with label 0."""
 
-    if torch.rand(1) < 0.5:
-        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    # to_tensor: np.array(copy=True), view, permute + contiguous, to float32, div (not in place).
-    tensor = torch.from_numpy(np.array(image, np.uint8, copy=True)).view(image.size[1], image.size[0], 3)
-    tensor = tensor.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
-    # normalize: clone (inplace=False), the constants as tensors each time, a test of std, two operations in place.
-    tensor = tensor.clone()
-    mean, std = (torch.as_tensor(values, dtype=tensor.dtype) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    if (std == 0).any():
-        raise ValueError("std: has a zero")
-    return tensor.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
-
-
-class Images:
-    """What a DataLoader reads: each item through a function, with label 0."""
-
-    def __init__(self, items: Any, transform: Callable[[Any], Any]) -> None:
-        self._items, self._transform = items, transform
+    def __init__(self, folder: Path) -> None:
+        self._files = sorted(folder.rglob("*.JPEG"))
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self._transform(self._items[index]), 0
+        return photograph(self._files[index]), 0
 
 
-def read_epochs(source: str | int, batch_size: int, workers: int) -> Run:
-    """A function that reads epochs and returns the seconds per image of each.
+def read_epochs(folder: str, batch_size: int, workers: int) -> Run:
+    """A function that reads epochs of a folder of photographs and returns the seconds per image of each.
 
-    `source` is a folder of photographs, or how many images of CIFAR's size to make. Workers that stay, and twice the
-    default of batches ahead, are in the loader's favour.
+    Workers that stay, and twice the default of batches ahead, are in the loader's favour.
     """
     torch.set_num_threads(1)
-    if isinstance(source, int):
-        images = Images(np.random.default_rng(0).integers(0, 256, (source, 32, 32, 3), dtype=np.uint8), cifar)
-    else:
-        images = Images(sorted(Path(source, "train").rglob("*.JPEG")), photograph)
     loader = torch.utils.data.DataLoader(
-        images,
+        Photographs(Path(folder, "train")),
         batch_size,
         shuffle=True,
         num_workers=workers,
