@@ -385,7 +385,7 @@ class _Task:
         return found or None, [*missing, *self._unused(found)]
 
     def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
-        """The keys of an array, or of another name of it that the reference knows."""
+        """The keys of an array, or of another name of it that the reference has."""
         if len(keys) > 1 or keys[0] in known:
             return keys
         return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)
