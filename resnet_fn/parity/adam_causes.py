@@ -67,10 +67,9 @@ def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[
     here = {"start": ours.start, "after": ours.after[0], "clipped": ours.clipped, **ours.state}
     a, b = (_firsts(side) for side in (here, theirs))
     names = [name for name in a if name in b]
-    sides = _side(a, names, ours.rates[0]), _side(b, names, rate)
-    if sides[0] is None or sides[1] is None:
+    first, second = _side(a, names, ours.rates[0]), _side(b, names, rate)
+    if first is None or second is None:
         return []
-    first, second = sides
     pairs = itertools.product(_fitting(first), _fitting(second))  # of all that fit, those with the most in common
     ways = min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
     decoupled = [_rests(side, way)[0] for side, way in zip((first, second), ways, strict=True)] if ways else [{}, {}]

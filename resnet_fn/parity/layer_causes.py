@@ -215,5 +215,5 @@ def _ways(
                 yield (scale_words, axis_words, words), mixed.transpose(0, 2, 1, 3).reshape(n, length, width)
 
 
-# What is tried, in this order; each looks at the kinds of layers that it knows.
+# What is tried, in this order; each looks at its own kinds of layers.
 LAYER_CAUSES = (_norm, _gelu, _dense, _attention)

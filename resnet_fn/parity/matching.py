@@ -22,7 +22,7 @@ from resnet_fn.parity.name_map import (
     role,
     squeezed,
 )
-from resnet_fn.parity.trace import Recording
+from resnet_fn.parity.trace import Arrays, Recording
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
 _SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  # torch's, where widths differ
@@ -313,10 +313,16 @@ def match(
     return NameMap(how, parameters, {**layers, **named_layers}, (*problems, *wrong), groups)
 
 
+def shapes_of(arrays: Arrays) -> Shapes:
+    """The shape of each array."""
+    return {name: tuple(array.shape) for name, array in arrays.items()}
+
+
 def match_recordings(ours: Recording, theirs: Recording, corrections: Corrections | None = None) -> NameMap:
     """The same for two recordings."""
     return match(
-        *({name: tuple(array.shape) for name, array in side.trace.start.items()} for side in (ours, theirs)),
+        shapes_of(ours.trace.start),
+        shapes_of(theirs.trace.start),
         ours.layers["eval"],
         theirs.layers["eval"],
         corrections,
@@ -379,7 +385,7 @@ class _Task:
         return found or None, [*missing, *self._unused(found)]
 
     def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
-        """The keys of an array, or of another name of it that the reference knows."""
+        """The keys of an array, or of another name of it that the reference has."""
         if len(keys) > 1 or keys[0] in known:
             return keys
         return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)

@@ -8,7 +8,7 @@ from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.matching import match
+from resnet_fn.parity.matching import match, shapes_of
 from resnet_fn.parity.mindspore_side import Loss, MakeStep, assign, first_call, layers_of, record_net, roles_of, state
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
@@ -72,7 +72,8 @@ def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None
     first_call(net, task.batches[0][0])
     layers, roles = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False), roles_of(net)
     return match(
-        *({name: tuple(value.shape) for name, value in side.items()} for side in (state(net), reference.trace.start)),
+        shapes_of(state(net)),
+        shapes_of(reference.trace.start),
         layers,
         reference.layers["eval"],
         corrections,

@@ -253,7 +253,7 @@ _LEVELS = (2.0, 8.0, 32.0)  # a tie's width, in the reference's own: enough for 
 class Flipped:
     """How far the reference is from itself with its ties flipped, for a few widths of a tie.
 
-    A trace must say it before anyone knows the other side's rounding: so there are a few widths to choose from.
+    A trace must say it without the other side's rounding: so there are a few widths to choose from.
 
     Args:
         layers: the reference's, in training mode.

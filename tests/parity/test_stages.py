@@ -16,7 +16,6 @@ from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
-from resnet_fn.parity.torch_side import flip_ties
 from resnet_fn.parity.trace import Recording, Task, Trace, make_batches
 from resnet_fn.recipes import recipe
 
@@ -243,6 +242,8 @@ RELUS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("kind", list(RELUS))
 def test_an_input_near_zero_takes_the_other_side(torch, kind):
+    from resnet_fn.parity.torch_side import flip_ties
+
     relu = RELUS[kind](torch)
     x = torch.tensor([1e-7, -1e-7, 1.0, -1.0], dtype=torch.float64, requires_grad=True)
     with flip_ties(1e-6) as count:

@@ -65,7 +65,12 @@ def test_a_replay_says_what_the_live_ladder_says(tmp_path):
         # The table, the verdict and the hints, to the last digit.
         timed = re.compile(r"(3 updates of 4 samples with sgd), \d+ s")
         assert timed.sub(r"\1", replayed.stdout.split("\n", 1)[1]) == timed.sub(r"\1", live.stdout)
-        assert json.loads((tmp_path / "replayed.json").read_text()) == json.loads((tmp_path / "live.json").read_text())
+        saved = json.loads((tmp_path / "live.json").read_text())
+        assert json.loads((tmp_path / "replayed.json").read_text()) == saved
+        assert re.search(r"^  fc\.weight +5\.weight$", live.stdout, re.MULTILINE)
+    assert "first layer that differs: conv (the reference's 0) in evaluation mode: " in live.stdout
+    assert "  conv: pad_mode same pads 0/1, the reference 1/1\n" in live.stdout
+    assert (saved["agrees"], saved["first_stage"], saved["first_layer"]) == (False, "eval forward", "conv")
 
 
 @pytest.mark.slow
