@@ -6,13 +6,13 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
+from resnet_fn.models.build import build_net
 
 from resnet_fn import recipes
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import create_model
-from resnet_fn.models.build import build_net
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import (
     adam,
@@ -406,9 +406,10 @@ LADDER = {
 def test_the_ladder_agrees_for_ten_updates(fields):
     """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.parity.replay import compare_step
     from resnet_fn.parity.torch_side.reference import reference_net
     from resnet_fn.parity.traces.batches import make_batches
+
+    from resnet_fn.parity.replay import compare_step
 
     class FrozenNorm(torch.nn.BatchNorm2d):
         def train(self, mode=True):
