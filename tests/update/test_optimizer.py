@@ -6,13 +6,12 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
-from resnet_fn.models.build import build_net
 
 from resnet_fn import recipes
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.input_spec import InputSpec
-from resnet_fn.models import create_model
+from resnet_fn.models import build_net, create_model
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import (
     adam,
@@ -339,7 +338,7 @@ KINDS = {
 def test_ten_updates_are_torchs(fields):
     """Gradients' norm of the first update, then weights and statistics after ten, against torch in float64."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.parity.torch_side.reference import reference_net
+    from resnet_fn.reference.nets import reference_net
 
     recipe = dataclasses.replace(RECIPE, **fields)
     net = build_net(recipe, SPEC)
@@ -406,10 +405,9 @@ LADDER = {
 def test_the_ladder_agrees_for_ten_updates(fields):
     """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.parity.torch_side.reference import reference_net
-    from resnet_fn.parity.traces.batches import make_batches
-
     from resnet_fn.parity.replay import compare_step
+    from resnet_fn.parity.trace import make_batches
+    from resnet_fn.reference.nets import reference_net
 
     class FrozenNorm(torch.nn.BatchNorm2d):
         def train(self, mode=True):
