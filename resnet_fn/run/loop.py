@@ -71,6 +71,11 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
     keep their own meaning: see `StopRequest`. No other process can train in the run folder meanwhile.
 
+    A checkpoint holds `TrainState` (all of the net's parameters, the state of optimizer and loss scaler, the moving
+    average) and, as JSON, `Progress` (updates done, best and last evaluation, patience), the recipe, and what tells
+    whether data or the split of an update have changed. Nothing else is state: order, augmentation, dropout and
+    learning rate are functions of the recipe and the update's number.
+
     Raises:
         ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
         NotFiniteError: loss or gradients are not finite (fp16: `max_skips` times in a row). The last checkpoint is
@@ -166,21 +171,23 @@ def train_epoch(session: Session) -> int:
     end = (epoch + 1) * components.feed.updates_per_epoch
     began = time.perf_counter()
     for update in range(progress.update, end):
-        learning_rate = components.schedule(update)
+        learning_rate = components.schedule(update)  # of the recipe and the update's number alone
         batch, (images, labels), data_seconds, error = session.prefetcher.get(update)
         session.prefetcher.start(update + 1)  # in a thread, while the device computes
         check_batch(*batch, len(components.dataset.classes), update + 1, options.feed)
         session.norms.before(update + 1)
+        # One flag for each of SIGNALS. With an error the batch is blank: this rank takes part in an update that no rank
+        # then applies.
         flags = make_flags(session.stop_request.stop_flags(), withheld=error is not None)
         result = components.train_step(images, labels, learning_rate, flags, *components.noise(update))
         session.stop_request.install_handlers()  # it is compiled: from now on there is something to lose
-        session.prefetcher.hand_over()
+        session.prefetcher.hand_over()  # the next batch, to the device
         done = fetch(result)
         if done.report.withheld:
             stop_bad_sample(session, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        session.pace.add(float(done.report.loss), seconds, applied=not done.skipped_in_row)
+        session.pace.add(float(done.report.loss), seconds, done.applied)
         if update == 0:
             show_first_batch(session, batch)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)
@@ -210,9 +217,14 @@ class Done(NamedTuple):
     skipped_in_row: int
     squares: Tensor
 
+    @property
+    def applied(self) -> bool:
+        """Whether it changed the weights."""
+        return not self.skipped_in_row
+
 
 def fetch(result: StepResult) -> Done:
-    """Wait for an update's results."""
+    """Wait for an update's results: its report and numbers as arrays of the host."""
     packed, grad_norm, (scale, skipped, in_row) = (tensor.asnumpy() for tensor in result[:3])
     report = unpack(packed, result.workers)
     return Done(report, float(grad_norm), float(scale), int(skipped), int(in_row), result.squares)
@@ -231,7 +243,7 @@ def log_update(
     components, update, norms = session.components, session.progress.update, session.norms.after(done.squares)
     last = update % components.feed.updates_per_epoch == 0
     event = None
-    if update % session.options.log_every == 0 or last or done.skipped_in_row or norms:
+    if update % session.options.log_every == 0 or last or norms or not done.applied:
         event = {
             "event": "train",
             "update": update,

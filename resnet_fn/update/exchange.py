@@ -8,7 +8,7 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
     3 …            flags: whatever else the workers want to add up (the signals that they received)
     the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
 
-It rides along in the all-reduce of the gradients, so that all workers learn it at once and decide alike. NaN and
+It is added up right after the gradients, so that all workers learn it in the same update and decide alike. NaN and
 infinity survive a sum, too; the last entries say whose they were.
 """
 
@@ -22,7 +22,8 @@ from mindspore import Parameter, Tensor, ops
 from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.gradients import Gradients, assign_tensors, map_tensors
 
-_WITHHELD, _FLAGS = 2, 3  # their places
+MEANS = 2  # loss and metric
+_WITHHELD, _FLAGS = MEANS, MEANS + 1  # their places
 
 _depend = ops.Depend()
 
@@ -59,7 +60,7 @@ def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tenso
     """This worker's report, inside jit.
 
     Args:
-        means: float32 [2], loss and metric, divided by the number of workers.
+        means: float32 [MEANS], loss and metric, divided by the number of workers.
         flags: see `make_flags`.
         finite: bool scalar, whether this worker's own numbers are finite.
         one_hot: float32 [workers], 1 at this worker's place.

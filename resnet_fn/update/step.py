@@ -1,8 +1,13 @@
 """The step: one update of the weights and all other state, as a compiled function. `apply` is its order.
 
-    scaled loss and gradients, of one batch or summed over micro-batches → unscale → all-reduce → finite on all workers?
-    → clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back what BatchNorm
-    has moved → loss scaler → results
+    keep BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is this
+    worker finite? → all-reduce → is everything finite on every worker, and has none withheld its samples? → clip by
+    global norm, optimizer, BatchNorm's average over the workers, moving average; or put back BatchNorm's statistics →
+    loss scaler → results
+
+The workers exchange their gradients, one call each; the report, a vector of its own (loss, metric, number of workers
+that withhold their samples, flags of the caller, then for each worker 1 if its own numbers were *not* finite;
+`exchange.py` has the layout); and, if the update is applied, BatchNorm's statistics.
 
 One batch is one compiled function. Micro-batches take three: `begin`, `add` for each, `finish`; memory stays flat in
 their number.
@@ -19,6 +24,7 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.card import clear_overflow, has_clip, no_overflow, on_card
 from resnet_fn.update.exchange import (
+    MEANS,
     Report,
     all_were_finite,
     average_statistics,
@@ -95,11 +101,12 @@ class StepResult(NamedTuple):
 
     @property
     def accuracy(self) -> Tensor:
-        """The metric's mean over the whole batch; float32 scalar."""
+        """The mean of the metric, the accuracy by default, over the whole batch; float32 scalar."""
         return self.report.metric
 
 
-TrainStep = Callable[..., StepResult]  # one update: see `make_train_step`
+# (images, labels, learning_rate, flags=None, *noise) → StepResult: see `make_train_step`.
+TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -140,8 +147,8 @@ def make_train_step(
             nothing is compiled, for print and pdb.
 
     Returns:
-        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 and labels of this
-        worker's share, n a multiple of the micro-batches (each a tensor, or a tuple of tensors where net and loss take
+        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 (with `plan.normalise`
+        uint8) and labels of this worker's share, n a multiple of the micro-batches (each a tensor, or a tuple of tensors where net and loss take
         one); learning_rate a float, or a float32 scalar tensor; flags, what the workers tell each other with this
         update (`make_flags`); noise [n, …], what the net takes beside the images (`make_noise`). It sets the net to
         training mode. If a loss, a gradient or a BatchNorm statistic is not finite on any worker, nothing changes but
@@ -149,13 +156,14 @@ def make_train_step(
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and data classes: what they use is unpacked here.
-    update, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
-    weights, statistics = state.trained, state.statistics
-    averages, followed, count, share_of_new, every, start = state.average or ((),) * 6
+    optimize, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
+    trained, statistics = state.trained, state.statistics
+    averages, *average_numbers = state.average or ((),)
     size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
     share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     sizes = [statistic.shape[0] for statistic in statistics]
-    # They change in the forward pass, before it is known whether the update is skipped; a NaN would stay for good.
+    # One copy, made before each update: the statistics change in every forward pass, before it is known whether the
+    # update is applied, and a NaN would stay in them for good.
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     card = on_card() if plan.card is None else plan.card
     by_operation = card and has_clip()
@@ -165,9 +173,10 @@ def make_train_step(
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *noise)
         value = loss(logits, labels)
+        # The report's means. One more: here, in exchange.py's layout, and in the event of run/loop.log_update.
         return value * scale, ops.stack((value, metric(logits, labels)))
 
-    differentiate = mindspore.value_and_grad(scaled_loss, None, weights, has_aux=True)
+    differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
 
     def means_and_gradients(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
         if constants:
@@ -175,34 +184,34 @@ def make_train_step(
         (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
         return means, gradients
 
-    def apply(means: Tensor, gradients: Gradients, flags: Tensor, rate: Tensor) -> Results:
+    def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """One update, from loss, metric and gradients summed over the micro-batches."""
-        means, gradients = means * share, unscale(gradients, share / scaler.scale)
-        # This worker's own: of several, only the first layer's gradient. Backward ends there, and whatever was not
-        # finite on the way shows in it (the norm of all would cost 8 % of a ResNet-18's step on two workers).
+        means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)  # sum over the workers: mean
+        # This worker's own numbers; of several workers only the first layer's gradient, which comes first. Backward
+        # ends there, so that what was not finite on the way shows in it; the summed norm below covers the rest.
         squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
         norm = norm_of(squares)
-        finite = is_finite(means[0], norm, statistics)
+        own_finite = is_finite(means[0], norm, statistics)
         if card:
-            finite = ops.logical_and(finite, no_overflow(gradients))
-        report = pack(means, flags, finite, one_hot)
+            own_finite = ops.logical_and(own_finite, no_overflow(gradients))
+        report, finite = pack(means, flags, own_finite, one_hot), own_finite
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = ops.logical_and(is_finite(loss_of(report), norm), all_were_finite(report, size))
         # From here on everything is the same on every worker.
-        counted = none_withheld(report)
-        applied = ops.logical_and(finite, counted)
+        complete = none_withheld(report)
+        applied = ops.logical_and(finite, complete)
         if applied:
-            update(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
+            optimize(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
             if all_reduce is not None:
                 average_statistics(statistics, sizes, 1.0 / size, all_reduce)
             if averages:
-                move_average(averages, followed, count, share_of_new, every, start)
+                move_average(averages, *average_numbers)
         else:
             assign_tensors(statistics, kept)
-        return report, norm, scaler.adjust(applied, counted), squares  # a NamedTuple would leave the compiled graph
+        return report, norm, scaler.adjust(applied, complete), squares  # a NamedTuple would leave the compiled graph
 
     if parts == 1:
 
@@ -214,8 +223,8 @@ def make_train_step(
             return apply(*means_and_gradients(images, labels, *noise), flags, rate)
 
     else:
-        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in weights)
-        mean_sums = Parameter(Tensor(np.zeros(2, np.float32)), name="sum.means", requires_grad=False)
+        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in trained)
+        mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
         # Both return a constant: a graph that returns None cannot be written to a file, and after one that returns a
         # tensor the next call may spin until it is there, on a core that the kernels need.
