@@ -36,12 +36,12 @@ def arrays(run):
 
 @pytest.mark.usefixtures("device")
 def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
-    """In micro-batches. Without a single update there is nothing to save."""
+    """In micro-batches. Without a single update there is nothing to save; a file of another size is other data."""
     options = RunOptions(data_dir=str(folder), out_dir="run", accumulate=2, check_files="no", progress=False)
     for update, left in ((0, []), (3, [3])):
         path = file_of(folder, update)
         good = path.read_bytes()
-        path.write_bytes(bytes(len(good)))
+        path.write_bytes(good[:99])
         with pytest.raises(BadSampleError) as caught:
             train(RECIPE, options)
         path.write_bytes(good)
@@ -49,7 +49,9 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
         for part in (f"update {update + 1}: ", f"{path}: cannot be decoded", "the update was not applied", said):
             assert part in str(caught.value)
         assert RunFolder(Path("run")).updates() == left
-    assert train(RECIPE, options).updates == 5
+    with pytest.raises(ValueError, match=r"^resume: .*contents.*--allow-other-data"):
+        train(RECIPE, options)
+    assert train(RECIPE, dataclasses.replace(options, allow_other_data=True)).updates == 5
     assert train(RECIPE, dataclasses.replace(options, out_dir="whole")).updates == 5
     assert arrays("run") == arrays("whole")
 
