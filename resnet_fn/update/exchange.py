@@ -46,7 +46,7 @@ class Report(NamedTuple):
     not_finite: Any
 
 
-def make_flags(more: Sequence[float] = (), withheld: bool = False) -> Tensor:
+def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
     """What a worker tells the others with an update: float32 [1 + k].
 
     Args:

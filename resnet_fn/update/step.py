@@ -1,9 +1,9 @@
 """The step: one update of the weights and all other state, as a compiled function. `apply` is its order.
 
-    keep BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is this
-    worker finite? → all-reduce → is everything finite on every worker, and has none withheld its samples? → clip by
-    global norm, optimizer, BatchNorm's average over the workers, moving average; or put back BatchNorm's statistics →
-    loss scaler → results
+    keep BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is
+    this worker finite? → all-reduce → is everything finite on every worker, and has none withheld its samples? → clip
+    by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back BatchNorm's statistics
+    → loss scaler → results
 
 The workers exchange their gradients, one call each; the report, a vector of its own (loss, metric, number of workers
 that withhold their samples, flags of the caller, then for each worker 1 if its own numbers were *not* finite;
@@ -147,12 +147,12 @@ def make_train_step(
             nothing is compiled, for print and pdb.
 
     Returns:
-        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 (with `plan.normalise`
-        uint8) and labels of this worker's share, n a multiple of the micro-batches (each a tensor, or a tuple of tensors where net and loss take
-        one); learning_rate a float, or a float32 scalar tensor; flags, what the workers tell each other with this
-        update (`make_flags`); noise [n, …], what the net takes beside the images (`make_noise`). It sets the net to
-        training mode. If a loss, a gradient or a BatchNorm statistic is not finite on any worker, nothing changes but
-        the scaler; if a worker withholds its samples, nothing at all.
+        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 (uint8 with
+        `plan.normalise`) and labels of this worker's share, n a multiple of the micro-batches (each a tensor, or a
+        tuple of tensors where net and loss take one); learning_rate a float, or a float32 scalar tensor; flags, what
+        the workers tell each other with this update (`make_flags`); noise [n, …], what the net takes beside the images
+        (`make_noise`). It sets the net to training mode. If a loss, a gradient or a BatchNorm statistic is not finite
+        on any worker, nothing changes but the scaler; if a worker withholds its samples, nothing at all.
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and data classes: what they use is unpacked here.
@@ -259,11 +259,11 @@ def make_train_step(
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = nothing_to_tell if flags is None else flags
         if parts == 1:
-            return StepResult(*finish(learning_rate, flags, images, labels, *noise), size)
+            return StepResult(*finish(learning_rate, flags, images, labels, *noise), workers=size)
         begin()
         for part in range(parts):
             add(*(rows(samples, part, parts) for samples in (images, labels, *noise)))
-        return StepResult(*finish(learning_rate, flags), size)
+        return StepResult(*finish(learning_rate, flags), workers=size)
 
     return train_step
 
