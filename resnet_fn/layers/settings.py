@@ -250,7 +250,7 @@ def _numbers(**names: Sequence[str]) -> Callable[[Any, Any], Settings]:
     """Numbers that a layer keeps under one of several names, or in its operation; left out where it has none."""
 
     def describe(layer: Any, image: np.ndarray | None) -> Settings:
-        found = {}
+        found: Settings = {}
         for word, places in names.items():
             place = next((place for place in places if hasattr(layer, place)), None)
             value = getattr(layer, place) if place else _operation(layer).get(word)

@@ -238,7 +238,7 @@ def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str
     }
 
 
-def returned(flag: str, place: str, value: Any, wanted: type, words: str) -> Any:
+def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
     """What the user's function returned, if it is what it must be.
 
     Raises:
