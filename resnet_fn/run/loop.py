@@ -282,8 +282,9 @@ def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
         save(session)
     finish_log(session)
     where = "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
-    saved = f"a checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
-    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}")
+    saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    again = "going on with a repaired file needs --allow-other-data"
+    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
 
 
 def finish_log(session: Session) -> None:

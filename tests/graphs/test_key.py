@@ -19,7 +19,7 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
-from resnet_fn.update.step import make_train_step
+from resnet_fn.update.step import StepPlan, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -127,7 +127,7 @@ def small_step(clip_norm):
     mindspore.set_seed(1)
     net = create_model("resnet8", num_classes=4, in_channels=1)
     optimizer = momentum_sgd(weight_decay_groups(net, 5e-4), 0.9)
-    return ingredients(make_train_step(net, make_loss(), optimizer, clip_norm=clip_norm, jit=lambda f: f), ())
+    return ingredients(make_train_step(net, make_loss(), optimizer, plan=StepPlan(clip_norm), jit=lambda f: f), ())
 
 
 def test_numbers_texts_and_arrays_count_by_their_value():
