@@ -114,7 +114,7 @@ def test_every_setting_that_shapes_the_step_changes_its_key():
 def test_a_second_process_reads_the_same_and_another_number_is_another_key():
     code = "import tests.graphs.test_key as t; from resnet_fn.runtime import process; process.start(); "
     code += "print(t.small_step(1.0).digest({}))"
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=root)
     digest = small_step(1.0).digest({})
     assert done.stdout.strip() == digest, done.stderr
