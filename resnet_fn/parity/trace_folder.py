@@ -104,7 +104,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         if any(folder.iterdir()):
             raise ValueError(f"out: {folder} is not empty; give a new folder")
         manifest = _describe(recording, ArrayFiles(folder), layers)
-        text = json.dumps({**manifest, "sha256": _hash_of_manifest(manifest)}, indent=1, allow_nan=False) + "\n"
+        text = json.dumps({**manifest, "sha256": hash_of_manifest(manifest)}, indent=1, allow_nan=False) + "\n"
         (folder / _MANIFEST).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ValueError(f"out: {folder} cannot be written ({error.strerror}); give another folder") from None
@@ -183,7 +183,7 @@ def load_recording(folder: Path) -> Recording:
         raise ValueError(f"{path}: damaged, or no trace ({first_line(error)}); record it again") from None
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path}: version {manifest.get('version')}, this package reads {VERSION}; record it again")
-    if own != _hash_of_manifest(manifest):
+    if own != hash_of_manifest(manifest):
         raise ValueError(f"{path}: damaged (its hash is another); record it again")
     files = ArrayFiles(folder, manifest["files"])
     files.check()
@@ -260,5 +260,6 @@ def _untree(described: Mapping[str, Any], arrays: Arrays) -> Tree:
     return arrays[described["array"]]
 
 
-def _hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    """The SHA-256 of a manifest without its own."""
     return sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())

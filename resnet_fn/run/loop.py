@@ -71,10 +71,11 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     rank, end it after the update or evaluation batch at hand with a checkpoint. Until the first of them is begun they
     keep their own meaning: see `StopRequest`. No other process can train in the run folder meanwhile.
 
-    A checkpoint holds `TrainState` (all of the net's parameters, the state of optimizer and loss scaler, the moving
-    average) and, as JSON, `Progress` (updates done, best and last evaluation, patience), the recipe, and what tells
-    whether data or the split of an update have changed. Nothing else is state: order, augmentation, dropout and
-    learning rate are functions of the recipe and the update's number.
+    A checkpoint holds `TrainState`: all of the net's parameters, frozen ones and BatchNorm's statistics among them; the
+    optimizer's buffers and count; the loss scaler's four numbers; the moving average and its count. And as JSON
+    `Progress` (updates done, best and last evaluation, evaluations without a gain, the run that this one branched
+    from), the recipe, and what shows whether data, classes' weights or the split of an update have changed. Nothing
+    else is state: order, augmentation, dropout and learning rate are functions of the recipe and the update's number.
 
     Raises:
         ValueError: whatever cannot work, before the first update, naming the field, the value and the fix.
@@ -171,7 +172,7 @@ def train_epoch(session: Session) -> int:
     end = (epoch + 1) * components.feed.updates_per_epoch
     began = time.perf_counter()
     for update in range(progress.update, end):
-        learning_rate = components.schedule(update)  # of the recipe and the update's number alone
+        learning_rate = components.schedule(update)  # make_schedule's: of recipe and update alone; skipped ones count
         batch, (images, labels), data_seconds, error = session.prefetcher.get(update)
         session.prefetcher.start(update + 1)  # in a thread, while the device computes
         check_batch(*batch, len(components.dataset.classes), update + 1, options.feed)
@@ -180,7 +181,7 @@ def train_epoch(session: Session) -> int:
         # then applies.
         flags = make_flags(session.stop_request.stop_flags(), withheld=error is not None)
         result = components.train_step(images, labels, learning_rate, flags, *components.noise(update))
-        session.stop_request.install_handlers()  # it is compiled: from now on there is something to lose
+        session.stop_request.install_handlers()  # the first call has compiled; from here on a signal saves first
         session.prefetcher.hand_over()  # the next batch, to the device
         done = fetch(result)
         if done.report.withheld:
@@ -191,7 +192,7 @@ def train_epoch(session: Session) -> int:
         if update == 0:
             show_first_batch(session, batch)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)
-        if overflows_for_good(session, done):
+        if must_stop(session, done):
             stop_not_finite(session, batch, done)
         if signal_number := agreed_signal(done.report.flags):
             return signal_number
@@ -219,12 +220,12 @@ class Done(NamedTuple):
 
     @property
     def applied(self) -> bool:
-        """Whether it changed the weights."""
+        """Whether it changed the weights (of an update that no worker has withheld)."""
         return not self.skipped_in_row
 
 
 def fetch(result: StepResult) -> Done:
-    """Wait for an update's results: its report and numbers as arrays of the host."""
+    """Wait for an update's results and bring them to the host."""
     packed, grad_norm, (scale, skipped, in_row) = (tensor.asnumpy() for tensor in result[:3])
     report = unpack(packed, result.workers)
     return Done(report, float(grad_norm), float(scale), int(skipped), int(in_row), result.squares)
@@ -240,7 +241,8 @@ def log_update(
     session: Session, done: Done, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
     """Advance the bar; log the update if it is due, an epoch's last, skipped, or one whose norms are measured."""
-    components, update, norms = session.components, session.progress.update, session.norms.after(done.squares)
+    components, update = session.components, session.progress.update
+    norms = session.norms.after(done.squares)
     last = update % components.feed.updates_per_epoch == 0
     event = None
     if update % session.options.log_every == 0 or last or norms or not done.applied:
@@ -263,7 +265,7 @@ def log_update(
     session.telemetry.checkpointed(session.writer.poll())
 
 
-def overflows_for_good(session: Session, done: Done) -> bool:
+def must_stop(session: Session, done: Done) -> bool:
     """Whether the updates that were skipped in a row end the run: in float32 one, in float16 `max_skips`."""
     allowed = session.options.max_skips if session.components.recipe.precision == "fp16" else 1
     return done.skipped_in_row >= allowed

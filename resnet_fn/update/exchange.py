@@ -56,6 +56,11 @@ def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) 
     return Tensor(np.array([withheld, *more], np.float32))
 
 
+def stack_means(loss: Tensor, metric: Tensor) -> Tensor:
+    """The report's means, inside jit: float32 [MEANS]."""
+    return ops.stack((loss, metric))
+
+
 def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tensor:
     """This worker's report, inside jit.
 

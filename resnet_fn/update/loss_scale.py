@@ -69,26 +69,26 @@ class DynamicLossScaler:
         """The Parameters that a checkpoint must carry."""
         return (self.scale, self.good_updates, self.skipped, self.skipped_in_row)
 
-    def adjust(self, finite: Tensor, counted: Tensor | None = None) -> Tensor:
+    def adjust(self, applied: Tensor, complete: Tensor | None = None) -> Tensor:
         """Move the scale after an update, inside jit.
 
         Args:
-            finite: bool scalar, whether the update's gradients were finite and it was applied (the same on every rank).
-            counted: bool scalar; False leaves all state as it is. None: True.
+            applied: bool scalar, whether everything was finite and the update applied (the same on every rank).
+            complete: bool scalar, whether every worker had its samples; False leaves all state as it is. None: True.
 
         Returns:
             float32 [3]: the scale that this update *used*, `skipped` and `skipped_in_row` after it.
         """
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
-        applied = finite.astype(mindspore.float32)
-        whole = 1.0 if counted is None else counted.astype(mindspore.float32)
-        good = ops.select(finite, self.good_updates + 1.0, self.good_updates * (1.0 - whole))
-        skipped = self.skipped + (whole - applied)
-        in_row = (self.skipped_in_row + (whole - applied)) * (1.0 - applied)
+        finite = applied.astype(mindspore.float32)
+        counted = 1.0 if complete is None else complete.astype(mindspore.float32)
+        good = ops.select(applied, self.good_updates + 1.0, self.good_updates * (1.0 - counted))
+        skipped = self.skipped + (counted - finite)
+        in_row = (self.skipped_in_row + (counted - finite)) * (1.0 - finite)
         if self.growth_factor != 1.0 or self.backoff_factor != 1.0:
             grows = good >= self.growth_interval
             grown = ops.select(grows, used * self.growth_factor, used)
-            scale = ops.select(finite, grown, used * (1.0 - whole * (1.0 - self.backoff_factor)))
+            scale = ops.select(applied, grown, used * (1.0 - counted * (1.0 - self.backoff_factor)))
             ops.assign(self.scale, ops.clamp(scale, self.floor, self.ceiling))
             good = ops.select(grows, ops.zeros_like(good), good)
         ops.assign(self.good_updates, good)

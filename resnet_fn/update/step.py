@@ -1,13 +1,14 @@
-"""The step: one update of the weights and all other state, as a compiled function. `apply` is its order.
+"""The step: one update of the weights and all other state, as a compiled function; from "unscale" on it is `apply`.
 
-    keep BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is
-    this worker finite? → all-reduce → is everything finite on every worker, and has none withheld its samples? → clip
-    by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back BatchNorm's statistics
-    → loss scaler → results
+    copy BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is
+    this worker finite? → all-reduce → is everything finite, on every worker, and did every worker have its samples? →
+    clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back the copy → loss
+    scaler → results
 
-The workers exchange their gradients, one call each; the report, a vector of its own (loss, metric, number of workers
-that withhold their samples, flags of the caller, then for each worker 1 if its own numbers were *not* finite;
-`exchange.py` has the layout); and, if the update is applied, BatchNorm's statistics.
+The workers add up their gradients, one call each; then the report, float32 [3 + flags + workers]: loss, metric, number
+of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not* finite
+(`exchange.py`); and, if the update is applied, BatchNorm's statistics, joined in one vector. With `sync_batchnorm` each
+BatchNorm adds up its sums, too, within forward and backward.
 
 One batch is one compiled function. Micro-batches take three: `begin`, `add` for each, `finish`; memory stays flat in
 their number.
@@ -32,6 +33,7 @@ from resnet_fn.update.exchange import (
     make_flags,
     none_withheld,
     pack,
+    stack_means,
     unpack,
 )
 from resnet_fn.update.gradients import (
@@ -62,8 +64,7 @@ class StepPlan(NamedTuple):
         clip_norm: largest global gradient norm; 0: no clipping.
         micro_batches: into how many parts this worker's samples are split.
         normalise: what images that come as bytes are normalised by, in the step; None: they come normalised.
-        card: compile what an Ascend card computes (`update/card.py`); None: where this process computes on one. A CPU
-            can run it, too.
+        card: compile what an Ascend card computes (`update/card.py`); None: on a card. A CPU can run it, too.
     """
 
     clip_norm: float = 0.0
@@ -76,7 +77,7 @@ class StepResult(NamedTuple):
     """What an update returns, as tensors.
 
     Attributes:
-        packed: float32, the update's report, see `report`.
+        packed: float32, the update's report as the workers added it up; `report` is the same, unpacked.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
@@ -158,7 +159,7 @@ def make_train_step(
     # Compiled functions cannot read NamedTuples and data classes: what they use is unpacked here.
     optimize, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
     trained, statistics = state.trained, state.statistics
-    averages, *average_numbers = state.average or ((),)
+    averages, *average_arguments = state.average or ((),)
     size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
     share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     sizes = [statistic.shape[0] for statistic in statistics]
@@ -173,8 +174,9 @@ def make_train_step(
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *noise)
         value = loss(logits, labels)
-        # The report's means. One more: here, in exchange.py's layout, and in the event of run/loop.log_update.
-        return value * scale, ops.stack((value, metric(logits, labels)))
+        # To average one more metric: here, in exchange.py (layout, `stack_means`, `Report`), where session.py calls
+        # make_train_step, in the event of run/loop.log_update, and in SCALARS of telemetry/board.py.
+        return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
 
@@ -187,8 +189,8 @@ def make_train_step(
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """One update, from loss, metric and gradients summed over the micro-batches."""
         means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)  # sum over the workers: mean
-        # This worker's own numbers; of several workers only the first layer's gradient, which comes first. Backward
-        # ends there, so that what was not finite on the way shows in it; the summed norm below covers the rest.
+        # This worker's own numbers. With several workers of the gradients only the first layer's: backward reaches it
+        # last, and what was not finite on the way shows there. The norm of the sums below covers all.
         squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
         norm = norm_of(squares)
         own_finite = is_finite(means[0], norm, statistics)
@@ -208,7 +210,7 @@ def make_train_step(
             if all_reduce is not None:
                 average_statistics(statistics, sizes, 1.0 / size, all_reduce)
             if averages:
-                move_average(averages, *average_numbers)
+                move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, kept)
         return report, norm, scaler.adjust(applied, complete), squares  # a NamedTuple would leave the compiled graph

@@ -91,7 +91,7 @@ def test_weight_decay_on_gamma_and_beta(climb):
     assert not any("weight:" in word for word in words)
 
 
-def clips_too_early(net, loss, optimizer, *, plan, **_):
+def clips_too_early(net, loss, optimizer, *, plan, **_others):
     """A step as people write it: the clipping inside the loop over micro-batches."""
     weights = tuple(net.trainable_params())
     differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x), y), None, weights)

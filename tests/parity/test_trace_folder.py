@@ -139,13 +139,13 @@ def test_a_missing_file_is_named(written, tmp_path):
 
 def rewritten(written, folder, change):
     """A manifest that somebody wrote by hand, with the hash that belongs to it."""
-    from resnet_fn.parity.trace_folder import _hash_of_manifest
+    from resnet_fn.parity.trace_folder import hash_of_manifest
 
     shutil.copytree(written, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]
     change(manifest)
-    manifest["sha256"] = _hash_of_manifest(manifest)
+    manifest["sha256"] = hash_of_manifest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -9,7 +9,7 @@ from resnet_fn.runtime.workers import Workers, barrier, broadcast_text, join, la
 
 def test_one_rank_is_main():
     assert [Workers(rank, 3).is_main for rank in range(3)] == [True, False, False]
-    assert Workers() == (0, 1)
+    assert Workers() == (0, 1, None)
 
 
 def test_without_msrun_a_process_is_alone(monkeypatch):

@@ -12,7 +12,7 @@ from resnet_fn.data.images import normalise as normalise_on_host
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.inputs import make_noise, normalise
+from resnet_fn.update.inputs import make_noise, normalisation, normalise
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd, weight_decay_groups
 from resnet_fn.update.step import StepPlan, make_train_step
@@ -104,8 +104,7 @@ def on_host(images):
 
 def test_all_256_bytes_become_what_the_host_makes_of_them_to_rounding():
     planes = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16).repeat(3, axis=1)
-    mean, std = (Tensor(values[:, None, None]) for values in SPEC.moments)
-    output = mindspore.jit(normalise)(Tensor(planes), mean, std, SPEC.full_scale).asnumpy()
+    output = mindspore.jit(normalise)(Tensor(planes), normalisation(SPEC)).asnumpy()
     assert output.dtype == np.float32
     np.testing.assert_allclose(output, on_host(planes), rtol=3e-7, atol=3e-7)
 

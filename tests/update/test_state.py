@@ -1,12 +1,11 @@
 """An update's state: its names, BatchNorm's statistics, the weights' moving average and its equation."""
 
-import dataclasses
-
 import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
 from resnet_fn.update.eval_step import make_eval_step
@@ -47,7 +46,7 @@ def test_the_state_is_all_that_an_update_changes():
         "ema_updates",
     ]
     plain = make_state(net, momentum_sgd([]))
-    assert (plain.average, make_average(dataclasses.replace(RECIPE, ema=0.0), net, 9.0)) == (None, None)
+    assert (plain.average, make_average(changed(RECIPE, ema=0.0), net, 9.0)) == (None, None)
     assert [float(scalar.asnumpy()) for scalar in plain.training] == [1.0, 0.0, 0.0, 0.0]
 
 
