@@ -218,7 +218,7 @@ def make_train_step(
     if parts == 1:
 
         @compiled
-        def finish(rate: Tensor, flags: Tensor, images: Any, labels: Any, *noise: Any) -> Results:
+        def update(rate: Tensor, flags: Tensor, images: Any, labels: Any, *noise: Any) -> Results:
             assign_tensors(kept, statistics)
             if card:
                 images = clear_overflow(images, rate)
@@ -247,25 +247,22 @@ def make_train_step(
         def finish(rate: Tensor, flags: Tensor) -> Results:
             return apply(mean_sums * 1.0, map_tensors(_read, gradient_sums), flags, rate)
 
+        def update(rate: Tensor, flags: Tensor, *inputs: Any) -> Results:
+            begin()
+            for part in range(parts):
+                add(*(rows(samples, part, parts) for samples in inputs))
+            return finish(rate, flags)
+
     nothing_to_tell = make_flags()
 
     def train_step(
-        images: Tensor,
-        labels: Tensor,
-        learning_rate: Tensor | float,
-        flags: Tensor | None = None,
-        *noise: Tensor | None,
+        images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
     ) -> StepResult:
         net.set_train(True)  # a recompilation would take whatever flag is set then
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = nothing_to_tell if flags is None else flags
-        if parts == 1:
-            return StepResult(*finish(learning_rate, flags, images, labels, *noise), workers=size)
-        begin()
-        for part in range(parts):
-            add(*(rows(samples, part, parts) for samples in (images, labels, *noise)))
-        return StepResult(*finish(learning_rate, flags), workers=size)
+        return StepResult(*update(learning_rate, flags, images, labels, *noise), workers=size)
 
     return train_step
 
