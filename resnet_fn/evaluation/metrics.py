@@ -176,7 +176,7 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
         nor for any of more than 100 classes.
     """
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
-    for index in np.flatnonzero(positive.any(0)) if len(curves) <= _CURVES_UP_TO else ():
+    for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
         places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
         for name, values in (("recall", recall), ("precision", precision)):

@@ -135,7 +135,8 @@ def _count(count: int, right: bool) -> str:
 
 def _classes(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1")
-    treated, area = {}, report["mean_average_precision"]
+    area = report["mean_average_precision"]
+    treated: dict[str, str] = {}
     if "loss_weight" in report["classes"][0]:
         treated = {"training_images": "training images", "loss_weight": "weight in the loss"}
         treated["times_seen"] = "seen in an epoch, times"
