@@ -80,7 +80,7 @@ def setting(
         needs: what it depends on.
     """
     assert group in GROUPS, group
-    about = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
+    about: dict[str, Any] = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
     about["bounds"] = {"at_least": at_least, "above": above, "within": within, "example": example}
     about["needs"] = (needs,) if isinstance(needs, Needs) else needs
     return dataclasses.field(default=default, metadata=about)
