@@ -1,12 +1,10 @@
 """python -m resnet_fn.evaluate: score a checkpoint on its test set."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.cli import add_fields
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.recipes import load_recipe
@@ -30,15 +28,14 @@ def parser() -> cli.Parser:
     group.add_argument("--model", metavar="NAME", help="another net than the recipe's, for --weights")
     group.add_argument("--stem", metavar="NAME", help="another stem than the recipe's, for --weights")
     group = flags.add_argument_group("how it is scored")
-    group.add_argument(
-        "--tta", choices=("none", "flip"), default="none", help="flip: mean logits with the mirror image"
-    )
+    tta = "flip: mean logits with the mirror image"
+    group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
     group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
     cli.add_device_flags(flags)
-    add_fields(flags, RunOptions, skip=[field.name for field in dataclasses.fields(RunOptions) if field.name != _CACHE])
+    cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != _CACHE])
     flags.set_defaults(**{_CACHE: RunOptions().compile_cache})
     group = flags.add_argument_group("what is written")
     metrics = '{"loss", "top1", "top5", "count"}, or {"loss", "map", "count", "average_precision"}, fractions of 1'
@@ -53,26 +50,21 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
-    of_trained = parsed.report or parsed.tta != "none" or parsed.image_size or parsed.ema is not None
-    of_trained = of_trained or parsed.val_list
+    lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
+    of_trained = parsed.report or flip or size or parsed.val_list or parsed.ema is not None
     cli.refuse(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
-        (
-            parsed.image_size < 0,
-            f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
-        ),
+        (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
         (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
         (trained and (parsed.recipe or changes), "--recipe, --model and --stem go with --weights; RUN has its own"),
-        (
-            weights and not parsed.recipe,
-            "--weights needs --recipe NAME: a weight file holds neither its data nor its net",
-        ),
+        (lacking, "--weights needs --recipe NAME: a weight file holds neither its data nor its net"),
         (weights and of_trained, "--report, --tta, --image-size, --val-list and --ema go with RUN; leave them out"),
     )
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
     from resnet_fn.evaluation.task import describe, summarise
+    from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
@@ -97,14 +89,9 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             cli.write_text(Path(parsed.json), json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            print(f"report: {Path(parsed.report, 'report.html')}" + _without_plots())
+            without = "" if available() else " (tables only; for plots: pip install 'resnet_fn[plots]')"
+            print(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
-
-
-def _without_plots() -> str:
-    from resnet_fn.report.plots import available
-
-    return "" if available() else " (tables only; for plots: pip install 'resnet_fn[plots]')"
 
 
 if __name__ == "__main__":

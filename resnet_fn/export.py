@@ -14,9 +14,8 @@ _IMAGES = 128  # of the test set, on which the file is verified
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser(
-        "export", "Write a net to a file, load it back and compare its logits on test images.", _EXAMPLES
-    )
+    about = "Write a net to a file, load it back and compare its logits on test images."
+    flags = cli.Parser("export", about, _EXAMPLES)
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
     group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="what others load")
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Export, verify, and say how exactly the file agrees."""
     parsed = parser().parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
-    fixed = parsed.batch != "dynamic"
+    fixed, size = parsed.batch != "dynamic", parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
     better = Path(parsed.out).with_suffix(f".{parsed.format}")
@@ -43,10 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         ),
         (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
-        (
-            parsed.image_size < 0,
-            f"--image-size: {parsed.image_size} is negative; give pixels, or 0 for the recipe's own",
-        ),
+        (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
     )
     from resnet_fn.data.dataset import eval_batches
     from resnet_fn.evaluation.export import DYNAMIC, export
@@ -54,13 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime import process
 
     process.start(parsed.device, parsed.threads)
-    trained = load_net(
-        checkpoint, parsed.which, ema=parsed.ema, image_size=parsed.image_size, allow_non_finite=parsed.allow_non_finite
-    )
+    how = {"ema": parsed.ema, "image_size": size, "allow_non_finite": parsed.allow_non_finite}
+    trained = load_net(checkpoint, parsed.which, **how)
     dataset = open_trained_dataset(trained, parsed.data_dir)
-    size = min(_IMAGES, len(dataset.test))
-    images, _, _ = next(eval_batches(dataset.test, dataset.input, size))
-    batch = DYNAMIC if parsed.batch == "dynamic" else int(parsed.batch)
+    images, _, _ = next(eval_batches(dataset.test, dataset.input, min(_IMAGES, len(dataset.test))))
+    batch = int(parsed.batch) if fixed else DYNAMIC
     card = export(trained, Path(parsed.out), parsed.format, batch, images)
     verified = card["verified"]
     print(

@@ -25,11 +25,7 @@ _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Flags, and the command that each worker runs.
-
-    Raises:
-        UsageError: one line that names the flag, the value and the fix.
-    """
+    """Flags, validated (UsageError), and the command that each worker runs."""
     about = "Start workers with msrun, pass signals on to them, end with the exit code of the first that fails."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
@@ -47,14 +43,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise cli.UsageError(f"unknown argument {unknown[0]!r}; what resnet_fn.train is given stands after --")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
+    uneven = min(workers, nodes) > 0 and workers % nodes
     cli.refuse(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
         (nodes > 0 and not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),
-        (
-            min(workers, nodes) > 0 and workers % nodes,
-            f"--workers: {workers} do not spread evenly over {nodes} machines",
-        ),
+        (uneven, f"--workers: {workers} do not spread evenly over {nodes} machines"),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
         (nodes > 1 and not port, "--master-port: several machines must agree on one; give 8118"),
     )

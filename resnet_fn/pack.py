@@ -22,13 +22,8 @@ def main(arguments: Sequence[str]) -> int:
     kept = "folder to write; kept if it is the same packing, unfinished"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="files per split; default 8")
-    parser.add_argument(
-        "--short-side",
-        type=int,
-        default=0,
-        metavar="N",
-        help="shrink training images to this shorter side [pixels]; default 0: keep their bytes",
-    )
+    shrunk = "shrink training images to this shorter side [pixels]; default 0: keep their bytes"
+    parser.add_argument("--short-side", type=int, default=0, metavar="N", help=shrunk)
     parser.add_argument("--quality", type=int, default=90, metavar="N", help="of shrunk JPEGs, 1..95; default 90")
     parser.add_argument("--on-bad-sample", choices=("error", "skip"), default="error", help="default error")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="decoding threads; default 0: all CPUs")

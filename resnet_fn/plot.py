@@ -29,26 +29,17 @@ _PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser(
-        "plot",
-        "Draw loss, accuracy and learning rate of one or several runs, or compare them in a table.",
-        _EXAMPLES,
-        "RUN …",
-    )
+    about = "Draw loss, accuracy and learning rate of one or several runs, or compare them in a table."
+    flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
-    flags.add_argument(
-        "--table", action="store_true", help="print a table instead: runs that differ in the seed alone share a line"
-    )
+    table = "print a table instead: runs that differ in the seed alone share a line"
+    flags.add_argument("--table", action="store_true", help=table)
     return flags
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """The events of a run's metrics.jsonl.
-
-    Raises:
-        ValueError: the folder holds none, with the nearest that does.
-    """
+    """The events of a run's metrics.jsonl; a ValueError where the folder holds none, with the nearest that does."""
     file = run / "metrics.jsonl"
     try:
         events = read_log(file)
@@ -62,11 +53,7 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
-    """Draw the curves of runs, each in a colour of its own, over updates.
-
-    Args:
-        runs: name → events.
-        out: its ending decides the format.
+    """Draw the curves of runs (name → events), each in a colour of its own, over updates; `out`'s ending is the format.
 
     Raises:
         ValueError: no matplotlib, an ending that it does not know, or a file that cannot be written.

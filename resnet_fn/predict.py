@@ -18,30 +18,19 @@ _EXAMPLES = """examples:
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    flags = cli.Parser(
-        "predict", "Name the likeliest classes of images, with their probabilities.", _EXAMPLES, "RUN IMAGE_OR_FOLDER …"
-    )
-    flags.add_argument(
-        "images",
-        nargs="+",
-        metavar="IMAGE_OR_FOLDER",
-        help="image files, or folders of them; before them RUN, a run or checkpoint folder, but for --checkpoint",
-    )
+    about = "Name the likeliest classes of images, with their probabilities."
+    flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
+    images = "image files, or folders of them; before them RUN, a run or checkpoint folder, but for --checkpoint"
+    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=images)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("what is printed")
     group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
-    group.add_argument(
-        "--threshold",
-        type=float,
-        metavar="P",
-        help="of a net for images of any number of classes: name those of this probability or more; default "
-        f"{SAID_FROM}",
-    )
+    several = "of a net for images of any number of classes: name those of this probability or more"
+    group.add_argument("--threshold", type=float, metavar="P", help=f"{several}; default {SAID_FROM}")
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
     group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
-    group.add_argument(
-        "--sort", choices=("name", "doubt"), default="name", help="doubt: the least certain first; default name"
-    )
+    sort = "doubt: the least certain first; default name"
+    group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
     return flags
 
@@ -88,8 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
             print(f"{result['file']:{width}}   {likely or '(none)'}")
-    bad = sum("error" in result for result in results)
-    if bad:
+    if bad := sum("error" in result for result in results):
         raise ValueError(f"{bad} of {len(files)} images cannot be read; they are named above")
     return 0
 

@@ -5,12 +5,10 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.config.cli import add_fields, settings_in
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes import load_recipe
+from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
 _EXAMPLES = """examples:
@@ -22,28 +20,19 @@ _EXAMPLES = """examples:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Flags to a recipe, options, and a line for each setting that was left out; all validated.
-
-    Raises:
-        UsageError: one line that names the flag, the value and the fix.
-    """
-    parser = cli.Parser(
-        "train",
-        "Train a recipe; every flag changes a field of it (python -m resnet_fn.recipes NAME lists them).",
-        _EXAMPLES,
-        "",
-    )
-    known = ", ".join(recipes.RECIPES)
-    parser.add_argument("--recipe", default="digits", metavar="NAME", help=f"a file (.toml, .json), or one of {known}")
+    """Flags to a recipe, options, and a line for each setting that was left out; all validated (UsageError)."""
+    about = "Train a recipe; every flag changes a field of it (python -m resnet_fn.recipes NAME lists them)."
+    parser = cli.Parser("train", about, _EXAMPLES, "")
+    names = f"a file (.toml, .json), or one of {', '.join(RECIPES)}"
+    parser.add_argument("--recipe", default="digits", metavar="NAME", help=names)
     early, _ = parser.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     with cli.usage_errors():
         base = load_recipe(early.recipe)
-    named = base.recipe.name
-    parser.description = f"{parser.description}\nDefaults are those of the recipe {named}, * marks what it sets."
-    add_fields(parser, base.recipe, skip=("name",))
-    add_fields(parser, base.options)
+    parser.description = f"{about}\nDefaults are those of the recipe {base.recipe.name}, * marks what it sets."
+    cli.add_fields(parser, base.recipe, skip=("name",))
+    cli.add_fields(parser, base.options)
     parsed, wrong = parser.parse_and_list(arguments)
-    file, more = base.combined(settings_in(parsed, Recipe) | settings_in(parsed, RunOptions))
+    file, more = base.combined(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
     cli.refuse(*((True, text) for text in (*wrong, *more)))
     return file.recipe, file.options, file.notes
 

@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,14 +27,7 @@ class UsageError(ValueError):
 
 
 def refuse(*faults: tuple[object, str]) -> None:
-    """Refuse a command for all that is wrong with it at once.
-
-    Args:
-        faults: (whether it is so, what to say of it).
-
-    Raises:
-        UsageError: some are so.
-    """
+    """Raise a UsageError of all texts whose condition holds: (condition, text)."""
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
 
@@ -62,10 +56,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
 
-    Args:
-        command: its module's name.
-        description, epilog: what the help says before and after the flags.
-        usage: what must be given, as it is typed; None: all flags are listed.
+    `usage` is what must be given, as it is typed; None: all flags are listed.
     """
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str | None = None) -> None:
@@ -150,11 +141,7 @@ def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
-    """The path that was given as RUN or as --checkpoint.
-
-    Raises:
-        UsageError: none, or both.
-    """
+    """The path that was given as RUN or as --checkpoint; a UsageError where it is none, or both."""
     if bool(parsed.run) == bool(parsed.checkpoint):
         raise UsageError("give either RUN or --checkpoint RUN: a run folder or a checkpoint folder")
     return parsed.run or parsed.checkpoint
@@ -168,14 +155,9 @@ def add_device_flags(parser: Parser) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
-    """Add one flag for each setting of a dataclass, in the groups that they name.
+    """Add one flag for each setting of a dataclass but `skip`; flags that are not given are not in the namespace.
 
-    Flags that are not given do not appear in the parsed namespace, so that a recipe's own values stay.
-
-    Args:
-        parser: gets the flags.
-        config: the dataclass, or an instance whose values the help shows, a * at those that are its own.
-        skip: settings that get none.
+    `config` is the dataclass, or an instance whose values the help shows, with a * at those that are its own.
     """
     fields = [field for field in dataclasses.fields(config) if field.name not in skip]
     there = {field.metadata["group"] for field in fields}
@@ -183,8 +165,8 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
     for field in fields:
         about = field.metadata
         two_flags = about["choices"] == YES_NO_AUTO
-        named = [] if two_flags else [choice for choice in about["choices"] if choice]
-        choices = f" ({', '.join(named)})" if named else ""
+        named = "" if two_flags else ", ".join(choice for choice in about["choices"] if choice)
+        choices = f" ({named})" if named else ""
         unit = f" [{about['unit']}]" if about["unit"] else ""
         value = getattr(config, field.name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
@@ -203,23 +185,18 @@ def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str]
         if isinstance(field.default, bool):
             options["action"] = argparse.BooleanOptionalAction
         else:
-            options["type"] = _converter(type(field.default))
+            options["type"] = partial(_convert, type(field.default))
             options["metavar"] = {int: "N", float: "X", tuple: "X,X"}.get(type(field.default), "NAME")
         group.add_argument(f"--{flag}", **options)
         for alias in about["aliases"]:
             parser.add_argument(f"--{alias}", **options | {"help": argparse.SUPPRESS})
 
 
-def _converter(wanted: type) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        try:
-            if wanted is tuple:
-                return tuple(float(part) for part in text.split(",") if part)
-            return wanted(text)
-        except ValueError:
-            return text  # rejected with all that is wrong with the settings, see `faults`
-
-    return convert
+def _convert(wanted: type, text: str) -> Any:
+    try:
+        return tuple(float(part) for part in text.split(",") if part) if wanted is tuple else wanted(text)
+    except ValueError:
+        return text  # rejected with all that is wrong with the settings, see `faults`
 
 
 def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
@@ -247,11 +224,7 @@ def folder_to_write(text: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a result file.
-
-    Raises:
-        ValueError: it cannot be written.
-    """
+    """Write a result file; a ValueError where it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -288,5 +261,4 @@ def _one_line(error: Exception) -> str:
         return first_line(error)
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
-    # Not one of our own messages: say what it was, and how to see more.
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

@@ -37,10 +37,9 @@ _TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
 
 
 class Needs(NamedTuple):
-    """What a setting needs to have an effect.
+    """What a setting needs to have an effect. Without it a typed setting is rejected, a named recipe's is left out.
 
-    Where it is missing, a setting that the user typed (a flag, a file of one's own, a keyword of the constructor) is
-    rejected; one that only the named recipe brought is left out, and `combine` says so.
+    Typed: by a flag, in a file of one's own, as a keyword of the constructor. `combine` says what is left out.
 
     Attributes:
         holds: whether a recipe has it.
@@ -73,18 +72,18 @@ def setting(
         group: one of `GROUPS`.
         default: its type is the setting's.
         meaning, unit: what the help says.
-        aliases: other names of its flag, which PyTorch's and timm's users type.
-        choices: all values that there are.
+        aliases: PyTorch's and timm's names of its flag.
+        choices: all values.
         at_least, above: bounds of a number.
         within: both, as "[0, 1)" or "0..30".
         example: a value to recommend to whoever is out of bounds.
         needs: what it depends on.
     """
     assert group in GROUPS, group
-    bounds = {"at_least": at_least, "above": above, "within": within, "example": example}
-    conditions = (needs,) if isinstance(needs, Needs) else needs
-    about = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
-    return dataclasses.field(default=default, metadata={**about, "bounds": bounds, "needs": conditions})
+    about: dict[str, Any] = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
+    about["bounds"] = {"at_least": at_least, "above": above, "within": within, "example": example}
+    about["needs"] = (needs,) if isinstance(needs, Needs) else needs
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,11 +107,11 @@ class Settings:
 
 
 def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) -> tuple[Any, list[str]]:
-    """A config with what a user typed, unchecked, but without what only the config brought and cannot use so.
+    """A config with the values `given`, unchecked, without what has no effect then and the user did not type.
 
     Args:
         config: a recipe's settings, or options.
-        given: what replaces some of them; text stays where a flag wants something else.
+        given: text stays where a flag wants something else.
         typed: settings of the config that the user typed too.
 
     Returns:
@@ -136,11 +135,7 @@ def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) 
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """A config with other values; of its own it leaves out what they leave without effect.
-
-    Raises:
-        ValueError: what is wrong with it.
-    """
+    """A config with other values, without what has no effect then; a ValueError of all that is wrong with it."""
     new, _ = combine(config, given)
     if wrong := faults(new, given):
         raise ValueError("; ".join(wrong))
@@ -148,16 +143,9 @@ def changed(config: Any, **given: Any) -> Any:
 
 
 def faults(config: Any, typed: Collection[str] = ()) -> list[str]:
-    """All that is wrong with a config, a line each: values that cannot be, and values that do not go together.
-
-    Args:
-        config: see `combine`.
-        typed: the settings that the user typed.
-    """
-    return [
-        *_wrong(config).values(),
-        *(_explain(config, field.name, need, typed) for field, need in _unmet(config, typed)),
-    ]
+    """All that is wrong with a config, of which `typed` was typed: values that cannot be, or do not go together."""
+    unmet = (_explain(config, field.name, need, typed) for field, need in _unmet(config, typed))
+    return [*_wrong(config).values(), *unmet]
 
 
 def check_value(config: type, name: str, value: Any) -> None:

@@ -67,15 +67,7 @@ def value_hint(name: str, value: Any) -> str:
 
 
 def check_resume(state: Mapping[str, Any], path: object) -> None:
-    """Reject going on with a run whose later updates would see other pixels than its earlier ones.
-
-    Args:
-        state: of the checkpoint.
-        path: its place.
-
-    Raises:
-        ValueError: says why, and what can still be done.
-    """
+    """Raise a ValueError if later updates would see other pixels than the run did up to this checkpoint's `state`."""
     made, feed = state["recipe"], state.get("feed", {})
     why = ""
     if made.get("dataset") in ("imagefolder", "mindrecord"):

@@ -56,14 +56,7 @@ def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
 
 
 def finite_or_null(value: Any) -> Any:
-    """A value for JSON, which has no NaN and no infinity: null stands for each float that is one.
-
-    Args:
-        value: JSON types and tuples, nested in any way.
-
-    Returns:
-        The same with None in place of those floats, and lists in place of tuples.
-    """
+    """A value for JSON, nested in any way: None in place of NaN and infinity, lists in place of tuples."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

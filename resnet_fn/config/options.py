@@ -9,16 +9,13 @@ _run = partial(setting, "the run: where it is kept and goes on")
 _compute = partial(setting, "how updates are computed, not which")
 _record = partial(setting, "what the run records")
 
+_TRAIN_LIST = Needs(lambda o: bool(o.train_list), "needs --train-list FILE too")
 _CARD = Needs(lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """How a run is computed and recorded.
-
-    Raises:
-        ValueError: from the constructor, naming the field, the value and the fix.
-    """
+    """How a run is computed and recorded. The constructor raises ValueErrors with the field, the value and the fix."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases=("output",))
     resume: str = _run("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
@@ -31,12 +28,7 @@ class RunOptions(Settings):
         "path",
         needs=Needs(lambda o: bool(o.val_list), "needs --val-list FILE too"),
     )
-    val_list: str = _run(
-        "",
-        "the same of the validation images",
-        "path",
-        needs=Needs(lambda o: bool(o.train_list), "needs --train-list FILE too"),
-    )
+    val_list: str = _run("", "the same of the validation images", "path", needs=_TRAIN_LIST)
     check_files: str = _run(
         "auto",
         "decode every image file before the first update; auto: up to 20,000 of training and validation together",

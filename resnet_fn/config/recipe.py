@@ -8,7 +8,6 @@ from resnet_fn.config.fields import Needs, Settings, changed, setting
 from resnet_fn.config.gone import translated
 
 DATASETS = ("digits", "cifar10", "cifar100", "imagefolder", "mindrecord", "synthetic")
-_FILES = ("imagefolder", "mindrecord")  # sets that are decoded on the fly
 POLICIES = ("", "trivialaugment", "randaugment", "autoaugment")
 _data = partial(setting, "data")
 _augment = partial(setting, "augmentation")
@@ -32,7 +31,11 @@ _CROP = Needs(
     lambda r: r.evaluation_resize >= r.evaluation_size,
     "is below the crop of {r.evaluation_size}; give {r.evaluation_size} or more",
 )
+_MIXES = Needs(lambda r: r.mixes, "needs --mixup or --cutmix")
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
+_REPEATS = Needs(
+    lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
+)
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SEVERAL = (
     Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", other="dataset"),
@@ -42,16 +45,19 @@ _SEVERAL = (
     Needs(lambda r: not r.class_weights, "goes without --class-weights", other="class_weights"),
     Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", other="sampling"),
 )
+_BATCHNORM = Needs(lambda r: r.norm == "batch", "needs --norm batch")
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
+_START = Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE")
 _ONE_OF_BOTH = Needs(lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", other="freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
 _NESTEROV = (
     Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov"),
     Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov"),
 )
+_LARS = Needs(lambda r: r.optimizer == "lars", "needs --optimizer lars")
 _ADAM = Needs(lambda r: r.optimizer in ("adam", "adamw", "lamb"), "needs --optimizer adam, adamw or lamb")
-_STEP = Needs(lambda r: r.schedule == "step", "go with --schedule step")
+_STEP = Needs(lambda r: r.schedule == "step", "needs --schedule step")
 _MILESTONES = Needs(
     lambda r: r.schedule != "step" or bool(r.milestones),
     "needs --milestones, which go with --schedule step",
@@ -72,8 +78,7 @@ _FLOOR = (
 class Recipe(Settings):
     """What defines an update. Two runs with equal recipes compute the same, however often they are interrupted.
 
-    Raises:
-        ValueError: from the constructor, naming the field, the value and the fix.
+    The constructor raises ValueErrors with the field, the value and the fix.
     """
 
     dataset: str = _data("digits", "data set", choices=DATASETS)
@@ -124,28 +129,16 @@ class Recipe(Settings):
     mix_switch: float = _mixing(
         0.5, "probability of CutMix where mixup is on too", "fraction of 1", within="[0, 1]", needs=_BOTH_MIXES
     )
-    mix_off_epochs: int = _mixing(
-        0,
-        "last epochs without mixup and CutMix",
-        "epochs",
-        at_least=0,
-        needs=Needs(lambda r: r.mixes, "needs --mixup or --cutmix"),
-    )
+    mix_off_epochs: int = _mixing(0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=_MIXES)
     label_threshold: float = _mixing(
         0.0,
         "mixed labels above it count as 1, all others as 0; 0: keep them",
         "fraction",
         within="[0, 0.5)",
-        needs=Needs(lambda r: r.mixes, "needs mixup or cutmix"),
+        needs=_MIXES,
     )
     repeats: int = _data(
-        1,
-        "times that an update sees each of its images, differently augmented",
-        "times",
-        at_least=1,
-        needs=Needs(
-            lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
-        ),
+        1, "times that an update sees each of its images, differently augmented", "times", at_least=1, needs=_REPEATS
     )
     sampling: str = _data(
         "shuffle",
@@ -177,9 +170,7 @@ class Recipe(Settings):
     stem: str = _net("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _net("batch", "normalisation after each convolution", choices=("batch", "none"))
     sync_batchnorm: bool = _net(
-        False,
-        "BatchNorm over the samples of all workers together; not with --accumulate",
-        needs=Needs(lambda r: r.norm == "batch", "needs --norm batch"),
+        False, "BatchNorm over the samples of all workers together; not with --accumulate", needs=_BATCHNORM
     )
     initialisation: str = _net(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
@@ -195,11 +186,7 @@ class Recipe(Settings):
     weights: str = _weights(
         "", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path"
     )
-    reset_head: bool = _weights(
-        False,
-        "new last layer even where --weights are for the same classes",
-        needs=Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE"),
-    )
+    reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes", needs=_START)
     freeze: str = _weights(
         "", "parts that are not trained: stem, layer1, layer1.0.conv2, patterns like *.bn?, fc", "names with commas"
     )
@@ -231,11 +218,7 @@ class Recipe(Settings):
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
     milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated", needs=_STEP)
-    milestone_factor: float = _rate(
-        0.1,
-        "what a milestone multiplies the learning rate by",
-        needs=Needs(lambda r: r.schedule == "step", "needs --schedule step"),
-    )
+    milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", needs=_STEP)
     optimizer: str = _optimizer(
         "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
@@ -256,10 +239,7 @@ class Recipe(Settings):
     weight_decay: float = _optimizer(5e-4, "weight decay; not on norm layers and biases", at_least=0, aliases=("wd",))
     decay_all: bool = _optimizer(False, "weight decay on norm layers and biases too")
     trust_coefficient: float = _optimizer(
-        0.001,
-        "largest step of a layer, relative to its weights (LARS)",
-        above=0,
-        needs=Needs(lambda r: r.optimizer == "lars", "needs --optimizer lars"),
+        0.001, "largest step of a layer, relative to its weights (LARS)", above=0, needs=_LARS
     )
     ema: float = _optimizer(
         0.0, "decay of the weights' moving average, which is then evaluated; 0: none", within="[0, 1)", example=0.999
@@ -298,7 +278,7 @@ class Recipe(Settings):
     @property
     def of_files(self) -> bool:
         """Whether images are decoded from files on the fly."""
-        return self.dataset in _FILES
+        return self.dataset in ("imagefolder", "mindrecord")
 
     @property
     def colours(self) -> bool:

@@ -55,15 +55,13 @@ class RecipeFile:
         recipe, lines = combine(self.recipe, of_recipe, typed)
         options, more = combine(self.options, of_options, typed)
         places = {name: place for name, place in self.places.items() if name not in given}
-        wrong = [self._placed(text, places) for text in (*faults(recipe, typed), *faults(options, typed))]
-        return RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more)), wrong
+        marks = {name: f"{place}: " for name, place in places.items()}
+        wrong = (*faults(recipe, typed), *faults(options, typed))
+        file = RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more))
+        return file, [marks.get(text.partition(":")[0], "") + text for text in wrong]
 
     def complete(self, **given: Any) -> "RecipeFile":
-        """This with other settings, checked as a whole.
-
-        Raises:
-            ValueError: all that is wrong with it.
-        """
+        """This with other settings, checked as a whole; a ValueError of all that is wrong with it."""
         file, wrong = self.combined(given)
         if wrong:
             raise ValueError("; ".join(wrong))
@@ -72,10 +70,6 @@ class RecipeFile:
     def checked(self) -> Recipe:
         """The recipe, checked as a whole; errors as `complete`."""
         return self.complete().recipe
-
-    def _placed(self, text: str, places: Mapping[str, str]) -> str:
-        place = places.get(text.partition(":")[0])
-        return f"{place}: {text}" if place else text
 
 
 def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> RecipeFile:
@@ -158,26 +152,18 @@ def _convert(value: Any, wanted: type) -> Any:
 
 
 def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:
-    """A run as a recipe file that reproduces it: see `settings_text`.
+    """A run as a recipe file that reproduces it, also in a later version: see `settings_text`.
 
-    All settings of the recipe that change something, whatever the recipes of a later version are; of the options those
-    that are not their defaults, without where the run is kept.
-
-    Args:
-        recipe, options: the run's.
-        resumed_from: the checkpoint of another run that it began with.
+    All settings of the recipe that change something; of the options those that are not their defaults, without where
+    the run is kept. `resumed_from` is the checkpoint of another run that it began with.
     """
     idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
-    defaults = RunOptions()
-    given = {
-        name: value
-        for name, value in to_dict(options).items()
-        if value != getattr(defaults, name) and name not in _OWN_PLACE
-    }
+    usual = to_dict(RunOptions())
+    values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
     if resumed_from:
-        given["resume"] = resumed_from
+        values["resume"] = resumed_from
     groups: dict[str, dict[str, Any]] = {}
-    for name, value in (values | given).items():
+    for name, value in values.items():
         groups.setdefault(_FIELDS[name][1].metadata["group"], {})[name] = value
     return settings_text(groups)

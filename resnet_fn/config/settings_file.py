@@ -19,28 +19,20 @@ class Entry(NamedTuple):
 
 
 def read_settings(path: Path) -> dict[str, Entry]:
-    """Read a file that ends in .toml or .json.
-
-    Raises:
-        ValueError: it cannot be read, or is not what its ending says.
-    """
-    text = _read(path)
+    """Read a file that ends in .toml or .json; a ValueError where it cannot be read, or is not what its ending says."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
+    except FileNotFoundError:
+        hint = near_path(path, f"give a recipe's name, or a file that ends in {' or '.join(ENDINGS)}")
+        raise ValueError(f"{path}: does not exist; {hint}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
     settings = _parse_json(path, text) if path.suffix == ".json" else _parse_toml(path, text)
     entries = {word: Entry(value, _place_of(path, text, word)) for word, value in settings.items()}
     for word, (value, place) in entries.items():
         if isinstance(value, dict):
             raise ValueError(f"{place}: [{word}]: there are no sections; write name = value, one a line")
     return entries
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
-    except FileNotFoundError:
-        hint = near_path(path, f"give a recipe's name, or a file that ends in {' or '.join(ENDINGS)}")
-        raise ValueError(f"{path}: does not exist; {hint}") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:
@@ -53,11 +45,10 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text + "\n")
     except tomllib.TOMLDecodeError as error:
-        fault, line, column = _split(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
-        raise ValueError(
-            f"{_not_valid(path, text, 'TOML', fault, line, column)}; "
-            "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
-        ) from None
+        match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        wrong = _not_valid(path, text, "TOML", *match.groups()) if match else f"{path}: is not TOML ({error})"
+        fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
+        raise ValueError(f"{wrong}; {fix}") from None
 
 
 def _parse_json(path: Path, text: str) -> dict[str, Any]:
@@ -78,14 +69,7 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
     return settings
 
 
-def _split(pattern: str, message: str) -> tuple[str, str, str]:
-    match = re.fullmatch(pattern, message)
-    return (match[1], match[2], match[3]) if match else (message, "", "")
-
-
 def _not_valid(path: Path, text: str, kind: str, fault: str, line: str, column: str) -> str:
-    if not line:
-        return f"{path}: is not {kind} ({fault})"
     return f"{path} line {line}: {text.splitlines()[int(line) - 1].strip()!r} is not {kind} ({fault}, column {column})"
 
 
@@ -103,13 +87,11 @@ def settings_text(groups: Mapping[str, Mapping[str, Any]]) -> str:
     if best_ending() == ".json":
         return json.dumps({name: value for group in groups.values() for name, value in group.items()}, indent=1) + "\n"
     # JSON's texts, numbers and lists are TOML's but for DEL, which must be escaped.
-    parts = [
-        "\n".join(
-            (f"# {title}", *(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in group.items()))
-        )
-        for title, group in groups.items()
-    ]
-    return "\n\n".join(parts).replace("\x7f", "\\u007f") + "\n"
+    parts = []
+    for title, group in groups.items():
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in group.items())
+        parts.append(f"# {title}\n" + "".join(lines))
+    return "\n".join(parts).replace("\x7f", "\\u007f")
 
 
 def best_ending() -> str:

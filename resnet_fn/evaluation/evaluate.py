@@ -30,10 +30,10 @@ class Evaluation:
 
     Attributes:
         trained: the net and where it came from.
-        dataset: the data set whose test split was scored.
-        scores: per sample, with the likeliest classes.
-        options: what was asked for beside the checkpoint: "which", "tta", "ema", "image_size".
-        workers: this process's place; all hold the same scores.
+        dataset: of which the test split was scored.
+        scores: with the likeliest classes; the same on every rank.
+        options: "which", "tta", "ema", "image_size".
+        workers: this process's place.
     """
 
     trained: LoadedNet
@@ -44,10 +44,7 @@ class Evaluation:
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
-    """Evaluate a checkpoint on its test set.
-
-    Args:
-        checkpoint, which, options: see `evaluate_in_detail`.
+    """Evaluate a checkpoint on its test set; arguments as in `evaluate_in_detail`.
 
     Returns:
         See `summarise`: {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
@@ -134,7 +131,7 @@ def evaluate_weights(
         The scores, and the names of the classes.
 
     Raises:
-        As `evaluate`; WeightsError where the file does not fit the net.
+        As `evaluate_in_detail`; WeightsError where the file does not fit the net.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")

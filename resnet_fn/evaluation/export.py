@@ -84,10 +84,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 
 
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
-    """Compare the file's logits with the net's.
-
-    Returns:
-        {"images", "largest_difference", "tolerance", "same_top1"}.
+    """Compare the file's logits with the net's: {"images", "largest_difference", "tolerance", "same_top1"}.
 
     Raises:
         ExportError: a logit differs by more than the tolerance, or is not finite.
@@ -214,8 +211,4 @@ def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
 
 
 _WRITERS = {"mindir": _write_mindir, "onnx": _write_onnx, "safetensors": _write_safetensors}
-_READERS: dict[str, Callable[[Path, LoadedNet], Forward]] = {
-    "mindir": _read_mindir,
-    "onnx": _read_onnx,
-    "safetensors": _read_safetensors,
-}
+_READERS = {"mindir": _read_mindir, "onnx": _read_onnx, "safetensors": _read_safetensors}

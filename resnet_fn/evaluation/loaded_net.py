@@ -52,8 +52,8 @@ def load_net(
     Args:
         source: a run folder or a checkpoint folder.
         which: of a run folder, the "last" or the "best" checkpoint.
-        ema: take the exponential moving average of the weights; False: the weights themselves; None: the average
-            where the checkpoint holds one, which is what training's own evaluation scores.
+        ema: take the averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any,
+            as training's own evaluation does.
         image_size: height and width that the net sees; 0 for the recipe's own.
         precision: that the net computes in, see `Recipe`; "" for the recipe's own.
         allow_non_finite: take weights with NaN or infinity in them.
@@ -99,14 +99,11 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """The data set that a checkpoint was trained on, if it still is the same one.
+    """The data set that a checkpoint was trained on: see `open_dataset`.
 
     Args:
-        trained: see `load_net`.
-        data_dir: where the set lies; "": where it lay in training.
-        workers: they share the check of image files.
-        splits: which to check, see `open_dataset`.
-        val_list: another list of test images than in training.
+        data_dir, val_list: where the set lies, and the list of its test images; "": as in training.
+        workers, splits: who checks image files, and which.
 
     Raises:
         ValueError: its classes have changed, a label is outside them, or a file is bad.

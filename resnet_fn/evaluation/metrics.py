@@ -14,23 +14,16 @@ SAID_FROM = 0.5  # the probability from which on a sample of any number of class
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Count samples by true class (row) and predicted class (column).
+    """Count samples by true class (row) and predicted class (column): int64 [classes, classes].
 
-    Args:
-        labels, predictions: integers [N] in 0..classes−1.
-
-    Returns:
-        int64 [classes, classes].
+    `labels` and `predictions` are integers [N] in 0..classes−1.
     """
     places = labels.astype(np.int64) * classes + predictions
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
 
 def class_scores(confusion: np.ndarray) -> dict[str, np.ndarray]:
-    """Precision, recall, F1 and support of each class; 0 where a class was never predicted or never there.
-
-    Args:
-        confusion: [C, C], rows are true classes.
+    """Precision, recall and F1 of each class, of a confusion matrix; 0 where it was never predicted or never there.
 
     Returns:
         "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples that are of the class, and
@@ -144,12 +137,8 @@ def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, in
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Precision and recall of "a score of at least this" for each score that occurs, the highest first.
 
-    Args:
-        positive: bool [N], at least one true.
-        scores: float [N].
-
-    Returns:
-        Precision and recall, float64 [distinct scores], as scikit-learn's `precision_recall_curve` without its end.
+    `positive` is bool [N], at least one true, `scores` float [N]. Gives float64 [distinct scores] twice, as
+    scikit-learn's `precision_recall_curve` without its end.
     """
     order = np.argsort(-scores, kind="stable")
     found = np.cumsum(positive[order])
@@ -180,29 +169,18 @@ def mean_average_precision(areas: np.ndarray) -> float:
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """For each class its curve "this class or not" over the probability of the class.
-
-    Args:
-        positive: bool [N, classes], which samples are of which class.
-        probabilities: float32 [N, classes].
+    """For each class its curve "this class or not" (bool [N, classes]) over its probability (float32 [N, classes]).
 
     Returns:
         "recall" and "precision" at up to 101 of the thresholds, the highest first; nothing for a class without samples,
         nor for any of more than 100 classes.
     """
-    curves: list[dict[str, Any]] = []
-    for index in range(probabilities.shape[1]):
-        if probabilities.shape[1] > _CURVES_UP_TO or not positive[:, index].any():
-            curves.append({"recall": [], "precision": []})
-            continue
+    curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
+    for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
         precision, recall = precision_recall(positive[:, index], probabilities[:, index])
         places = np.unique(np.linspace(0, len(recall) - 1, _POINTS).astype(int))
-        curves.append(
-            {
-                "recall": [round(value, 6) for value in recall[places].tolist()],
-                "precision": [round(value, 6) for value in precision[places].tolist()],
-            }
-        )
+        for name, values in (("recall", recall), ("precision", precision)):
+            curves[index][name] = [round(value, 6) for value in values[places].tolist()]
     return curves
 
 
@@ -229,9 +207,6 @@ def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dic
     return shown
 
 
-THRESHOLDS = tuple(step / 20 for step in range(1, 20))
-
-
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
     """What saying "positive" from each of 19 probabilities on would give.
 
@@ -244,7 +219,7 @@ def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[
         "false_alarms" (share of the negatives at or above it) and "accuracy"; 0 where there is nothing to divide by.
     """
     rows: list[dict[str, float | int]] = []
-    for threshold in THRESHOLDS:
+    for threshold in (step / 20 for step in range(1, 20)):
         taken = probability >= threshold
         right, predicted = int((taken & positive).sum()), int(taken.sum())
         support, negatives = int(positive.sum()), int((~positive).sum())

@@ -12,7 +12,6 @@ from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path
 from resnet_fn.data.images import prepare
-from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet
@@ -69,15 +68,6 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
 
-def read_input(path: Path, spec: InputSpec) -> np.ndarray:
-    """One image file as the net's input, float32 [1, C, image_size, image_size]; see `InputSpec`.
-
-    An image file's full scale is 255, whatever the training set's was.
-    """
-    pixels = read_pixels(path, spec.channels, spec.eval_resize, spec.image_size)
-    return prepare(pixels, spec.image_size, spec.for_image_files())
-
-
 def predict(
     trained: LoadedNet, files: Sequence[Path], top: int = 5, threshold: float = SAID_FROM
 ) -> list[dict[str, Any]]:
@@ -102,6 +92,7 @@ def predict(
         raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
     labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
     limit, least = task.shown(len(spec.classes), top, threshold)
+    of_files = spec.for_image_files()  # their full scale is 255, whatever the training set's was
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
@@ -109,7 +100,8 @@ def predict(
         errors = {}
         for place, path in enumerate(part):
             try:
-                images[place] = read_input(path, spec)[0]
+                pixels = read_pixels(path, spec.channels, spec.eval_resize, spec.image_size)
+                images[place] = prepare(pixels, spec.image_size, of_files)[0]
             except ValueError as error:
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(images), labels).logits

@@ -26,14 +26,14 @@ def score(
 ) -> Scores:
     """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
 
-    Each rank writes its samples' scores into a row of its own over the whole split; the sum over the ranks is then
-    exact, since all but one addend are zero. No mean of means, no padding that counts.
+    Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all but
+    one addend are zero. No mean of means, no padding that counts.
 
     Args:
-        asked: called before each batch and at the end, as often on every rank; the number of a signal to stop for, the
-            same on every rank, or 0.
-        all_classes: keep the probabilities of all classes too; the evaluation step gives logits. Where a sample has
-            any number of classes it does, and they are kept: samples · classes float32 on every rank.
+        asked: called before each batch and at the end, as often on every rank; gives the number of a signal to stop
+            for, the same on every rank, or 0.
+        all_classes: keep the probabilities of all classes too, samples · classes float32 on every rank, as is done
+            where a sample has any number of classes; the evaluation step must give logits.
 
     Raises:
         StoppedError: `asked` gave a signal.

@@ -86,13 +86,9 @@ class Task:
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """The likeliest classes and their probabilities, float32 [n, 2k]: k classes, then k probabilities.
+        """The k = min(limit, classes) likeliest classes of logits [n, classes], then their probabilities.
 
-        Equal logits rank by class; where one is not finite, all are equal.
-
-        Args:
-            logits: [n, classes].
-            limit: k is this, or the number of classes where there are fewer.
+        Float32 [n, 2k]. Equal logits rank by class; where one is not finite, all are equal.
         """
         finite = np.isfinite(logits).all(1, keepdims=True)
         order = np.argsort(-np.where(finite, logits.astype(np.float64), 0.0), axis=1, kind="stable")[:, :limit]
@@ -149,14 +145,12 @@ class Task:
         """A report's "thresholds", "calibration", "confusion" and "confused"; nothing where they mean nothing."""
         confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
         of_two = len(classes) == 2 and scores.probabilities is not None
+        pairs = metrics.confused_pairs(confusion, 20)
         return {
             "thresholds": metrics.threshold_table(labels == 1, scores.every[:, 1]) if of_two else [],
             "calibration": metrics.calibration(_confidence(scores), scores.rank < 1),
             "confusion": confusion.tolist(),
-            "confused": [
-                {"label": classes[label], "prediction": classes[prediction], "count": count}
-                for label, prediction, count in metrics.confused_pairs(confusion, 20)
-            ],
+            "confused": [{"label": classes[a], "prediction": classes[b], "count": count} for a, b, count in pairs],
         }
 
 
@@ -245,8 +239,7 @@ def _confidence(scores: Scores) -> np.ndarray:
 def summarise(scores: Scores) -> dict[str, Any]:
     """{"loss", "top1", "top5", "count"}: mean cross-entropy and fractions of 1, summed in sample order in float64.
 
-    Where a sample has any number of classes {"loss", "map", "count"}: the mean average precision of the classes that
-    have samples.
+    Where a sample has any number of classes {"loss", "map", "count"}: see `mean_average_precision`.
     """
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)

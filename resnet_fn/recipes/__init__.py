@@ -4,7 +4,6 @@ None of the published figures below was measured with this package, but that of 
 settings gave in the source that is named, on the hardware that is named.
 """
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,9 +66,8 @@ def cifar10_resnet18() -> Recipe:
 def cifar10_resnet50() -> Recipe:
     """ResNet-50 on CIFAR-10 with PyTorch's layer defaults as initial weights: 92.98 %, PyTorch 92.58 %.
 
-    A published account of a migration from PyTorch, which found the accuracy gap in the initialisation: 91.96 % with
-    MindSpore's own (hardware not given). It names the net, the stem and the cure; learning rate and schedule are the
-    usual ones of the family.
+    A published account of a migration from PyTorch: 91.96 % with MindSpore's initialisation (hardware not given). It
+    names net, stem and initialisation; learning rate and schedule are the usual ones of the family.
     """
     return _cifar(
         name="cifar10_resnet50",
@@ -158,9 +156,9 @@ def imagenet_resnet50_a3() -> Recipe:
     """ "ResNet strikes back", A3: 78.05 % top-1, 4 V100 GPUs with 512 images each, 100 epochs at 160 pixels.
 
     Wightman et al., arXiv 2110.00476, table 2: LAMB, binary cross-entropy on mixed labels of which every part above
-    0.2 counts as present. timm's rand-m6-mstd0.5-inc1: 6 of 10 is 18 of MindSpore's 0..30, the noise 0.5
-    is 1.5 (of an image, there of each of its two operations). The operations are MindSpore's, always done; timm's are
-    done with probability 0.5, and it has solarize-add and invert besides.
+    0.2 counts as present. timm's rand-m6-mstd0.5-inc1: 6 of 10 is 18 of MindSpore's 0..30, the noise 0.5 is 1.5 (of
+    an image, there of each of its two operations). MindSpore's operations are always done; timm's with probability
+    0.5, and it has solarize-add and invert besides.
     """
     return _imagenet(
         name="imagenet_resnet50_a3",
@@ -237,22 +235,17 @@ RECIPES: dict[str, Recipe] = {row.__name__: row() for row in _ROWS}
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe `name`.
-
-    Raises:
-        ValueError: an unknown name, with the nearest valid ones.
-    """
+    """The recipe of this name; a ValueError with the nearest ones where there is none."""
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
 
 
 def load_recipe(name: str) -> RecipeFile:
-    """A recipe by its name, or from a file that ends in .toml or .json, with what the file says of how to run it.
+    """A recipe by its name, or from a .toml or .json file with its options; not checked as a whole: flags may follow.
 
     Raises:
-        ValueError: an unknown name, with the nearest; what is wrong with a line of a file. (As a whole it is not
-            checked yet: flags may complete it.)
+        ValueError: an unknown name, with the nearest; what is wrong with a line of a file.
     """
     if name.endswith(ENDINGS):
         try:
@@ -273,5 +266,4 @@ def load_run(name: str, options: RunOptions) -> RecipeFile:
 def differences(recipe: Recipe) -> dict[str, Any]:
     """The settings in which a recipe is not the one that it is named after; of another name: not the default."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
-    values = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
-    return {name: value for name, value in values.items() if value != getattr(base, name)}
+    return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

@@ -42,13 +42,7 @@ class Pictures(NamedTuple):
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
-    """Put the report's metrics, plots and pictures into one HTML document.
-
-    Args:
-        report: see `build_report`.
-        plots: PNG files by name, see `draw_all`; tables stand for what is missing.
-        pictures: image files.
-    """
+    """One HTML document of a report (`build_report`), its plots (`draw_all`; else tables) and its pictures."""
     made = report["checkpoint"]
     title = f"{made['model']} on {made['dataset']}"
     options = report["options"]
@@ -86,11 +80,8 @@ def _tiles(report: dict[str, Any]) -> str:
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
         ("test images", str(report["count"])),
     ]
-    return '<div class="tiles">' + "".join(_tile(name, value) for name, value in metrics) + "</div>"
-
-
-def _tile(name: str, value: str) -> str:
-    return f'<div class="tile"><b>{value}</b><span>{name}</span></div>'
+    tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
+    return '<div class="tiles">' + "".join(tiles) + "</div>"
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -144,13 +135,11 @@ def _count(count: int, right: bool) -> str:
 
 def _classes(report: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1")
-    words = {
-        "training_images": "training images",
-        "loss_weight": "weight in the loss",
-        "times_seen": "seen in an epoch, times",
-    }
-    treated = words if "loss_weight" in report["classes"][0] else {}
     area = report["mean_average_precision"]
+    treated: dict[str, str] = {}
+    if "loss_weight" in report["classes"][0]:
+        treated = {"training_images": "training images", "loss_weight": "weight in the loss"}
+        treated["times_seen"] = "seen in an epoch, times"
 
     def last(value: float | None) -> tuple[str, ...]:
         return () if area is None else ("" if value is None else number(value),)
@@ -181,10 +170,9 @@ def _classes(report: dict[str, Any]) -> list[str]:
 
 
 def _curves(plots: dict[str, bytes]) -> list[str]:
-    if "curves" not in plots:
-        return []
     words = "<p>Each class on its own, over the probability from which on an image is taken for it.</p>"
-    return ["<h2>Precision and recall</h2>", words, image("precision-recall curves", plots["curves"])]
+    parts = ["<h2>Precision and recall</h2>", words]
+    return [*parts, image("precision-recall curves", plots["curves"])] if "curves" in plots else []
 
 
 def _thresholds(report: dict[str, Any]) -> list[str]:

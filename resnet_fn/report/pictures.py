@@ -74,12 +74,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """A picture with a map laid over it in red, in the picture's own format.
-
-    Args:
-        picture: an image file.
-        heat: float32 [h, w], 0 to 1.
-    """
+    """An image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture))

@@ -22,11 +22,9 @@ def available() -> bool:
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """Draw every plot of the report.
+    """PNG files: "confusion" and "reliability" where an image has one class, "curves" where there are any.
 
-    Returns:
-        "confusion" and "reliability" where an image has one class, and where there are curves "curves", each a PNG.
-        Empty without matplotlib: the page then has tables in their place.
+    Empty without matplotlib: the page then has tables in their place.
     """
     if not available():
         return {}

@@ -26,11 +26,7 @@ MISTAKES = 36
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
-    """Write the report's three files. On ranks other than 0 nothing is written.
-
-    Args:
-        evaluation: see `evaluate_in_detail`.
-        folder: made if it is missing; files of the same names in it are replaced.
+    """Write the report's three files (rank 0 alone); the folder is made if it is missing, older files are replaced.
 
     Returns:
         What report.json holds (docs/evaluation.md).

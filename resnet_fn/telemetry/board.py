@@ -4,9 +4,8 @@ Curves are grouped by the first part of their names: eval/, train/, train_gradie
 train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
 """
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,15 @@ from resnet_fn.recipes import RECIPES
 from resnet_fn.runtime.disk import no_room
 from resnet_fn.telemetry.batch_picture import draw_batch
 
-
-@contextlib.contextmanager
-def _without(module: str) -> Iterator[None]:
-    """tensorboardX imports torch wherever it is, for tensors of torch alone: 1.2 s of every start, and 180 MB."""
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = None  # type: ignore[assignment]  # how Python notes that an import is to fail
-    try:
-        yield
-    finally:
-        del sys.modules[module]
-
-
-with _without("torch"):
+# tensorboardX imports torch wherever it is, for tensors of torch alone: 1.2 s of every start, and 180 MB.
+if _no_torch := "torch" not in sys.modules:
+    sys.modules["torch"] = None  # type: ignore[assignment]  # how Python notes that an import is to fail
+try:
     import tensorboardX
     from tensorboardX.summary import hparams
+finally:
+    if _no_torch:
+        del sys.modules["torch"]
 
 # metrics.jsonl field → TensorBoard name
 SCALARS = {
@@ -50,13 +41,7 @@ SCALARS = {
         "step_seconds": "train_system/step_seconds",
         "memory_mb": "train_system/memory_mb",
     },
-    "eval": {
-        "loss": "eval/loss",
-        "top1": "eval/top1",
-        "top5": "eval/top5",
-        "macro_f1": "eval/macro_f1",
-        "map": "eval/map",
-    },
+    "eval": {name: f"eval/{name}" for name in ("loss", "top1", "top5", "macro_f1", "map")},
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
 }
 _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
@@ -105,11 +90,7 @@ class Board:
             self._add_config(recipe, options)
 
     def scalars(self, event: Mapping[str, Any]) -> None:
-        """Add the fields of an event that have a TensorBoard name.
-
-        Raises:
-            OSError: earlier ones could not be written.
-        """
+        """Add the fields of an event that have a TensorBoard name; an OSError if earlier ones could not be written."""
         self._check()
         for field, name in SCALARS[event["event"]].items():
             if event.get(field) is not None and field not in self._hidden:
@@ -126,11 +107,7 @@ class Board:
         self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
 
     def close(self, whole: bool) -> None:
-        """Write everything; `whole`: the run came to its end.
-
-        Raises:
-            OSError: it could not be written, and the run came to its end.
-        """
+        """Write everything; if the run is `whole`, came to its end, an OSError where that was impossible."""
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()

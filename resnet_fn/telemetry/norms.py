@@ -33,14 +33,14 @@ class LayerNorms:
             self._before = [parameter.asnumpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Measure the update that has been done since `before`.
+        """Measure the update that has been done since `before`; {}: it is none to measure.
 
         Args:
             squares: float32 [parameters], the squared norm of each trained parameter's gradient.
 
         Returns:
             "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
-            of layers the 2-norm of all its elements. {}: it is none to measure.
+            of layers the 2-norm of all its elements.
         """
         if not self._before:
             return {}

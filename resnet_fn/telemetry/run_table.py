@@ -21,11 +21,7 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
-    """A run from its folder and the events of its log.
-
-    Raises:
-        ValueError: it has no recipe there, or was not evaluated yet.
-    """
+    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
     try:
         recipe = translated(Recipe, json.loads((folder / "config.json").read_text())["recipe"], same_results=True)
     except (OSError, ValueError, KeyError):
@@ -37,17 +33,11 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
 
 
 def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
-    """The table, and what a reader should know of it.
+    """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
     A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
     last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard
     deviation of a sample (n − 1) where there are two runs or more.
-
-    Args:
-        runs: by name, in the order of the lines.
-
-    Returns:
-        Lines of text, and warnings: runs of a group that stand at different updates, equal seeds.
 
     Raises:
         ValueError: runs of one class an image and of several have no metric in common.
@@ -74,7 +64,8 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
             notes.append(f"warning: runs of one line stand at different updates: {where}")
         if len(set(seeds)) < len(seeds):
             notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
-        best = [max(_numbers(run.evaluations, metric), default=None) for run in members]
+        values = [[event.get(metric) for event in run.evaluations] for run in members]
+        best = [max((value for value in row if value is not None), default=None) for row in values]
         rows.append(
             (
                 ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]),
@@ -86,16 +77,12 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
                 _mean([event.get("loss") for event in last]),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "   ".join(cell.ljust(width) if place == 0 else cell.rjust(width) for place, (cell, width) in enumerate(cells))
-        for cells in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
-    return [line.rstrip() for line in lines], notes
-
-
-def _numbers(evaluations: Sequence[dict[str, Any]], field: str) -> list[float]:
-    return [event[field] for event in evaluations if event.get(field) is not None]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for head, *cells in rows:
+        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append("   ".join([head.ljust(widths[0]), *right]).rstrip())
+    return lines, notes
 
 
 def _show(value: Any) -> str:

@@ -22,12 +22,7 @@ PAUSE = 60.0  # seconds between two lines about updates where there is no bar
 
 
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
-    """The telemetry of a run.
-
-    Args:
-        folder: the run folder; None (every rank but 0): the silent twin.
-        start, total: updates done before, and in the whole run.
-    """
+    """The telemetry of a run of `total` updates, `start` of them done; folder None (ranks but 0): the silent twin."""
     return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
 
 
@@ -69,10 +64,8 @@ class Telemetry:
             self._write(event)
             self._board.norms(event.get("norms", {}), event["update"])
             place = f"epoch {epoch + 1}/{epochs}"
-            text = (
-                f"loss {event['loss']:.4f}, acc {event['accuracy']:.1%}, lr {event['lr']:.4g}, "
-                f"{event['images_per_second']:.0f} images/s"
-            )
+            text = f"loss {event['loss']:.4f}, acc {event['accuracy']:.1%}, lr {event['lr']:.4g}"
+            text += f", {event['images_per_second']:.0f} images/s"
             self._bar.set_description_str(place, refresh=False)
             self._bar.set_postfix_str(text, refresh=False)
             if time.monotonic() > self._next_line:

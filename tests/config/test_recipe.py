@@ -158,7 +158,7 @@ def test_sgds_learning_rate_for_adam_is_told():
         ({"schedule": "cosin"}, "schedule: 'cosin' is unknown; use one of cosine, linear"),
         ({"warmup_epochs": 30.0}, r"warmup_epochs: 30.0 is above epochs \(20\)"),
         ({"schedule": "step"}, "go with --schedule step"),
-        ({"milestones": (3.0,)}, "go with --schedule step"),
+        ({"milestones": (3.0,)}, "needs --schedule step"),
         ({"dataset": "imagefolder", "crop_padding": 4}, "crop_padding: 4 is for sets in memory; give 0"),
         ({"policy": "trivialaugment"}, "policy: 'trivialaugment' needs colour images of 0..255, which the digits"),
         ({"repeats": 7}, "repeats: 7 does not divide the batch size 64"),
