@@ -1,7 +1,7 @@
 """Optimizers as functions of gradients, with parameter groups: momentum SGD, Adam; LARS and LAMB for large batches."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mindspore
 import numpy as np
@@ -31,18 +31,12 @@ class Optimizer(NamedTuple):
     update: Callable[[Sequence[Tensor], Tensor], None]
 
 
-class Columns(NamedTuple):
-    """Groups as an optimizer's compiled function reads them: it cannot unpack rows that mix Parameters and numbers."""
+def columns(groups: Groups) -> tuple[Any, ...]:
+    """Parameters, weight decays and learning rates' factors, a tuple of each; a row without a factor has 1.
 
-    parameters: tuple[Parameter, ...]
-    decays: tuple[float, ...]
-    factors: tuple[float, ...]
-
-
-def columns(groups: Groups) -> Columns:
-    """Parameters, weight decays and learning rates' factors side by side; a row without a factor has 1."""
-    rows = [(*row, 1.0)[:3] for row in groups]
-    return Columns(*zip(*rows, strict=True)) if rows else Columns((), (), ())
+    Compiled functions cannot unpack rows that mix Parameters and numbers.
+    """
+    return tuple(zip(*((*row, 1.0)[:3] for row in groups), strict=True)) or ((), (), ())
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
@@ -174,7 +168,9 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     return Optimizer(buffers, update)
 
 
-def adam(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+def adam(
+    groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, decoupled: bool = False
+) -> Optimizer:
     """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`: weight decay is part of the gradient.
 
     g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
@@ -183,24 +179,13 @@ def adam(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Args:
         groups: see `parameter_groups`.
         beta1, beta2, epsilon: as in the equations.
+        decoupled: see `adamw`.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, m and v, float32, and `adam_updates`, t; see
         `Optimizer`. What is kept is (1 − f(β)) / (1 − β) of m and v, where f rounds to float32: 1.3e-5 less of v for
         β2 = 0.999. The update makes up for it.
     """
-    return _adam(groups, beta1, beta2, epsilon, decoupled=False)
-
-
-def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
-
-    p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
-    """
-    return _adam(groups, beta1, beta2, epsilon, decoupled=True)
-
-
-def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled: bool) -> Optimizer:
     parameters, decays, factors = columns(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
@@ -209,7 +194,7 @@ def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled:
     # The kernel takes float32(β) from 1: what it computes of the exact 1 − β.
     exact = np.array([beta1, beta2])
     shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
-    # The kernel's own bias correction would start from β^t in float32: it is told 0, and lr and ε hold the correction.
+    # The kernel's own bias correction would start from β^t in float32: it gets 0, and lr and ε hold the correction.
     no_power = Tensor(0.0, mindspore.float32)
 
     def follow(
@@ -240,6 +225,14 @@ def _adam(groups: Groups, beta1: float, beta2: float, epsilon: float, decoupled:
         map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)
+
+
+def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
+
+    p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
+    """
+    return adam(groups, beta1, beta2, epsilon, decoupled=True)
 
 
 def _norm(tensor: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ Schedule = Callable[[int], float]
 
 
 def _warmup(step: int, warmup: int, peak: float) -> float:
-    # (step + 1) / warmup: the first update already learns, and update `warmup - 1` has the peak's full value.
-    return peak * (step + 1) / warmup
+    return peak * (step + 1) / warmup  # the first update already learns, and update `warmup - 1` has the whole peak
 
 
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
@@ -61,11 +60,6 @@ def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], 
     return peak * factor ** sum(step >= milestone for milestone in milestones)
 
 
-def constant_warmup(step: int, warmup: int, peak: float) -> float:
-    """Linear warm-up, then `peak` for ever."""
-    return _warmup(step, warmup, peak) if step < warmup else peak
-
-
 def _check(step: int, total: int, warmup: int) -> None:
     if step < 0:
         raise ValueError(f"step: {step} is negative; updates count from 0")
@@ -87,6 +81,6 @@ def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
         "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
         "linear": lambda step: linear_warmup(step, total, warmup, peak, floor),
         "step": lambda step: step_warmup(step, warmup, peak, milestones, recipe.milestone_factor),
-        "constant": lambda step: constant_warmup(step, warmup, peak),
+        "constant": lambda step: step_warmup(step, warmup, peak, ()),
     }
     return schedules[recipe.schedule]

@@ -262,7 +262,8 @@ def make_train_step(
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = nothing_to_tell if flags is None else flags
-        return StepResult(*update(learning_rate, flags, images, labels, *noise), workers=size)
+        packed, grad_norm, scales, squares = update(learning_rate, flags, images, labels, *noise)
+        return StepResult(packed, grad_norm, scales, squares, size)
 
     return train_step
 
