@@ -21,13 +21,7 @@ _BLACK = (0, 0, 0)
 
 
 def colour(image: Any, recipe: "Recipe", epoch: int, repeat: int, number: int) -> Any:
-    """`ColorJitter`, then a policy, on a PIL image in RGB.
-
-    Args:
-        image: it.
-        recipe: what varies.
-        epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
-    """
+    """`ColorJitter`, then a policy, on a PIL image in RGB; for the last three see `Plan`."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])

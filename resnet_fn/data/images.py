@@ -107,9 +107,7 @@ def draw_samples(
 ) -> np.ndarray:
     """What `draw_epoch` holds at these (repeat, sample), bit for bit, without drawing the others: [n, width].
 
-    Each number is one step of NumPy's PCG64: the generator is moved to where a sample's begin. Sets in memory draw
-    whole epochs, which is faster and takes less memory than their pixels; of ImageNet's 1.28 million samples that would
-    be 51 MB for each repeat.
+    Each number is one step of NumPy's PCG64: the generator is moved to where a sample's begin.
     """
     draw = DRAWS[name]
     engine = np.random.PCG64([recipe.seed, epoch, draw.stream])  # as default_rng makes it

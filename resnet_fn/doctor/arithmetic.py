@@ -21,9 +21,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-_SLOW = (
-    40  # times a matrix product of as many multiplications: 1 to 2 with oneDNN, up to 15 before 2.9, its reference 110
-)
+# Times a matrix product of as many multiplications: 1 to 2 with oneDNN, up to 15 before 2.9, its reference kernel 110.
+_SLOW = 40
 
 
 def _relative(values: np.ndarray, exact: np.ndarray) -> float:
@@ -102,10 +101,8 @@ def clip() -> Answer:
 
     norm, ours, theirs = (tensor.asnumpy() for tensor in both(*map(Tensor, arrays)))
     errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
-    operation = (
-        f", ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else ", no ops.clip_by_global_norm any more"
-    )
-    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}{operation}"
+    operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
+    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
 
 
 def all_reduce(workers: Workers) -> Answer:
@@ -115,9 +112,8 @@ def all_reduce(workers: Workers) -> Answer:
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
-    return total == expected and not np.isfinite(
-        infinite
-    ), f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
+    right = total == expected and not np.isfinite(infinite)
+    return right, f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
 
 
 def overflow() -> Answer:

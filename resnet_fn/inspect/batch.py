@@ -109,19 +109,12 @@ def gradients(
 
 
 def _record_gradients(
-    net: nn.Cell,
-    images: np.ndarray,
-    labels: np.ndarray,
-    noise: Sequence[Tensor | None],
-    loss: Loss,
-    visit: Visitor,
+    net: nn.Cell, images: np.ndarray, labels: np.ndarray, noise: Sequence[Tensor | None], loss: Loss, visit: Visitor
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
     Args:
-        net: maps images to logits.
         images, labels, noise: one batch, as a step takes it.
-        loss: (logits, labels) to the mean loss.
         visit: is called with each layer's title and the gradient at its output, in backward order.
 
     Returns:

@@ -143,11 +143,7 @@ class Conv2d(nn.Conv2d):
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Let the convolutions of a float32 net that fit compute by `convolve`, where MindSpore computes on a CPU.
-
-    Args:
-        net: any Cell.
-        wanted: False: all of them as MindSpore does.
+    """Let a float32 net's convolutions that fit compute by `convolve` on a CPU, or all as MindSpore does.
 
     Returns:
         Those that were changed.

@@ -89,9 +89,9 @@ def _has_workers() -> bool:
 def end_with_scheduler() -> None:
     """In a worker: end it when its scheduler is gone, also where it waits for a dead worker in an all-reduce.
 
-    MindSpore notices the loss within 30 s, closes its collectives, and sends SIGTERM to its own process. Where that
-    is a request to stop after this update (`StopRequest`), a worker in an all-reduce would answer it after
-    MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a thread looks whether the scheduler still answers.
+    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. Where that is a request to stop
+    (`StopRequest`), a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a
+    thread looks whether the scheduler still answers.
     """
     if in_main_thread():
         read, write = os.pipe()

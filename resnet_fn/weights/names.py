@@ -89,16 +89,13 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
         back = {new: old for old, new in _LEAVES.items()}
         split = ((name, *name.rpartition(".")[::2]) for name in names)
         return {name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name for name, stem, leaf in split}
-    result = {}
-    for name in names:
-        ours = name
-        if style in _DOWNSAMPLE:
-            ours = ours.replace(f".{_DOWNSAMPLE[style]}.", ".downsample.")
-            ours = re.sub(rf"^{_HEAD[style]}\.", "fc.", ours)
-        if style == "official":
-            ours = re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", ours)
-        result[name] = ours
-    return result
+    ours = {name: name for name in names}
+    if style in _DOWNSAMPLE:
+        for name in names:
+            ours[name] = re.sub(rf"^{_HEAD[style]}\.", "fc.", name.replace(f".{_DOWNSAMPLE[style]}.", ".downsample."))
+    if style == "official":
+        ours = {name: re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new) for name, new in ours.items()}
+    return ours
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:

@@ -49,10 +49,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """The other models that have exactly this one's parameters, and compute something else with them.
-
-    GENet's θ⁻ gathers by a mean, so `genet50_minus` has the names and shapes of `resnet50`.
-    """
+    """The other models with exactly this one's parameters: GENet's θ⁻ gathers by means, and has `resnet50`'s."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 

@@ -141,12 +141,7 @@ def load_dataset(
 
 
 def _load(
-    recipe: Recipe,
-    data_dir: str,
-    threads: int,
-    run: Path | None,
-    lists: tuple[str, str],
-    classes: Sequence[str],
+    recipe: Recipe, data_dir: str, threads: int, run: Path | None, lists: tuple[str, str], classes: Sequence[str]
 ) -> DataSet:
     name = recipe.dataset
     if lists[1] and name != "imagefolder":

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded without being asked
@@ -72,9 +72,6 @@ def _examine_bytes(data: bytes) -> int:
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
     """`examine` a split's files, each on one rank; all ranks have all results.
-
-    Beside the result, a few thousand files are held at a time, however many there are; so many are read ahead that a
-    slow disk is not waited for.
 
     Args:
         split: the files.
@@ -197,9 +194,7 @@ def _more(bad: Sequence[object] | np.ndarray) -> str:
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
     """List the files that were left out, a line "path from the data folder, tab, fault" each; nothing without any."""
     if dataset.bad_files:
-        with replace_file(folder / BAD_FILES) as file:
-            text = "".join(f"{line}\n" for line in dataset.bad_files)
-            file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...]:
