@@ -60,8 +60,7 @@ def save_checkpoint(
 
     Args:
         folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
-        weights: the net's Parameters.
-        training: Parameters of the optimizer and the scaler.
+        weights, training: Parameters of the net; of the optimizer and the scaler.
         state: JSON types.
 
     Raises:

@@ -16,9 +16,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -
     """Copy Parameters to arrays of their own, by name.
 
     Args:
-        parameters: any.
-        into: what an earlier call for the same Parameters returned; its memory is used again (fresh memory costs
-            four times the copy: the kernel zeroes every page first).
+        into: what an earlier call for the same Parameters returned; its memory is used again, for fresh memory is slow.
     """
     copies = {}
     for parameter in parameters:

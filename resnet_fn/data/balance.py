@@ -18,7 +18,6 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
     Args:
         setting: "", "balanced", or a file with a line "CLASS WEIGHT" for each class.
-        classes: their names.
         labels: int [N], of the training samples.
 
     Raises:
@@ -40,7 +39,6 @@ def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.
     Args:
         sampling: see `Recipe`.
         weights, labels: see `class_weights`.
-        classes: how many.
 
     Returns:
         "training_images"; "loss_weight"; "times_seen" in an epoch, each of its images.

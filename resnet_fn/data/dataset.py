@@ -115,8 +115,7 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
     Args:
         images: must be `dtype` [n, C, H, W].
         labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft, or several an image).
-        classes: how many there are.
-        update: the update's number, for the message.
+        update: its number, for the message.
 
     Raises:
         ValueError: names the update and what it has instead.

@@ -6,15 +6,13 @@ a variation of sets in memory: its settings in config/recipe.py; here a row of `
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Streams
-
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
@@ -83,7 +81,7 @@ class Draw(NamedTuple):
 
     stream: int
     width: int
-    wanted: Callable[["Recipe"], Any]
+    wanted: Callable[[Recipe], Any]
 
 
 DRAWS = {
@@ -93,7 +91,7 @@ DRAWS = {
 }
 
 
-def draw_epoch(recipe: "Recipe", epoch: int, samples: int) -> dict[str, np.ndarray]:
+def draw_epoch(recipe: Recipe, epoch: int, samples: int) -> dict[str, np.ndarray]:
     """The random numbers of an epoch that the recipe uses, each [repeats, samples, width]."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, draw.stream]).random((recipe.repeats, samples, draw.width))
@@ -102,9 +100,7 @@ def draw_epoch(recipe: "Recipe", epoch: int, samples: int) -> dict[str, np.ndarr
     }
 
 
-def draw_samples(
-    recipe: "Recipe", epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]
-) -> np.ndarray:
+def draw_samples(recipe: Recipe, epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]) -> np.ndarray:
     """What `draw_epoch` holds at these (repeat, sample), bit for bit, without drawing the others: [n, width].
 
     Each number is one step of NumPy's PCG64: the generator is moved to where a sample's begin.

@@ -53,7 +53,6 @@ def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | N
     Args:
         images: float32 [n, C, H, W], n even.
         labels: int32 [n], or float32 [n, classes].
-        classes: number of classes.
         mixing: None: nothing is mixed, and labels are still probabilities, so that no step recompiles.
 
     Returns:

@@ -1,16 +1,13 @@
 """Which samples an update sees, and the random numbers that vary them: pure functions of (seed, epoch or update)."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
 from resnet_fn.runtime.workers import Workers
-
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
 
 Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
@@ -97,7 +94,7 @@ class Plan:
         ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
     """
 
-    def __init__(self, recipe: "Recipe", labels: np.ndarray, classes: int, workers: Workers) -> None:
+    def __init__(self, recipe: Recipe, labels: np.ndarray, classes: int, workers: Workers) -> None:
         samples = len(labels)
         self.recipe, self.labels, self.classes, self.workers = recipe, labels, classes, workers
         self.updates_per_epoch = samples // recipe.batch_size
@@ -142,7 +139,7 @@ class Plan:
         places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)
 
-    def finish(self, images: np.ndarray, labels: np.ndarray, update: int, erasing: np.ndarray | None) -> "Batch":
+    def finish(self, images: np.ndarray, labels: np.ndarray, update: int, erasing: np.ndarray | None) -> Batch:
         """Erase and mix a worker's share of an update.
 
         Args:

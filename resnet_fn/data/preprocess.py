@@ -8,15 +8,13 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.colour import colour
 from resnet_fn.data.order import Streams
-
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
 
 Box = tuple[int, int, int, int]
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
@@ -95,7 +93,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
-def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, number: int) -> np.ndarray:
+def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """What training sees: a random resized crop, a flip, colours.
 
     `RandomResizedCrop(bilinear, antialias)` → `RandomHorizontalFlip` → `ColorJitter` → a policy.
@@ -123,7 +121,7 @@ def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, numb
     return np.asarray(colour(image, recipe, epoch, repeat, number))
 
 
-def draw_view(recipe: "Recipe", size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
+def draw_view(recipe: Recipe, size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
     """The box that training cuts from an image of this width and height, and whether it is mirrored after that."""
     return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
 

@@ -100,9 +100,8 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             written = {**told, "findings": [finding._asdict() for finding in findings], "broken": broken}
             cli.write_text(Path(parsed.json), json.dumps(written, indent=1) + "\n")
-        print(
-            f"\n{len(findings) - len(broken)} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True
-        )
+        ok = len(findings) - len(broken)
+        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

@@ -39,7 +39,7 @@ def outlive_console() -> None:
 
 
 def typed_command() -> list[str]:
-    """The words that started this process; of a worker those that started all: msrun, or `resnet_fn.launch` around it."""
+    """The words that started this process; of a worker those that started all: msrun, or `resnet_fn.launch`."""
     from resnet_fn.runtime.workers import launched_by_msrun  # which loads NumPy
 
     words = sys.orig_argv

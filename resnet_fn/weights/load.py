@@ -91,7 +91,6 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow
     equal names hide is printed to stderr as a warning, or refused.
 
     Args:
-        net: from `create_model`.
         file: see `read_weights`.
         reset_head: keep the net's own last layer (`fc`); nothing else can be left out.
         allow_non_finite: take weights with NaN or infinity in them.
@@ -140,9 +139,7 @@ def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[s
     """Put weights into a net that is about to be trained; its own last layer stays where they are for other classes.
 
     Args:
-        net: of the recipe.
-        source: see `read_weights`.
-        recipe: with `reset_head` the last layer stays in any case.
+        recipe: the net's; with `reset_head` the last layer stays in any case.
         classes: those that it is to tell apart.
 
     Returns:

@@ -41,13 +41,7 @@ def strip_extras(names: Iterable[str]) -> list[str]:
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """One of our names in another style.
-
-    Args:
-        name: e.g. `layer2.0.downsample.1.gamma`.
-        style: one of STYLES.
-        basic: whether the net is made of BasicBlocks; only official names differ.
-    """
+    """One of our names in another of STYLES; `basic`: of a net of BasicBlocks, whose official names differ."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{_LEAVES.get(leaf, leaf)}"

@@ -74,7 +74,6 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
     """`examine` a split's files, each on one rank; all ranks have all results.
 
     Args:
-        split: the files.
         decode: else only their sizes are asked for.
         workers: the ranks that share the work.
         progress: show a bar on rank 0.
