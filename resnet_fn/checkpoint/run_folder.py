@@ -160,12 +160,9 @@ def _runs_in(folder: Path) -> list[str]:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow; nothing is made yet.
+    """The folder of the run, and the checkpoint that it goes on from (None: start at update 0).
 
-    Rank 0 takes the lock of a folder that holds a run already.
-
-    Returns:
-        The folder, and the checkpoint to resume from (None: start at update 0).
+    Rank 0 decides, and takes the lock of a folder that holds a run already; nothing is made yet.
 
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
@@ -222,11 +219,10 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
     if not recipe.model:  # told by the weights, at the start alone
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
-    differences = [
-        f"{key} {theirs[key]!r} → {ours[key]!r}" for key in ours if key != "name" and ours[key] != theirs[key]
-    ]
-    if differences:
+    keys = [key for key in ours if key != "name" and ours[key] != theirs[key]]
+    if keys:
+        differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
         raise ValueError(
-            f"resume: {checkpoint.path} was made by another recipe ({', '.join(differences)}); "
+            f"resume: {checkpoint.path} was made by another recipe ({differences}); "
             "give the same flags, or another --out-dir"
         )

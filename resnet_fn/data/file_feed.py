@@ -87,7 +87,7 @@ class FileFeed:
         return list(zip(self._repeats, self._plan.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """An update's images, and the next one's are begun."""
+        """An update's images; the next one's are begun."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)

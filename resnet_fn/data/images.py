@@ -131,8 +131,6 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
     Returns:
         uint8 [N, H, W, C].
     """
-    if not padding and not flip:
-        return images
     height, width = images.shape[1:3]
     top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
     mirrored = (draws[:, 2] < 0.5).tolist() if flip else [False] * len(images)
@@ -160,8 +158,6 @@ def random_affine(
     Returns:
         float32 [N, C, H, W].
     """
-    if not (max_shift or max_rotation or max_zoom):
-        return images
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)
     angle = np.deg2rad(draws[:, 2] * max_rotation)

@@ -3,12 +3,11 @@
 They look at behaviour, not at version numbers: what a MindSpore to come changes shows here first.
 """
 
-import time
-
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.benchmark.interleave import timed
 from resnet_fn.models.resnet import batch_norm, conv
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.card import no_overflow
@@ -73,15 +72,9 @@ def convolution() -> Answer:
         return error < 1e-5, f"{error:.0e} from float64"
     large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
     a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
-    times = []
-    for function, arguments in ((large, (images,)), (ops.MatMul(), (a, b))):
-        seconds = []
-        for _ in range(3):
-            began = time.perf_counter()
-            function(*arguments).asnumpy()
-            seconds.append(time.perf_counter() - began)
-        times.append(min(seconds))
-    ratio = times[0] / times[1]
+    product = ops.MatMul()
+    runs = timed(lambda: large(images).asnumpy()), timed(lambda: product(a, b).asnumpy())
+    ratio = min(runs[0](3)) / min(runs[1](3))
     return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
 
 

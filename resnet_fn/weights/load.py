@@ -87,8 +87,7 @@ def read_any_weights(file: str | Path) -> Source:
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow_non_finite: bool = False) -> None:
     """Put a file's weights and BatchNorm statistics into a net of ours, by exact name and shape.
 
-    Assigned with `ops.assign`, which compiled functions see. A difference between the file's net and ours that
-    equal names hide is printed to stderr as a warning, or refused.
+    A difference between the file's net and ours that equal names hide is printed to stderr as a warning, or refused.
 
     Args:
         file: see `read_weights`.

@@ -123,10 +123,7 @@ def load_dataset(
     lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`.
-
-    `classes` are those of lists where they are known.
-    """
+    """A recipe's data set, its files unchecked; arguments and errors as `open_dataset`. `classes`: see `load_lists`."""
     dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
@@ -187,7 +184,7 @@ def data_threads(threads: int) -> int:
     """Threads that decode images: as asked for, by default this process's share of the CPUs.
 
     Raises:
-        ValueError: more than there are CPUs, which MindSpore refuses with less of an explanation.
+        ValueError: more than there are CPUs.
     """
     most = cpu_count()
     if threads > most:

@@ -29,11 +29,7 @@ Advance = Callable[[int], object]
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are.
-
-    Decoding is most of the work of training on images, and a crop of 224 needs no 500x375: this is how ffcv stores
-    ImageNet.
-    """
+    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are."""
     from PIL import Image
 
     image = open_upright(data)

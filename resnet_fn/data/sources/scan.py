@@ -1,7 +1,7 @@
 """Image files before the first update: their sizes, and whether they are good.
 
-A run should not end at its hundredth update for a bad file. So where there are few files, or where it is asked for,
-each is decoded once by Pillow, at an eighth of its size, which reads every byte and computes little.
+Where there are few files, or where it is asked for, each is decoded once by Pillow, at an eighth of its size, which
+reads every byte and computes little.
 """
 
 import dataclasses
