@@ -123,7 +123,7 @@ def load_dataset(
     lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """A recipe's data set, its files unchecked; arguments and errors as `open_dataset`. `classes`: see `load_lists`."""
+    """A recipe's data set, its files unchecked; arguments and errors as `open_dataset`. `classes`: the lists', if known."""
     dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
