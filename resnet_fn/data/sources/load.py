@@ -123,7 +123,10 @@ def load_dataset(
     lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """A recipe's data set, its files unchecked; arguments and errors as `open_dataset`. `classes`: the lists', if known."""
+    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`.
+
+    `classes` are those of lists where they are known.
+    """
     dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
