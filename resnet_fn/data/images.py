@@ -16,12 +16,10 @@ from resnet_fn.data.order import Streams
 
 
 def prepare(images: np.ndarray, image_size: int, spec: InputSpec) -> np.ndarray:
-    """Scale to 0..1, resize bilinearly (half-pixel centres, no antialiasing), normalise.
+    """Scale to 0..1, resize bilinearly (half-pixel centres, no antialiasing), normalise by mean and std.
 
     Args:
         images: uint8 [N, H, W, C].
-        image_size: output height and width.
-        spec: full scale, mean and std.
 
     Returns:
         float32 [N, C, image_size, image_size].
@@ -41,7 +39,6 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
 
     Args:
         planes: uint8 [N, C, H, W].
-        spec: full scale, mean and std.
         result: float32 [N, C, H, W], is written and returned.
     """
     # In place, on rows of one channel: the same bits four times as fast as a table of the 256 values.

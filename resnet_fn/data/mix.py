@@ -89,7 +89,6 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     Args:
         images: float32 [N, C, H, W], normalised.
         draws: [N, 5] in [0, 1): whether, area, aspect ratio, vertical and horizontal place.
-        probability: of an image to be erased.
 
     Returns:
         float32 [N, C, H, W].

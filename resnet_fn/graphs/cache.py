@@ -158,7 +158,7 @@ def _seal(key: str, graph: bytes) -> bytes:
 
 
 def write_graph(path: Path, key: str, graph: bytes) -> None:
-    """Keep a graph, whole or not at all, whoever else writes it; for this user alone."""
+    """Keep a graph, whole or not at all, for this user alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as temporary:
         temporary.write_bytes(_seal(key, graph) + graph)

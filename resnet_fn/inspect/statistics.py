@@ -14,8 +14,7 @@ class ArrayStatistics:
 
     Attributes:
         name: of the parameter or layer.
-        shape, dtype: of the array.
-        mean, std, min, max: std is the population's, divided by n.
+        std: the population's, divided by n.
         norm: Euclidean.
         zeros: the fraction of 1 that is exactly 0.
         not_finite: how many values are NaN or infinite.

@@ -96,7 +96,6 @@ def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool
     """What equal names hide: how the net of this style computes something else than ours with the same weights.
 
     Args:
-        style: where weights come from, or go to.
         arrays: weights by our names.
 
     Returns:

@@ -25,8 +25,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     """What to give `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
 
     Args:
-        arrays: weights by our names.
-        model: the model's name where it is known; the rest is told from shapes all the same. "" tells it too.
+        model: the model's name where it is known; "" tells it, as the rest, from names and shapes.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.

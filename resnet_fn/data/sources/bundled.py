@@ -35,10 +35,8 @@ def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -
     """Colour images of one coarse pattern per class plus noise: learnable, and the same for the same arguments.
 
     Args:
-        samples: training images; the test split has an eighth as many, at least one per class.
-        classes: classes, drawn evenly.
+        samples: training images, of each class as many; the test split has an eighth, at least one per class.
         image_size: height and width, pixels.
-        seed: of patterns and noise.
     """
     rng = np.random.default_rng([seed, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)

@@ -123,8 +123,6 @@ def decode_batches(
 
     Args:
         batches: each sample's number and bytes.
-        spec: what `eval_pixels` makes of them.
-        threads: that decode.
         undecodable: what to raise of a sample that cannot be decoded.
     """
 
