@@ -52,10 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.loop import train
     from resnet_fn.run.progress import describe_best
-    from resnet_fn.runtime.command_line import typed_command
     from resnet_fn.runtime.workers import join
 
-    command = typed_command()  # now: what started the workers may be gone when they stop
+    command = console.typed_command()  # now: what started the workers may be gone when they stop
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:

@@ -15,13 +15,7 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest, finite_or_null
 
-PARTS = {
-    "step": "step",
-    "data": "data",
-    "allreduce": "allreduce",
-    "startup": "startup",
-    "time-to-accuracy": "accuracy",
-}
+PARTS = {name: name for name in ("step", "data", "allreduce", "startup")} | {"time-to-accuracy": "accuracy"}
 
 
 def lines(result: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -47,10 +47,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             workers = _best_workers(spec, threads)
             runs["torch"] = stack.enter_context(Side("loader", {**spec, "workers": workers})).run
         seconds = interleave(runs, options.rounds)
-        result: dict[str, Any] = {
-            "threads": threads,
-            "rates": {name: 1 / statistics.median(values) for name, values in seconds.items()},
-        }
+        rates = {name: 1 / statistics.median(values) for name, values in seconds.items()}
+        result: dict[str, Any] = {"threads": threads, "rates": rates}
     if not workers:
         print("no comparison: PyTorch is not installed; pip install 'resnet_fn[torch]'")
     else:

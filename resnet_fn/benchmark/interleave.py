@@ -32,11 +32,7 @@ def timed(step: Callable[[], object]) -> Run:
 
 
 def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str, list[float]]:
-    """Let them take turns, `steps` steps at a time; every other round goes in reverse.
-
-    Returns:
-        For each the median seconds of a step, one for each round.
-    """
+    """Let them take turns, `steps` steps at a time, every other round in reverse: median seconds of a step by round."""
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:

@@ -1,6 +1,5 @@
 """The nets that are measured, the flags that choose one, and the update that every side computes."""
 
-import dataclasses
 from typing import Any
 
 from resnet_fn.config.cli import UsageError
@@ -44,8 +43,8 @@ def input_spec(spec: dict[str, Any]) -> InputSpec:
     """Colour images, and as many classes as the specification says."""
     from resnet_fn.data.sources.files import color_spec
 
-    found = color_spec("random", tuple(map(str, range(spec["classes"]))), (0.5,) * 3, (0.25,) * 3)
-    return dataclasses.replace(found, image_size=spec["image_size"], eval_resize=0)
+    names = tuple(map(str, range(spec["classes"])))
+    return color_spec("random", names, (0.5,) * 3, (0.25,) * 3, spec["image_size"], resize=0)
 
 
 def build(spec: dict[str, Any]) -> Any:

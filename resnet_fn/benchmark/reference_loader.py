@@ -69,10 +69,7 @@ class Photographs:
 
 
 def read_epochs(folder: str, batch_size: int, workers: int) -> Run:
-    """A function that reads epochs of a folder of photographs and returns the seconds per image of each.
-
-    Workers that stay, and twice the default of batches ahead, are in the loader's favour.
-    """
+    """A function that reads epochs of a folder of photographs and returns the seconds per image of each."""
     torch.set_num_threads(1)
     loader = torch.utils.data.DataLoader(
         Photographs(Path(folder, "train")),
@@ -80,7 +77,7 @@ def read_epochs(folder: str, batch_size: int, workers: int) -> Run:
         shuffle=True,
         num_workers=workers,
         drop_last=True,
-        persistent_workers=True,
+        persistent_workers=True,  # this, and twice the default of batches ahead, are in its favour
         prefetch_factor=4,
     )
     run = timed(lambda: list(map(len, loader)))

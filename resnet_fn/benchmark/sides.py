@@ -31,10 +31,7 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Callable[[], None]:
-    """The compiled step that training uses; of several workers it all-reduces.
-
-    `spec["graphs"]`, where it is there, is the folder of a `CompileCache`.
-    """
+    """The compiled step that training uses, all-reducing; `spec["graphs"]` may be the folder of a `CompileCache`."""
     import mindspore
     from mindspore import Tensor
 
@@ -186,10 +183,7 @@ def as_their_users(kind: str) -> None:
 
 
 def peak_memory() -> int:
-    """The most main memory that this program has held, in bytes (on Linux).
-
-    Not `ru_maxrss`, which begins at what the process that started this one held.
-    """
+    """The most main memory that this program has held, in bytes (`ru_maxrss` begins at what its parent held)."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 

@@ -56,16 +56,12 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder` so that it either exists whole or not at all; it is on the disk when this returns.
+    """Write `folder`, whole or not at all, and return it; it is on the disk then.
 
     Args:
         folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
-        weights: the net's Parameters.
-        training: Parameters of the optimizer and the scaler.
+        weights, training: Parameters of the net; of the optimizer and the scaler.
         state: JSON types.
-
-    Returns:
-        `folder`.
 
     Raises:
         CheckpointError: a weight or state is not finite; poisoned state is never saved.

@@ -16,9 +16,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -
     """Copy Parameters to arrays of their own, by name.
 
     Args:
-        parameters: any.
-        into: what an earlier call for the same Parameters returned; its memory is used again (fresh memory costs
-            four times the copy: the kernel zeroes every page first).
+        into: what an earlier call for the same Parameters returned; its memory is used again, for fresh memory is slow.
     """
     copies = {}
     for parameter in parameters:
@@ -32,11 +30,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """Where arrays are not exactly the wanted names and shapes.
-
-    Returns:
-        For each kind of fault that there is ("missing", "unexpected", "of another shape") the names.
-    """
+    """The names that do not fit, by the kinds of fault that occur: "missing", "unexpected", "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -76,11 +70,9 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
-    """Put arrays into the Parameters of the same names, which they fit.
-
-    With `ops.assign`, which compiled functions see; `set_data` and `load_param_into_net` they do not.
-    """
+    """Put arrays into the Parameters of the same names, which they fit, so that compiled functions see them."""
     from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
 
     for parameter in parameters:
+        # Not `set_data` or `load_param_into_net`, which compiled functions do not see.
         ops.assign(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))

@@ -26,7 +26,7 @@ from resnet_fn.config.gone import check_resume
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -129,10 +129,9 @@ class RunFolder:
         for left in self.path.glob(".tmp-*"):  # of a process that was killed here; the lock keeps living ones out
             left.unlink()
         ending = ".json" if recipe_file.startswith("{") else ".toml"
-        with replace_file(self.path / f"recipe{ending}") as file:
-            file.write_text(recipe_file, encoding="utf-8", errors="surrogateescape")
-        with replace_file(self.path / "config.json") as file:  # the last: where it is, all of the run's settings are
-            file.write_text(json.dumps(config, indent=1) + "\n")
+        replace_text(self.path / f"recipe{ending}", recipe_file, "surrogateescape")
+        # The last: where it is, all of the run's settings are.
+        replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
@@ -161,12 +160,9 @@ def _runs_in(folder: Path) -> list[str]:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """Decide where the run is kept and from what it goes on. Rank 0 decides, the others follow; nothing is made yet.
+    """The folder of the run, and the checkpoint that it goes on from (None: start at update 0).
 
-    Rank 0 takes the lock of a folder that holds a run already.
-
-    Returns:
-        The folder, and the checkpoint to resume from (None: start at update 0).
+    Rank 0 decides, and takes the lock of a folder that holds a run already; nothing is made yet.
 
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
@@ -185,11 +181,8 @@ def find_start(
 def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
     source = "" if options.resume in ("auto", "never") else options.resume
     checkpoint = find_checkpoint(Path(source)) if source else None
-    own = (
-        checkpoint.path.resolve().parent.parent
-        if checkpoint
-        else f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
+    new = Path("runs", f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    own = checkpoint.path.resolve().parent.parent if checkpoint else new
     run = RunFolder(Path(options.out_dir or own))
     if checkpoint and not options.out_dir and checkpoint.path.resolve().parent != run.checkpoints:
         raise ValueError(f"out_dir: {checkpoint.path} lies in no run folder; give one with --out-dir")
@@ -226,11 +219,10 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
     if not recipe.model:  # told by the weights, at the start alone
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
-    differences = [
-        f"{key} {theirs[key]!r} → {ours[key]!r}" for key in ours if key != "name" and ours[key] != theirs[key]
-    ]
-    if differences:
+    keys = [key for key in ours if key != "name" and ours[key] != theirs[key]]
+    if keys:
+        differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
         raise ValueError(
-            f"resume: {checkpoint.path} was made by another recipe ({', '.join(differences)}); "
+            f"resume: {checkpoint.path} was made by another recipe ({differences}); "
             "give the same flags, or another --out-dir"
         )

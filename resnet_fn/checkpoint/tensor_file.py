@@ -3,9 +3,8 @@
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
 JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
 
-Why a writer of our own: a checkpoint must not take much longer than writing its bytes, so every byte is touched once
-by the hash while the file system takes the others and the disk writes the file before. The safetensors package's
-writer neither gives the hashes nor syncs the file. Its reader, which checks the header, is the one used here.
+The safetensors package's reader, which checks the header, is used here; its writer neither gives the hashes nor syncs
+the file. The one here hashes some bytes while the disk writes others.
 """
 
 import contextlib

@@ -20,8 +20,8 @@ class CheckpointWriter:
     of the context.
 
     Args:
-        state: what is saved. Room for its copy is made here: the kernel zeroes fresh memory page by page, which takes
-            several times as long as the copy and must not happen while training waits. None: of a rank that saves none.
+        state: what is saved. Room for its copy is made here: the kernel zeroes fresh memory page by page, for which
+            training must not wait. None: of a rank that saves none.
     """
 
     def __init__(self, state: TrainState | None) -> None:

@@ -18,7 +18,6 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
     Args:
         setting: "", "balanced", or a file with a line "CLASS WEIGHT" for each class.
-        classes: their names.
         labels: int [N], of the training samples.
 
     Raises:
@@ -39,9 +38,7 @@ def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.
 
     Args:
         sampling: see `Recipe`.
-        weights: see `class_weights`.
-        classes: how many.
-        labels: int [N], of the training samples.
+        weights, labels: see `class_weights`.
 
     Returns:
         "training_images"; "loss_weight"; "times_seen" in an epoch, each of its images.
@@ -73,9 +70,8 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise ValueError(
-            f"class_weights: {str(path)!r} cannot be read; {near_path(path, 'give balanced, or a text file')}"
-        ) from None
+        hint = near_path(path, "give balanced, or a text file")
+        raise ValueError(f"class_weights: {str(path)!r} cannot be read; {hint}") from None
     found: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -7,27 +7,19 @@ https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugmen
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.order import Streams
-
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
 
 _JITTERED = ("Brightness", "Contrast", "Color")
 _BLACK = (0, 0, 0)
 
 
-def colour(image: Any, recipe: "Recipe", epoch: int, repeat: int, number: int) -> Any:
-    """`ColorJitter`, then a policy, on a PIL image in RGB.
-
-    Args:
-        image: it.
-        recipe: what varies.
-        epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
-    """
+def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
+    """`ColorJitter`, then a policy, on a PIL image in RGB; for the last three see `Plan`."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -44,7 +36,7 @@ def colour(image: Any, recipe: "Recipe", epoch: int, repeat: int, number: int) -
 
 
 def colour_arrays(
-    images: np.ndarray, recipe: "Recipe", epoch: int, repeats: Iterable[int], numbers: Iterable[int]
+    images: np.ndarray, recipe: Recipe, epoch: int, repeats: Iterable[int], numbers: Iterable[int]
 ) -> np.ndarray:
     """`colour` of each image of an array, uint8 [N, H, W, 3], by its (repeat, number)."""
     from PIL import Image
@@ -170,7 +162,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
     return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
 
 
-def choose(settings: "Recipe", size: int, rng: np.random.Generator) -> Chosen:
+def choose(settings: Recipe, size: int, rng: np.random.Generator) -> Chosen:
     """A policy's operations for one image, in order, with their magnitudes; none without a policy.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal

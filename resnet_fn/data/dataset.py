@@ -91,14 +91,12 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
 def check_images(dataset: DataSet) -> None:
     """Refuse arrays of images that are not uint8 [N, H, W, C] with one label each, alike in both splits.
 
-    Image files are checked one by one (`sources.scan`).
-
     Raises:
         ValueError: names the split and what it has instead.
     """
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
         if not isinstance(split, Split):
-            continue  # files: looked at one by one where they are read
+            continue  # files are checked one by one (`sources.scan`)
         images, labels = split.images, split.labels
         if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
             raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")
@@ -106,10 +104,9 @@ def check_images(dataset: DataSet) -> None:
             raise ValueError(
                 f"{what}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}], one an image"
             )
-        if images.shape[-1] != dataset.input.channels:
-            raise ValueError(
-                f"{what}: its images have {images.shape[-1]} channels, mean and std {dataset.input.channels}"
-            )
+        channels, wanted = images.shape[-1], dataset.input.channels
+        if channels != wanted:
+            raise ValueError(f"{what}: its images have {channels} channels, mean and std {wanted}")
 
 
 def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int, dtype: str = "float32") -> None:
@@ -118,8 +115,7 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
     Args:
         images: must be `dtype` [n, C, H, W].
         labels: must be int32 [n] within 0..classes−1, or float32 [n, classes] (soft, or several an image).
-        classes: how many there are.
-        update: the update's number, for the message.
+        update: its number, for the message.
 
     Raises:
         ValueError: names the update and what it has instead.
@@ -148,8 +144,8 @@ def eval_batches(
     Workers take turns at blocks of `block` samples; `batch_size` is a multiple of it. So a sample's place in its
     block is its number modulo `block`, whatever the number of workers and the batch size.
 
-    All batches have the same size and all workers get as many, so that nothing recompiles and nobody waits for
-    ever; what is missing at the end is filled with the split's first sample and marked.
+    All batches have the same size and all workers get as many, so that nothing recompiles and nobody waits for ever;
+    what is missing at the end is filled with the split's first sample and marked.
 
     Yields:
         images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
@@ -159,12 +155,9 @@ def eval_batches(
     own = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
     own = own[own < len(split)]  # only the last block of all can be short
     most = -(-blocks // workers.size) * block
-    batches = []
-    for start in range(0, most, batch_size):
-        indices = np.full(batch_size, -1)
-        part = own[start : start + batch_size]
-        indices[: len(part)] = part
-        batches.append(indices)
-    rows = [np.maximum(indices, 0) for indices in batches]
-    for indices, images in zip(batches, split.eval_images(rows, spec), strict=True):
-        yield images, split.labels[np.maximum(indices, 0)], indices
+    indices = np.full(-(-most // batch_size) * batch_size, -1)
+    indices[: len(own)] = own
+    batches = indices.reshape(-1, batch_size)
+    rows = np.maximum(batches, 0)
+    for places, row, images in zip(batches, rows, split.eval_images(rows, spec), strict=True):
+        yield images, split.labels[row], places

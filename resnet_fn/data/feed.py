@@ -86,11 +86,7 @@ def check_feed(recipe: Recipe, dtype: str) -> None:
 
 
 class MemoryFeed:
-    """A `Feed` from arrays in memory.
-
-    Raises:
-        ValueError: see `Plan`.
-    """
+    """A `Feed` from arrays in memory; raises as `make_feed`."""
 
     _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,20 +17,11 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import draw_samples, normalise
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
+from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.records import RecordSplit
 from resnet_fn.runtime.disk import sha256
 from resnet_fn.runtime.malloc import limit_arenas
 from resnet_fn.runtime.workers import Workers
-
-if TYPE_CHECKING:
-    from resnet_fn.data.sources.files import FileSplit
-    from resnet_fn.data.sources.records import RecordSplit
-
-
-class _Begun(NamedTuple):
-    """A batch that is being decoded: its memory, and what is to be waited for."""
-
-    images: np.ndarray
-    decoded: "list[Future[None]]"
 
 
 class FileFeed:
@@ -38,20 +29,17 @@ class FileFeed:
 
     Args:
         as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
-
-    Raises:
-        ValueError: see `Plan`.
     """
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
-        self._split = cast("FileSplit | RecordSplit", dataset.train)
+        self._split = cast(FileSplit | RecordSplit, dataset.train)
         self._plan = Plan(recipe, self._split.labels, len(dataset.classes), workers)
         self.updates_per_epoch = self._plan.updates_per_epoch
         self._repeats = self._plan.repeat_numbers().tolist()
         shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
-        self._begun: dict[int, _Begun] = {}
+        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: its memory, what to wait for
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
         limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
@@ -99,7 +87,7 @@ class FileFeed:
         return list(zip(self._repeats, self._plan.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """An update's images, and the next one's are begun."""
+        """An update's images; the next one's are begun."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -117,21 +105,21 @@ class FileFeed:
     def _begin(self, update: int) -> None:
         """Hand an update's images to the threads; what cannot be read is raised when the update's turn comes."""
         assert self._pool is not None
-        images, decoded = self._buffers.take(), []
-        epoch = update // self.updates_per_epoch
-        numbers, found = self._numbers(update), []
+        images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
+        decoded: list[Future[None]] = []
+        samples = []
         try:
             for place, (index, data) in enumerate(islice(self._samples, len(images))):
                 job = (images[place : place + 1], index, data, epoch, *numbers[place])
                 decoded.append(self._pool.submit(self._decode, *job))
-                found.append(index)
-            if found != self.indices(update).tolist():
+                samples.append(index)
+            if samples != self.indices(update).tolist():
                 raise RuntimeError(f"the files gave other samples than those of update {update}")
         except (ValueError, RuntimeError) as error:
             failed: Future[None] = Future()
             failed.set_exception(error)
             decoded.append(failed)
-        self._begun[update] = _Begun(images, decoded)
+        self._begun[update] = images, decoded
 
     def _decode(self, target: np.ndarray, index: int, data: bytes, epoch: int, repeat: int, number: int) -> None:
         with naming(self._split.undecodable, index):
@@ -144,10 +132,7 @@ class FileFeed:
 
 
 class Buffers:
-    """Arrays of one shape that are given out again once nobody else holds them.
-
-    A batch of 64 photos is 38 MB: fresh memory of that size comes from the system and goes back to it every
-    time, and touching it first costs a seventh of all the work on an image.
+    """Arrays of one shape that are given out again once nobody else holds them: fresh memory of that size is slow.
 
     Args:
         shape, dtype: of each array.

@@ -53,7 +53,6 @@ def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | N
     Args:
         images: float32 [n, C, H, W], n even.
         labels: int32 [n], or float32 [n, classes].
-        classes: number of classes.
         mixing: None: nothing is mixed, and labels are still probabilities, so that no step recompiles.
 
     Returns:
@@ -90,7 +89,6 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     Args:
         images: float32 [N, C, H, W], normalised.
         draws: [N, 5] in [0, 1): whether, area, aspect ratio, vertical and horizontal place.
-        probability: of an image to be erased.
 
     Returns:
         float32 [N, C, H, W].

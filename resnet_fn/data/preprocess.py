@@ -8,29 +8,21 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.colour import colour
 from resnet_fn.data.order import Streams
 
-if TYPE_CHECKING:
-    from resnet_fn.config.recipe import Recipe
-
 Box = tuple[int, int, int, int]
-_RATIOS = (3 / 4, 4 / 3)
 _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the crop is computed
 
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """As a context in which a sample is decoded: whatever a decoder raises says which sample it was.
-
-    Args:
-        undecodable: what to raise of a sample that cannot be decoded.
-        index: the sample.
-    """
+    """As a context in which sample `index` is decoded: whatever a decoder raises becomes `undecodable(index)`."""
     try:
         yield
     except MemoryError:  # of which the sample is not to blame
@@ -76,7 +68,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     """Decode, resize the shorter side to `resize`, cut the centre.
 
     Args:
-        data: a file's bytes.
+        data: see `open_upright`.
         resize: shorter side, pixels, at least `crop`.
         crop: height and width of the result.
 
@@ -101,21 +93,18 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + crop, top + crop)))
 
 
-def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, number: int) -> np.ndarray:
+def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
     """What training sees: a random resized crop, a flip, colours.
 
     `RandomResizedCrop(bilinear, antialias)` → `RandomHorizontalFlip` → `ColorJitter` → a policy.
 
     Args:
-        data: of any format and mode that Pillow reads.
+        data: see `open_upright`, whose errors are raised.
         recipe: what varies, and the size.
         epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
 
     Returns:
         uint8 [image_size, image_size, 3]; may be a view with negative strides.
-
-    Raises:
-        OSError, SyntaxError, ValueError: the decoder's own; damaged or not an image.
     """
     from PIL import Image
 
@@ -132,7 +121,7 @@ def training_pixels(data: bytes, recipe: "Recipe", epoch: int, repeat: int, numb
     return np.asarray(colour(image, recipe, epoch, repeat, number))
 
 
-def draw_view(recipe: "Recipe", size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
+def draw_view(recipe: Recipe, size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
     """The box that training cuts from an image of this width and height, and whether it is mirrored after that."""
     return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
 
@@ -146,7 +135,7 @@ def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator)
     Returns:
         left, top, right, bottom, pixels.
     """
-    lowest, highest = _RATIOS
+    lowest, highest = 3 / 4, 4 / 3
     for _ in range(10):
         area = width * height * rng.uniform(smallest, 1.0)
         ratio = math.exp(rng.uniform(math.log(lowest), math.log(highest)))

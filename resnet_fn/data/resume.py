@@ -8,15 +8,12 @@ from resnet_fn.data.feed import Feed
 
 
 def notes_on_resume(state: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> tuple[str, ...]:
-    """Compare a checkpoint's training set with the present one.
+    """Compare a checkpoint's training set with the present one: a line for each difference that goes on.
 
     Args:
         state: the checkpoint's. What earlier ones do not hold is not compared.
         classes, feed: the present ones.
         allow_other: go on with another training set.
-
-    Returns:
-        One line for each difference that goes on.
 
     Raises:
         ValueError: another training set, with the differences: later updates would hold other samples or labels.

@@ -24,33 +24,20 @@ _EXAMPLES = """examples:
 
 def checks(folder: Path, workers: "Workers") -> list[Check]:
     """All of them; `folder` is an empty one on the disk that runs are to be kept on."""
-    from resnet_fn.doctor import arithmetic, storage
+    from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
+    from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
     return [
-        Check("batchnorm", arithmetic.batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
-        Check("nesterov", arithmetic.nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
-        Check(
-            "convolution",
-            arithmetic.convolution,
-            "in float32 and on a fast kernel; else nets train slowly or otherwise",
-        ),
-        Check("clip", arithmetic.clip, "gradients are clipped at --clip-norm; else at another norm"),
-        Check(
-            "overflow",
-            arithmetic.overflow,
-            "--precision fp16 can trust its loss scale; else it trains on cut gradients",
-        ),
-        Check("skip", arithmetic.skip, "a bad batch changes nothing; else it ruins the weights for good"),
-        Check(
-            "all-reduce", lambda: arithmetic.all_reduce(workers), "workers add up what they should; else they diverge"
-        ),
-        Check("checkpoint", lambda: storage.checkpoint(folder), "a run goes on bit for bit; else stopping changes it"),
-        Check(
-            "rename",
-            lambda: storage.rename(folder),
-            "a crash leaves old or new files, whole; else it may leave half ones",
-        ),
-        Check("free space", lambda: storage.free_space(folder), "checkpoints fit; else a run stops at one"),
+        Check("batchnorm", batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
+        Check("nesterov", nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
+        Check("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or otherwise"),
+        Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
+        Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
+        Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
+        Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge"),
+        Check("checkpoint", lambda: checkpoint(folder), "a run goes on bit for bit; else stopping changes it"),
+        Check("rename", lambda: rename(folder), "a crash leaves old or new files, whole; else it may leave half ones"),
+        Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 
 
@@ -113,9 +100,8 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             written = {**told, "findings": [finding._asdict() for finding in findings], "broken": broken}
             cli.write_text(Path(parsed.json), json.dumps(written, indent=1) + "\n")
-        print(
-            f"\n{len(findings) - len(broken)} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True
-        )
+        ok = len(findings) - len(broken)
+        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

@@ -3,12 +3,11 @@
 They look at behaviour, not at version numbers: what a MindSpore to come changes shows here first.
 """
 
-import time
-
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.benchmark.interleave import timed
 from resnet_fn.models.resnet import batch_norm, conv
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.card import no_overflow
@@ -21,9 +20,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-_SLOW = (
-    40  # times a matrix product of as many multiplications: 1 to 2 with oneDNN, up to 15 before 2.9, its reference 110
-)
+# Times a matrix product of as many multiplications: 1 to 2 with oneDNN, up to 15 before 2.9, its reference kernel 110.
+_SLOW = 40
 
 
 def _relative(values: np.ndarray, exact: np.ndarray) -> float:
@@ -74,15 +72,9 @@ def convolution() -> Answer:
         return error < 1e-5, f"{error:.0e} from float64"
     large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
     a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
-    times = []
-    for function, arguments in ((large, (images,)), (ops.MatMul(), (a, b))):
-        seconds = []
-        for _ in range(3):
-            began = time.perf_counter()
-            function(*arguments).asnumpy()
-            seconds.append(time.perf_counter() - began)
-        times.append(min(seconds))
-    ratio = times[0] / times[1]
+    product = ops.MatMul()
+    runs = timed(lambda: large(images).asnumpy()), timed(lambda: product(a, b).asnumpy())
+    ratio = min(runs[0](3)) / min(runs[1](3))
     return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
 
 
@@ -102,10 +94,8 @@ def clip() -> Answer:
 
     norm, ours, theirs = (tensor.asnumpy() for tensor in both(*map(Tensor, arrays)))
     errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
-    operation = (
-        f", ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else ", no ops.clip_by_global_norm any more"
-    )
-    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}{operation}"
+    operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
+    return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
 
 
 def all_reduce(workers: Workers) -> Answer:
@@ -115,9 +105,8 @@ def all_reduce(workers: Workers) -> Answer:
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
-    return total == expected and not np.isfinite(
-        infinite
-    ), f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
+    right = total == expected and not np.isfinite(infinite)
+    return right, f"{total:g} of {expected:g}, infinity arrives as {infinite:g}"
 
 
 def overflow() -> Answer:

@@ -15,15 +15,8 @@ _EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxrunti
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
 # Prefixes of the variables that change what MindSpore and its libraries do.
 _VARIABLES = (
-    "MS_",
-    "GLOG_",
-    "ONEDNN_",
-    "HCCL_",
-    "ASCEND_",
-    "RANK_",
-    "DEVICE_ID",
-    "OMP_NUM_THREADS",
-    "MALLOC_ARENA_MAX",
+    *("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_"),
+    *("DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"),
 )
 
 

@@ -54,10 +54,8 @@ def open_cache(wanted: bool) -> "CompileCache":
 class CompileCache:
     """Compiles functions, or takes what an earlier process has compiled of equal ones.
 
-    Args:
-        folder: where graphs are kept, a file each; it need not exist. None: nothing is kept.
-
     Attributes:
+        folder: where graphs are kept, a file each; it need not exist. None: nothing is kept.
         say: is told that compiling takes a while, or what spares it, once each.
     """
 
@@ -160,7 +158,7 @@ def _seal(key: str, graph: bytes) -> bytes:
 
 
 def write_graph(path: Path, key: str, graph: bytes) -> None:
-    """Keep a graph, whole or not at all, whoever else writes it; for this user alone."""
+    """Keep a graph, whole or not at all, for this user alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as temporary:
         temporary.write_bytes(_seal(key, graph) + graph)
@@ -204,8 +202,7 @@ class Exchange:
     """As a context: MindSpore compiles with its own cache on, in a folder of this process.
 
     Args:
-        key, parts: the graph's.
-        kept: the graph, for MindSpore to take; None: there is none yet.
+        key, parts, kept: the graph's; what is kept is for MindSpore to take, None: there is none yet.
 
     Attributes:
         offers: whether MindSpore has a graph to take.

@@ -50,7 +50,7 @@ class Ingredients:
 
 
 def ingredients(function: Any, inputs: Iterable[Any]) -> Ingredients:
-    """Read a function that is to be compiled: what it closes over, and what that holds, down to the last number.
+    """Read a function that is to be compiled: what it closes over, and what that holds.
 
     Numbers, texts, arrays and Tensors count by their value; Parameters by name, shape, dtype and whether they are
     trained; functions and classes by their names, for their code is in the key by itself; inputs by shape and dtype.

@@ -19,7 +19,7 @@ from resnet_fn.recipes import load_recipe
 if TYPE_CHECKING:
     import numpy as np
 
-    from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
+    from resnet_fn.inspect.batch import InspectedNet, Visitor
     from resnet_fn.weights.load import Source
 
 _EXAMPLES = """examples:
@@ -167,7 +167,7 @@ def _compare(here: str, there: str) -> dict[str, Any]:
 
 
 def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.inspected_net import open_net
+    from resnet_fn.inspect.batch import open_net
 
     inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "", **parsed.of_file)
     limit = parsed.batch_size or 32

@@ -1,24 +1,87 @@
-"""What every layer of a net gives on a batch: activations, and the gradients of its loss."""
+"""A net to look into, and what its layers give on a batch: activations, and the gradients of its loss."""
 
 import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.config.fields import changed
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import class_weights
-from resnet_fn.data.dataset import eval_batches
+from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
-from resnet_fn.evaluation.loaded_net import assign_checkpoint
-from resnet_fn.inspect.inspected_net import InspectedNet, Visitor
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_net, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.layers.layer import Layer
+from resnet_fn.models import build_net
 from resnet_fn.update.inputs import make_noise
 from resnet_fn.update.loss import Loss, make_loss
+from resnet_fn.weights.load import load_weights, name_model, read_weights
+
+# Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
+Visitor = Callable[[str, np.ndarray], None]
+
+PRECISION = "fp32"  # whatever the recipe's: half precision would add overflow of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectedNet:
+    """A net to look into, and its data.
+
+    Attributes:
+        net: maps float32 [N, C, H, W] to logits [N, classes], in float32.
+        recipe, dataset: where its batches come from.
+        checkpoint: None for a bare weight file.
+    """
+
+    net: nn.Cell
+    recipe: Recipe
+    dataset: DataSet
+    checkpoint: Checkpoint | None
+
+    @property
+    def update(self) -> int:
+        """Updates that it has seen; 0 for a bare weight file."""
+        return int(self.checkpoint.state["update"]) if self.checkpoint else 0
+
+
+def open_net(
+    source: str | Path,
+    recipe: Recipe | None = None,
+    data_dir: str = "",
+    lists: tuple[str, str] = ("", ""),
+    check: str = "auto",
+) -> InspectedNet:
+    """Build the net of a checkpoint or weight file and find its data.
+
+    Args:
+        source: a run folder (its newest intact checkpoint), a checkpoint folder, or with `recipe` a weight file.
+        recipe: net and data of a weight file; None for a checkpoint, which knows.
+        data_dir: where the data set lies; "": where it lay in training.
+        lists, check: with `recipe`, see `open_dataset`.
+
+    Raises:
+        ValueError: the weights do not fit, or the data set is not there or is another one.
+    """
+    if recipe is None:
+        loaded = load_net(source, precision=PRECISION, allow_non_finite=True)
+        dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
+        return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
+    recipe = changed(recipe, precision=PRECISION)
+    if not recipe.model:
+        recipe = name_model(recipe, read_weights(source))
+    dataset = open_dataset(recipe, data_dir, lists=lists, check=check)
+    net = build_net(recipe, dataset.input)
+    load_weights(net, source, allow_non_finite=True)
+    return InspectedNet(net, recipe, dataset, None)
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
@@ -27,7 +90,6 @@ def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[in
     The weights are those that an evaluation scores: their moving average, where there is one.
 
     Args:
-        inspected: see `open_net`.
         limit: samples; a smaller test set gives fewer.
         visit: is called with each layer's name and output, float64.
 
@@ -77,7 +139,6 @@ def gradients(
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
 
     Args:
-        inspected: see `open_net`.
         limit: samples; a smaller batch gives fewer.
         visit_layer, visit_parameter: are called with each layer's or parameter's name and gradient, float32.
     """
@@ -109,19 +170,12 @@ def gradients(
 
 
 def _record_gradients(
-    net: nn.Cell,
-    images: np.ndarray,
-    labels: np.ndarray,
-    noise: Sequence[Tensor | None],
-    loss: Loss,
-    visit: Visitor,
+    net: nn.Cell, images: np.ndarray, labels: np.ndarray, noise: Sequence[Tensor | None], loss: Loss, visit: Visitor
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
     Args:
-        net: maps images to logits.
         images, labels, noise: one batch, as a step takes it.
-        loss: (logits, labels) to the mean loss.
         visit: is called with each layer's title and the gradient at its output, in backward order.
 
     Returns:

@@ -14,8 +14,7 @@ class ArrayStatistics:
 
     Attributes:
         name: of the parameter or layer.
-        shape, dtype: of the array.
-        mean, std, min, max: std is the population's, divided by n.
+        std: the population's, divided by n.
         norm: Euclidean.
         zeros: the fraction of 1 that is exactly 0.
         not_finite: how many values are NaN or infinite.
@@ -60,13 +59,7 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
 def statistics_table(
     rows: Sequence[ArrayStatistics], title: str, zeros: bool = False, dtype: bool = False
 ) -> list[str]:
-    """Lines: a head, then one line for each array.
-
-    Args:
-        rows: in the order to show.
-        title: what the names are of; "parameter".
-        zeros, dtype: whether to show these.
-    """
+    """Lines: a head, then one line for each array, under the title of their names; whether to show zeros and dtype."""
     wide = max([len(title), *(len(row.name) for row in rows)])
     shapes = ["x".join(map(str, row.shape)) or "scalar" for row in rows]
     long = max([len("shape"), *map(len, shapes)])

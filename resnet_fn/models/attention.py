@@ -19,8 +19,7 @@ REDUCTION = 16  # both papers' r: C → C/16 → C
 class SqueezeExcite(nn.Cell):
     """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
 
-    r = 16 in every block, as in the paper: 64 channels squeeze to 4. (timm's `seresnet18` and `seresnet34` round that
-    up to 8; from 128 channels on, and so in `seresnet50`, the two agree.)
+    r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
 
     Attributes:
         standard: see `positions.spread`; so in `GlobalDepthwise` and `GatherExcite`.

@@ -46,13 +46,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Have all BatchNorms of a net, but the frozen ones, normalise the samples of `ranks` workers together in training.
-
-    Args:
-        net: any Cell.
-        ranks: workers, each with as many samples.
-        all_reduce: the sum over them of a tensor, inside jit.
-    """
+    """Have all BatchNorms of a net, but the frozen ones, normalise all workers' samples: see `BatchNorm2d`."""
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce

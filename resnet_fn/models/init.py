@@ -29,10 +29,6 @@ def _truncated_normal(fan_in: int) -> Initializer:
     return TruncatedNormal(sigma=0.01, a=-0.02, b=0.02)
 
 
-def _zeros(fan_in: int) -> str:
-    return "zeros"
-
-
 # name: (convolution weight, Dense weight, bias of either), each as a function of the layer's fan-in
 INITIALISATIONS: dict[str, LayerInit] = {
     # torchvision's ResNet: He-normal over fan-out; torch.nn.Linear's own defaults.
@@ -40,8 +36,8 @@ INITIALISATIONS: dict[str, LayerInit] = {
     # torch's layer defaults everywhere: what the accuracy-gap guide found to close the gap (92.98 against 91.96).
     "torch": (_uniform_fan_in, _uniform_fan_in, _uniform_fan_in),
     # MindSpore's GENet and ResNet scripts.
-    "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, _zeros),
-    "xavier_uniform": (lambda _: XavierUniform(), _truncated_normal, _zeros),
+    "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, lambda _: "zeros"),
+    "xavier_uniform": (lambda _: XavierUniform(), _truncated_normal, lambda _: "zeros"),
 }
 
 
@@ -98,28 +94,20 @@ def _draw_all(net: nn.Cell, name: str, zero_init_residual: bool) -> Iterator[tup
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
     for _, cell in net.cells_and_names():
         if isinstance(cell, nn.Conv2d | nn.Dense):
-            fan_in = _fan_in(cell.weight.shape)
+            fan_in = int(np.prod(cell.weight.shape[1:]))
             weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
             yield cell.weight, _draw(cell.weight, weight_init(fan_in))
             if cell.bias is not None:
                 yield cell.bias, _draw(cell.bias, bias_init(fan_in))
         elif isinstance(cell, nn.BatchNorm2d):
-            for parameter, value in (
-                (cell.gamma, "ones"),
-                (cell.beta, "zeros"),
-                (cell.moving_mean, "zeros"),
-                (cell.moving_variance, "ones"),
-            ):
-                yield parameter, _draw(parameter, value)
+            for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
+                ones = parameter is cell.gamma or parameter is cell.moving_variance
+                yield parameter, _draw(parameter, "ones" if ones else "zeros")
     if zero_init_residual:
         for _, cell in net.cells_and_names():
             last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
             if isinstance(last, nn.BatchNorm2d):
                 yield last.gamma, _draw(last.gamma, "zeros")
-
-
-def _fan_in(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape[1:]))
 
 
 def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:

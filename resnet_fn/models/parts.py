@@ -18,11 +18,7 @@ def group_of(name: str) -> str:
 
 
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Which layer each of a net's parameters belongs to: 0 is the stem, then every block, then the last layer.
-
-    Args:
-        paths: of all the net's parameters.
-    """
+    """Which layer each of all a net's parameters belongs to: 0 is the stem, then every block, then the last layer."""
     layers = {path: _layer_of(path) for path in paths}
     order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
     return {path: order[layer] for path, layer in layers.items()}
@@ -41,7 +37,6 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
     What lies before the first trained parameter costs no backward pass.
 
     Args:
-        net: from `create_model`.
         frozen, trained: names with commas, see `select`; "": no such wish.
 
     Raises:

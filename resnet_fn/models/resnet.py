@@ -46,8 +46,7 @@ class MaxPool2d(nn.MaxPool2d):
     gradient is registered for an Ascend card's scalar cores (mindspore/ops/_op_impl/aicpu/max_pool3d_with_argmax.py).
     There it pads with zeros first and pools `valid`, two operations of the vector cores (mindspore/ops/_op_impl/tbe),
     as MindSpore's own ResNet does (mindspore-ai/models, official/cv/ResNet, `res_base`). What a ReLU gives is never
-    negative: a border of zeros is as good as none. On a CPU this takes 530 ms instead of 194 (8 x 64 x 112 x 112 with
-    gradient, 2 cores).
+    negative: a border of zeros is as good as none. On a CPU it is slower.
 
     Attributes:
         pads_first: whether it computes so.

@@ -8,9 +8,8 @@ of three taps take six products instead of twelve:
 and along both axes 36 instead of 144. With A, G and B as in `cook_toom` the equation is exact; in float32 the rounding
 error is 9e-7 of the output's size, a direct convolution's 3e-7.
 
-Why: on a CPU, MindSpore's convolution is im2col and a matrix product (docs/benchmarks.md). A whole step of one layer,
-forward and both gradients, takes longer than here in every shape that ResNets have. The gradients need no code: they
-are those of the matrix products.
+Why: on a CPU, MindSpore's convolution is im2col and a matrix product, slower in every shape that ResNets have
+(docs/benchmarks.md). The gradients need no code: they are those of the matrix products.
 """
 
 import contextlib
@@ -25,8 +24,7 @@ TILE, TAPS = 4, 3  # outputs of one tile and taps of the filter, along one axis
 PRODUCTS = TILE + TAPS - 1
 # Where the polynomials are evaluated, beside infinity. The usual 0, ±1, ±2 have twice the rounding error.
 POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
-# A stem of 1 to 3 channels gains nothing: 0.8 to 1.0 x.
-LEAST_CHANNELS = 16
+LEAST_CHANNELS = 16  # a stem of 1 to 3 channels gains nothing
 
 _times_transposed = ops.MatMul(transpose_b=True)
 _transposed_times = ops.MatMul(transpose_a=True)
@@ -143,11 +141,7 @@ class Conv2d(nn.Conv2d):
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Let the convolutions of a float32 net that fit compute by `convolve`, where MindSpore computes on a CPU.
-
-    Args:
-        net: any Cell.
-        wanted: False: all of them as MindSpore does.
+    """Let a float32 net's convolutions that fit compute by `convolve` on a CPU, or all as MindSpore does.
 
     Returns:
         Those that were changed.
@@ -162,10 +156,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """While this lasts, what a CPU computes by matrix products is MindSpore's own: what an exported graph must hold.
-
-    Convolutions (`convolve`), and sums over positions in gates (`positions`).
-    """
+    """While this lasts, convolutions and gates' sums over positions are MindSpore's own, as exports need them."""
     convolutions = use_winograd(net, False)
     gates = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
     for cell in gates:

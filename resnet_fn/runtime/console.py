@@ -1,8 +1,9 @@
-"""A console that may go away while a run goes on."""
+"""The console: the command that was typed there, and that it may go away while a run goes on."""
 
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -35,3 +36,34 @@ def outlive_console() -> None:
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
+
+
+def typed_command() -> list[str]:
+    """The words that started this process; of a worker those that started all: msrun, or `resnet_fn.launch`."""
+    from resnet_fn.runtime.workers import launched_by_msrun  # which loads NumPy
+
+    words = sys.orig_argv
+    if launched_by_msrun():
+        count = os.environ.get("MS_WORKER_NUM", "1")
+        words = ["msrun", "--worker_num", count, "--local_worker_num", count, "--join", "True", *words]
+        for above in _ancestors():
+            names = [Path(word).name for word in above[:4]]
+            if "msrun" in names:
+                words = ["msrun", *above[names.index("msrun") + 1 :]]
+            elif "resnet_fn.launch" in names:
+                words = [*above, *([] if "--" in above else ["--"])]
+    return words
+
+
+def _ancestors() -> list[list[str]]:
+    """The command lines of the processes above this one, the nearest first; none where there is no /proc."""
+    found = []
+    pid = os.getppid()
+    try:
+        while pid > 1:
+            place = Path(f"/proc/{pid}")
+            found.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
+            pid = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        pass
+    return found

@@ -27,13 +27,9 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """A worker's part of the CPUs in its mask, each of them shared evenly by all workers that may use it.
+    """A worker's part of the CPUs in its mask, each of them shared evenly by all workers in whose mask it is.
 
     So a mask that a launcher has narrowed (msrun's --bind_core) is not divided again.
-
-    Args:
-        mine: the worker's own mask.
-        masks: of all workers on the machine, its own among them.
     """
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 

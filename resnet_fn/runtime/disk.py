@@ -75,3 +75,9 @@ def replace_file(path: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str, errors: str = "strict") -> None:
+    """Write a text file as `replace_file` does, in UTF-8."""
+    with replace_file(path) as file:
+        file.write_text(text, encoding="utf-8", errors=errors)

@@ -1,4 +1,4 @@
-"""From and to PyTorch and other MindSpore projects: names, weight files, and the reference nets to compare with."""
+"""Packages that only some commands need."""
 
 import importlib
 from typing import Any

@@ -42,9 +42,8 @@ class FolderLock:
                 f"out_dir: {folder} is in use by {holder}; wait for it, or give another --out-dir"
             ) from None
         except OSError as error:
-            print(
-                f"warning: {folder}: no lock ({error.strerror}); start no other run there", file=sys.stderr, flush=True
-            )
+            warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
+            print(warning, file=sys.stderr, flush=True)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()

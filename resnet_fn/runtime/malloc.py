@@ -11,9 +11,8 @@ _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; g
 def limit_arenas(limit: int) -> None:
     """Have glibc's malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX says otherwise.
 
-    Every pipeline has new threads, and each may take another of the 8 arenas per CPU: until all of them have seen
-    the largest images, resident memory grows, for about thirty epochs of a small set (what is in use does not grow).
-    With few arenas it stands from the second epoch on, at the same speed.
+    Each new thread may take another of the 8 arenas per CPU, and resident memory grows until all of them have seen the
+    largest images.
     """
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
@@ -22,8 +21,7 @@ def limit_arenas(limit: int) -> None:
 def keep_freed() -> None:
     """Have glibc's malloc keep what is freed, for a process that soon asks for as much again, and then ends.
 
-    PyTorch on a CPU gives every tensor's memory back at once. Fresh pages cost a seventh of recording a ResNet-50
-    (docs/benchmarks.md).
+    PyTorch on a CPU gives every tensor's memory back at once, and fresh pages are slow (docs/benchmarks.md).
     """
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 

@@ -27,11 +27,10 @@ def prepare_environment() -> None:
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not _has_card():
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
-        # core that the kernels need: two workers on two cores take 1.3 times as long (docs/design.md).
+        # core that the kernels need (docs/design.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.avx512_convolutions_are_slow() and _has_avx512():
-        # MindSpore 2.9 and 2.10 with AVX-512 take oneDNN's reference kernel for 3x3 convolutions on NCHW data:
-        # 7,600 ms instead of 38 ms for [32, 64, 32, 32]. With AVX2 as the ceiling they take the JIT GEMM kernel.
+        # With AVX2 as the ceiling oneDNN takes its JIT GEMM kernel for 3x3 convolutions, not its reference kernel.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
@@ -68,11 +67,9 @@ def kernel_threads(threads: int) -> int:
 
 
 def use_exact_kernels() -> None:
-    """Have a card compute the same bits each time, in float32 where float32 is meant.
+    """Have a card compute the same bits each time (before `communication.init`), in float32 where float32 is meant.
 
-    Kernels and collectives need not repeat there unless `set_deterministic` is called, before `communication.init`
-    (its documentation); convolutions round float32 to HF32 unless told not to, matrix products
-    do not (mindspore/device_context/ascend/op_precision.py).
+    Convolutions round to HF32 otherwise, matrix products do not (mindspore/device_context/ascend/op_precision.py).
     """
     import mindspore
     from mindspore.device_context.ascend import op_precision

@@ -44,10 +44,9 @@ def check_port() -> None:
 def outlast_workers() -> None:
     """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    It does so through signals, until this machine's workers have gone and `_AFTER_WORKERS` more. Workers save before
-    they end at a signal, and MindSpore lets one whose scheduler has gone look for it for 20 s, then gives up its
-    update. What ends them often reaches the scheduler, too: the end of the launcher or msrun, a job manager's SIGTERM.
-    MindSpore's scheduler holds Python's lock until its end, so that neither a handler nor a thread would run in it.
+    It does so through signals, until this machine's workers have gone and `_AFTER_WORKERS` more: workers save before
+    they end at a signal, for which they need the scheduler, and what ends them often reaches it too. MindSpore's
+    scheduler holds Python's lock until its end, so that neither a handler nor a thread would run in it.
 
     Threads do not survive a fork: call this before any are started. (OpenBLAS stops and restarts its own around one.)
     Outside the main thread nothing is done.
@@ -89,9 +88,9 @@ def _has_workers() -> bool:
 def end_with_scheduler() -> None:
     """In a worker: end it when its scheduler is gone, also where it waits for a dead worker in an all-reduce.
 
-    MindSpore notices the loss within 30 s, closes its collectives, and sends SIGTERM to its own process. Where that
-    is a request to stop after this update (`StopRequest`), a worker in an all-reduce would answer it after
-    MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a thread looks whether the scheduler still answers.
+    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. Where that is a request to stop
+    (`StopRequest`), a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a
+    thread looks whether the scheduler still answers.
     """
     if in_main_thread():
         read, write = os.pipe()

@@ -32,9 +32,8 @@ class StoppedError(Exception):
 class StopRequest:
     """From `install_handlers` to the end of this context, `SIGNALS` are noted; further ones change nothing.
 
-    Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once, however long
-    a scan, a start-up of several workers or a compilation would still take. Outside the main thread Python allows no
-    handlers; there the signals keep their meaning throughout. So does a SIGHUP that is ignored (nohup).
+    Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once. So it does
+    throughout outside the main thread, where Python allows no handlers, and a SIGHUP that is ignored (nohup).
 
     While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
     this process instead. A command that wants to tell them apart blocks SIGINT before NumPy and MindSpore start their

@@ -27,10 +27,8 @@ def warning() -> str:
     version = installed()
     if version in RUN_ON:
         return ""
-    known = ", ".join(RUN_ON)
-    return (
-        f"warning: MindSpore {version} was never tried with this package ({known} were); run python -m resnet_fn.doctor"
-    )
+    untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
+    return f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor"
 
 
 def avx512_convolutions_are_slow() -> bool:

@@ -73,13 +73,9 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Add an array element by element over all ranks; all ranks must call it, with one shape.
+    """Add a float32 array element by element over all ranks; all must call it, with one shape, and all get the same.
 
-    Args:
-        values: float32, any shape; whole numbers up to 2^24 are exact.
-
-    Returns:
-        float32, the same on every rank.
+    Whole numbers up to 2^24 are exact.
     """
     if workers.size == 1:
         return values

@@ -24,13 +24,7 @@ _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file.
-
-    Args:
-        path: a file with one of ENDINGS.
-
-    Returns:
-        Arrays by the file's own names; bfloat16 as float32.
+    """Read every tensor of a weight file, by its own names; bfloat16 as float32.
 
     Raises:
         ValueError: another ending, a damaged file, one that is more than data, or the extra `[torch]` is missing.

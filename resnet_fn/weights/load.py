@@ -30,10 +30,8 @@ class Source:
         style: the style that the names were in; "own" where it is none of STYLES (`read_any_weights` only).
         warning: what that style hides; "" or one line.
         useless: whether that is so much that the weights belong to another function than our net.
-        model: the model's name where the source knows it: our checkpoints do; "" elsewhere.
         averaged: whether these are the moving average of the weights.
-        update: updates that a checkpoint of ours has seen; 0 elsewhere.
-        classes: their names where the source knows them: our checkpoints do; empty elsewhere.
+        model, update, classes: a checkpoint's model, updates and class names; empty where the source is none of ours.
     """
 
     path: Path
@@ -51,7 +49,6 @@ def read_weights(file: str | Path) -> Source:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
     Of a run folder, the newest checkpoint that is intact; where the weights have a moving average, that is read.
-
     Optimizer state, step counts and BatchNorm counters are left out.
 
     Raises:
@@ -90,14 +87,11 @@ def read_any_weights(file: str | Path) -> Source:
 def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow_non_finite: bool = False) -> None:
     """Put a file's weights and BatchNorm statistics into a net of ours, by exact name and shape.
 
-    Assigned with `ops.assign`, which compiled functions see. A difference between the file's net and ours that
-    equal names hide is printed to stderr as a warning, or refused.
+    A difference between the file's net and ours that equal names hide is printed to stderr as a warning, or refused.
 
     Args:
-        net: from `create_model`.
         file: see `read_weights`.
-        reset_head: keep the net's own last layer (`fc`), for another number of classes. It is the only way to
-            leave anything out.
+        reset_head: keep the net's own last layer (`fc`); nothing else can be left out.
         allow_non_finite: take weights with NaN or infinity in them.
 
     Raises:
@@ -144,9 +138,7 @@ def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[s
     """Put weights into a net that is about to be trained; its own last layer stays where they are for other classes.
 
     Args:
-        net: of the recipe.
-        source: see `read_weights`.
-        recipe: with `reset_head` the last layer stays in any case.
+        recipe: the net's; with `reset_head` the last layer stays in any case.
         classes: those that it is to tell apart.
 
     Returns:

@@ -41,13 +41,7 @@ def strip_extras(names: Iterable[str]) -> list[str]:
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """One of our names in another style.
-
-    Args:
-        name: e.g. `layer2.0.downsample.1.gamma`.
-        style: one of STYLES.
-        basic: whether the net is made of BasicBlocks; only official names differ.
-    """
+    """One of our names in another of STYLES; `basic`: of a net of BasicBlocks, whose official names differ."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{_LEAVES.get(leaf, leaf)}"
@@ -89,23 +83,19 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
         back = {new: old for old, new in _LEAVES.items()}
         split = ((name, *name.rpartition(".")[::2]) for name in names)
         return {name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name for name, stem, leaf in split}
-    result = {}
-    for name in names:
-        ours = name
-        if style in _DOWNSAMPLE:
-            ours = ours.replace(f".{_DOWNSAMPLE[style]}.", ".downsample.")
-            ours = re.sub(rf"^{_HEAD[style]}\.", "fc.", ours)
-        if style == "official":
-            ours = re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", ours)
-        result[name] = ours
-    return result
+    ours = {name: name for name in names}
+    if style in _DOWNSAMPLE:
+        for name in names:
+            ours[name] = re.sub(rf"^{_HEAD[style]}\.", "fc.", name.replace(f".{_DOWNSAMPLE[style]}.", ".downsample."))
+    if style == "official":
+        ours = {name: re.sub(r"(layer\d+\.\d+\.bn[12])d\.", r"\1.", new) for name, new in ours.items()}
+    return ours
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
     """What equal names hide: how the net of this style computes something else than ours with the same weights.
 
     Args:
-        style: where weights come from, or go to.
         arrays: weights by our names.
 
     Returns:

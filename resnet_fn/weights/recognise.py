@@ -25,8 +25,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
     """What to give `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
 
     Args:
-        arrays: weights by our names.
-        model: the model's name where it is known; the rest is told from shapes all the same. "" tells it too.
+        model: the model's name where it is known; "" tells it, as the rest, from names and shapes.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.
@@ -49,10 +48,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """The other models that have exactly this one's parameters, and compute something else with them.
-
-    GENet's θ⁻ gathers by a mean, so `genet50_minus` has the names and shapes of `resnet50`.
-    """
+    """The other models with exactly this one's parameters: GENet's θ⁻ gathers by means, and has `resnet50`'s."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from resnet_fn.inspect.inspected_net import InspectedNet, open_net
+from resnet_fn.inspect.batch import InspectedNet, open_net
 from resnet_fn.models import create_model
 from resnet_fn.recipes import recipe
 from resnet_fn.weights.files import write_arrays

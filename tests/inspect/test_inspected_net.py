@@ -9,8 +9,7 @@ from mindspore import Parameter, Tensor
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config.fields import to_dict
 from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.inspect.batch import activations, gradients
-from resnet_fn.inspect.inspected_net import open_net
+from resnet_fn.inspect.batch import activations, gradients, open_net
 from resnet_fn.models import create_model
 from resnet_fn.recipes import recipe
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TYPED = "import json; from resnet_fn.runtime.command_line import typed_command; print(json.dumps(typed_command()))"
+TYPED = "import json; from resnet_fn.runtime.console import typed_command; print(json.dumps(typed_command()))"
 COMMAND = (sys.executable, "-c", TYPED)
 WORKER = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "3"}
 # As msrun does: what stands from "python" on, below a process of its own.

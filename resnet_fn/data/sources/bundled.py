@@ -7,6 +7,7 @@ import numpy as np
 
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.files import color_spec
 
 _DIGITS_TRAIN = 1437  # the first 1,437 train; the last 360, by other writers, test
 
@@ -34,10 +35,8 @@ def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -
     """Colour images of one coarse pattern per class plus noise: learnable, and the same for the same arguments.
 
     Args:
-        samples: training images; the test split has an eighth as many, at least one per class.
-        classes: classes, drawn evenly.
+        samples: training images, of each class as many; the test split has an eighth, at least one per class.
         image_size: height and width, pixels.
-        seed: of patterns and noise.
     """
     rng = np.random.default_rng([seed, samples, classes, image_size])
     coarse = rng.integers(48, 208, (classes, 4, 4, 3), dtype=np.uint8)
@@ -50,15 +49,7 @@ def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -
         return Split(patterns[labels] + noise, labels)
 
     names = tuple(f"pattern {number}" for number in range(classes))
-    spec = InputSpec(
-        name="synthetic",
-        classes=names,
-        channels=3,
-        image_size=image_size,
-        full_scale=255.0,
-        mean=(0.6, 0.6, 0.6),
-        std=(0.19, 0.19, 0.19),
-    )
+    spec = color_spec("synthetic", names, (0.6,) * 3, (0.19,) * 3, image_size, resize=0)
     return DataSet(split(samples), split(max(samples // 8, classes)), spec)
 
 

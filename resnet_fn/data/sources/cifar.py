@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.data.dataset import DataSet, Split
-from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.sources.files import color_spec
 
 _PIXELS = 3 * 32 * 32
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -65,8 +65,7 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
     parts = [read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
     classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
-    mean, std = _MOMENTS[name]
-    spec = InputSpec(name=name, classes=classes, channels=3, image_size=32, full_scale=255.0, mean=mean, std=std)
+    spec = color_spec(name, classes, *_MOMENTS[name], size=32, resize=0)
     return DataSet(train, read(folder / layout.test, layout), spec)
 
 
@@ -133,22 +132,17 @@ def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
         raise ValueError(f"{folder / layout.names}: has no fine_label_names; extract the archive again") from None
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows only what a CIFAR batch is made of: a pickle can otherwise run any code."""
+# What a CIFAR batch is made of.
+_KNOWN = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+_KNOWN |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
-    _KNOWN = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
-    )
+
+class _Unpickler(pickle.Unpickler):
+    """Takes nothing else: a pickle can otherwise run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Refuse everything but the names of an array."""
-        if (module, name) not in self._KNOWN:
+        if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"asks for {module}.{name}, which no CIFAR file needs")
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 

@@ -123,8 +123,6 @@ def decode_batches(
 
     Args:
         batches: each sample's number and bytes.
-        spec: what `eval_pixels` makes of them.
-        threads: that decode.
         undecodable: what to raise of a sample that cannot be decoded.
     """
 
@@ -141,7 +139,6 @@ def decode_batches(
             if waiting and (batch is None or len(waiting) > 1):
                 images = np.stack([future.result() for future in waiting.pop(0)])
                 yield prepare(images, spec.image_size, spec)
-        assert not waiting
     finally:
         pool.shutdown(cancel_futures=True)
         batches.close()
@@ -174,14 +171,16 @@ def read_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def color_spec(name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> InputSpec:
-    """What a net must be fed that is trained on image files; `load_dataset` gives it the recipe's sizes."""
+def color_spec(
+    name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], size: int = 224, resize: int = 256
+) -> InputSpec:
+    """What a net must be fed that is trained on colour images of 8 bits; `load_dataset` gives it the recipe's sizes."""
     return InputSpec(
         name=name,
         classes=tuple(classes),
         channels=3,
-        image_size=224,
-        eval_resize=256,
+        image_size=size,
+        eval_resize=resize,
         full_scale=255.0,
         mean=tuple(mean),
         std=tuple(std),

@@ -141,12 +141,7 @@ def load_dataset(
 
 
 def _load(
-    recipe: Recipe,
-    data_dir: str,
-    threads: int,
-    run: Path | None,
-    lists: tuple[str, str],
-    classes: Sequence[str],
+    recipe: Recipe, data_dir: str, threads: int, run: Path | None, lists: tuple[str, str], classes: Sequence[str]
 ) -> DataSet:
     name = recipe.dataset
     if lists[1] and name != "imagefolder":
@@ -192,7 +187,7 @@ def data_threads(threads: int) -> int:
     """Threads that decode images: as asked for, by default this process's share of the CPUs.
 
     Raises:
-        ValueError: more than there are CPUs, which MindSpore refuses with less of an explanation.
+        ValueError: more than there are CPUs.
     """
     most = cpu_count()
     if threads > most:

@@ -4,7 +4,6 @@ Each shard is a MindRecord file of its own, written in a folder of its own (a Mi
 read back, moved into place and vouched for by a small JSON beside it. `index.json` is written last.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -21,7 +20,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import open_upright
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.records import FORMAT, INDEX
-from resnet_fn.runtime.disk import replace_file, sha256_of_file
+from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
@@ -30,11 +29,7 @@ Advance = Callable[[int], object]
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are.
-
-    Decoding is most of the work of training on images, and a crop of 224 needs no 500x375: this is how ffcv stores
-    ImageNet.
-    """
+    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are."""
     from PIL import Image
 
     image = open_upright(data)
@@ -103,17 +98,14 @@ class Packer:
                 advance(len(indices))
             index["splits"][name] = entries
             np.save(self._out / f"{name}-labels.npy", split.labels)
-            _write_text(self._out / f"{name}-names.json", json.dumps(split.names) + "\n")
-        _write_text(self._out / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
+            replace_text(self._out / f"{name}-names.json", json.dumps(split.names) + "\n")
+        replace_text(self._out / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
         return written
 
     def _check_plan(self) -> None:
-        digest = hashlib.sha256()
-        for split in self._splits.values():
-            digest.update("\0".join(split.names).encode("utf-8", "surrogateescape"))
-            digest.update(split.labels.tobytes() + split.sizes.tobytes())
+        files = (split.listing + split.labels.tobytes() + split.contents for split in self._splits.values())
         plan = {
-            "files": digest.hexdigest(),
+            "files": sha256(b"".join(files)),
             "shards": self._shards,
             "short_side": self._short_side,
             "quality": self._quality,
@@ -122,7 +114,7 @@ class Packer:
         self._out.mkdir(parents=True, exist_ok=True)
         if path.exists() and json.loads(path.read_text()) != plan:
             raise ValueError(f"out: {self._out} holds another packing (other files or settings); give another folder")
-        _write_text(path, json.dumps(plan, indent=1) + "\n")
+        replace_text(path, json.dumps(plan, indent=1) + "\n")
 
     def _finished(self, shard: str) -> dict[str, Any] | None:
         try:
@@ -149,12 +141,8 @@ class Packer:
             part = indices[start : start + _CHUNK]
             images = list(self._encode(split, part, train))
             checksums += [zlib.crc32(image) for image in images]
-            writer.write_raw_data(
-                [
-                    {"image": image, "label": int(split.labels[index]), "index": int(index)}
-                    for image, index in zip(images, part, strict=True)
-                ]
-            )
+            rows = zip(images, split.labels[part].tolist(), part.tolist(), strict=True)
+            writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
         writer.commit()
         _compare(folder / shard, checksums, indices)
         files = sorted(os.listdir(folder))
@@ -167,7 +155,7 @@ class Packer:
         for file in files:
             (folder / file).replace(self._out / file)
         folder.rmdir()
-        _write_text(self._out / f"{shard}.json", json.dumps(entry, indent=1) + "\n")
+        replace_text(self._out / f"{shard}.json", json.dumps(entry, indent=1) + "\n")
         return entry
 
     def _encode(self, split: FileSplit, indices: np.ndarray, train: bool) -> Iterator[bytes]:
@@ -193,8 +181,3 @@ def _compare(path: Path, checksums: list[int], indices: np.ndarray) -> None:
     found = [(zlib.crc32(row["image"].tobytes()), int(row["index"])) for row in iterator]
     if found != list(zip(checksums, indices.tolist(), strict=True)):
         raise OSError(f"{path}: what was read back is not what was written; check the disk and run it again")
-
-
-def _write_text(path: Path, text: str) -> None:
-    with replace_file(path) as file:
-        file.write_text(text, encoding="utf-8")

@@ -31,7 +31,7 @@ class RecordSplit:
     Attributes:
         files: the shards, in the order of the samples.
         labels: int32 [N].
-        threads: threads that decode.
+        threads: that decode.
         names: of the files that were packed; empty where the packing has none.
         contents: the shards' sha256, a line each.
     """

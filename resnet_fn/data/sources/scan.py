@@ -1,7 +1,7 @@
 """Image files before the first update: their sizes, and whether they are good.
 
-A run should not end at its hundredth update for a bad file. So where there are few files, or where it is asked for,
-each is decoded once by Pillow, at an eighth of its size, which reads every byte and computes little.
+Where there are few files, or where it is asked for, each is decoded once by Pillow, at an eighth of its size, which
+reads every byte and computes little.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
 MOST_CHECKED = 20_000  # files of training and validation together that are decoded without being asked
@@ -73,11 +73,7 @@ def _examine_bytes(data: bytes) -> int:
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
     """`examine` a split's files, each on one rank; all ranks have all results.
 
-    Beside the result, a few thousand files are held at a time, however many there are; so many are read ahead that a
-    slow disk is not waited for.
-
     Args:
-        split: the files.
         decode: else only their sizes are asked for.
         workers: the ranks that share the work.
         progress: show a bar on rank 0.
@@ -197,9 +193,7 @@ def _more(bad: Sequence[object] | np.ndarray) -> str:
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
     """List the files that were left out, a line "path from the data folder, tab, fault" each; nothing without any."""
     if dataset.bad_files:
-        with replace_file(folder / BAD_FILES) as file:
-            text = "".join(f"{line}\n" for line in dataset.bad_files)
-            file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...]:

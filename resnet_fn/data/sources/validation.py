@@ -9,23 +9,19 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.data.order import Streams
 from resnet_fn.data.sources.files import FileSplit
-from resnet_fn.runtime.disk import replace_file
+from resnet_fn.runtime.disk import replace_text
 
 FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Which samples validate: the same share of every class, drawn from the seed.
+    """Which samples validate, bool [N]: the same share of every class, drawn from the seed.
 
     Of n pictures of a class round(share · n), at least one of two or more, and never all of them.
 
     Args:
         labels: int [N].
         share: fraction of 1.
-        seed: of the draw.
-
-    Returns:
-        bool [N].
     """
     rng = np.random.default_rng([seed, Streams.VALIDATION])
     held = np.zeros(len(labels), bool)
@@ -65,5 +61,4 @@ def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None
 def write_validation(run: Path, names: Sequence[str]) -> None:
     """Write down in a run folder which files validate; nothing where none were split off."""
     if names:
-        with replace_file(run / FILE) as file:
-            file.write_text(json.dumps(sorted(names), indent=0) + "\n", encoding="utf-8")
+        replace_text(run / FILE, json.dumps(sorted(names), indent=0) + "\n")
