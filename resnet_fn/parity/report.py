@@ -54,9 +54,8 @@ def _row(stage: Stage) -> str:
 def _findings(ladder: Ladder) -> list[str]:
     stage = ladder.first_stage
     if stage is None:
-        lines = [
-            "verdict: both compute the same" + (", on these inputs; but they are set differently" * bool(ladder.notes))
-        ]
+        but = ", on these inputs; but they are set differently" if ladder.notes else ""
+        lines = [f"verdict: both compute the same{but}"]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed

@@ -322,20 +322,13 @@ def squares(outputs: Tensor, labels: Tensor) -> Tensor:
     return ((outputs - labels) ** 2).mean()
 
 
-def images(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
+def drawn(*shape: int) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: (rng.normal(size=shape).astype(np.float32), rng.integers(0, 3, shape[0]).astype(np.int32))
 
 
-def tokens(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 5, 8)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
-
-
-def vectors(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(6, 8)).astype(np.float32), rng.integers(0, 3, 6).astype(np.int32)
-
-
-def signals(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 3, 12)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
+images, tokens, vectors, signals, pixels = (
+    drawn(*shape) for shape in ((4, 3, 8, 8), (4, 5, 8), (6, 8), (4, 3, 12), (2, 3, 16, 16))
+)
 
 
 def ids(rng: np.random.Generator) -> Any:
@@ -346,10 +339,6 @@ def ids(rng: np.random.Generator) -> Any:
 
 def boxes(rng: np.random.Generator) -> Any:
     return vectors(rng)[0], (rng.integers(0, 3, 6).astype(np.int32), rng.normal(size=(6, 4)).astype(np.float32))
-
-
-def pixels(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(2, 3, 16, 16)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32)
 
 
 def masked(rng: np.random.Generator) -> Any:
@@ -373,6 +362,7 @@ class Pair:
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
 
 
+VECTORS = (vectors, lambda: Theirs(t.Linear(8, 8), t.Tanh()), lambda: Ours(nn.Dense(8, 8), nn.Tanh()))
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
@@ -421,16 +411,12 @@ PAIRS = {
         lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Tanh()),
     ),
     "MindSpore's Momentum": Pair(
-        vectors,
-        lambda: Theirs(t.Linear(8, 8), t.Tanh()),
-        lambda: Ours(nn.Dense(8, 8), nn.Tanh()),
+        *VECTORS,
         options={"reference_optimizer": lambda m: torch.optim.SGD(m.parameters(), 0.1, 0.9, weight_decay=0.1)},
         optimizer=lambda net: nn.Momentum(net.trainable_params(), 0.1, 0.9, weight_decay=0.1),
     ),
     "MindSpore's SGD, groups in another order": Pair(
-        vectors,
-        lambda: Theirs(t.Linear(8, 8), t.Tanh()),
-        lambda: Ours(nn.Dense(8, 8), nn.Tanh()),
+        *VECTORS,
         options={
             "reference_optimizer": lambda m: torch.optim.SGD(
                 [
