@@ -101,7 +101,8 @@ def live(arguments: Sequence[str]) -> int:
     functions = load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
     options = _comparison_options(parsed, functions)
     torch = import_extra("torch", "the parity ladder")
-    from resnet_fn.parity.replay import compare_step
+    from resnet_fn.parity.replay import replay
+    from resnet_fn.parity.torch_side import record_reference
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
@@ -113,17 +114,8 @@ def live(arguments: Sequence[str]) -> int:
     reference = _reference(parsed, functions, task)
     model = parsed.model or task.recipe.model
     net = build_net(functions.get("net"), parsed.net, model, task, classes)
-    ladder = compare_step(
-        net,
-        reference,
-        task.batches,
-        task.recipe,
-        accumulate=task.accumulate,
-        seed=task.seed,
-        reference_loss=functions.get("loss"),
-        reference_optimizer=functions.get("optimizer"),
-        **options(net, task),
-    )
+    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    ladder = replay(recording, net, **options(net, task))
     return _finish(parsed, ladder, task, began, f"{parsed.net or model}: error of every layer's output")
 
 
@@ -282,7 +274,7 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 
 
 def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
-    """What `replay` and `compare_step` take of the flags, for a net; all that can be wrong with them is said first."""
+    """What `replay` takes of the flags, for a net; all that can be wrong with them is said first."""
     if parsed.figure:
         import_extra("matplotlib", "--figure", "plots")
     corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
@@ -312,14 +304,8 @@ def build_net(function: Callable[[], Any] | None, place: str | None, model: str,
 
     if function is not None:
         return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
-    recipe = task.recipe
-    return create_model(
-        model,
-        initialisation=recipe.initialisation,
-        zero_init_residual=recipe.zero_init_residual,
-        precision=recipe.precision,
-        **net_arguments(task, classes),
-    )
+    options = {name: getattr(task.recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
+    return create_model(model, **options, **net_arguments(task, classes))
 
 
 def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:

@@ -92,8 +92,8 @@ def _followers(layer: Layer, others: Sequence[Layer]) -> list[Layer]:
     """Layers without parameters whose input is the layer's output."""
     if layer.output is None:
         return []
-    plain = [other for other in others if other.leaf and not other.parameters and other.input is not None]
-    return [other for other in plain if np.array_equal(other.input, layer.output)]
+    plain = [other for other in others if other.leaf and not other.parameters]
+    return [other for other in plain if other.input is not None and np.array_equal(other.input, layer.output)]
 
 
 def _joined(layer: Layer, after: Layer) -> Layer:

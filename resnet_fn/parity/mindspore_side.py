@@ -65,9 +65,8 @@ def record_net(
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
     with without_dropout(net.cells_and_names()) as dropped:
         like = first_call(net, inputs)
-        layers = {
-            mode: layers_of(net, split(inputs, task.accumulate)[0], mode == "train") for mode in ("eval", "train")
-        }
+        first = split(inputs, task.accumulate)[0]
+        layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         if isinstance(optimizer, nn.Optimizer):
             optimizer = of_mindspore(optimizer, net)
         loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)

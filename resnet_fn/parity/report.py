@@ -167,9 +167,8 @@ def write_plot(ladder: Ladder, path: str, title: str) -> None:
         layers = [item for item in ladder.layers if item.mode == mode]
         errors = [max(item.output.relative, 1e-10) for item in layers]
         ax.semilogy(errors, marker=".", label="MindSpore against the reference")
-        ax.semilogy(
-            [max(item.output.rounding, 1e-10) for item in layers], "--", label="the reference, float32 to float64"
-        )
+        own = [max(item.output.rounding, 1e-10) for item in layers]
+        ax.semilogy(own, "--", label="the reference, float32 to float64")
         wrong = [index for index, item in enumerate(layers) if item.output.verdict == DIFFERS]
         ax.semilogy(wrong, [errors[index] for index in wrong], "rx", label="differs")
         ax.set_ylabel(f"relative error, {words} mode")

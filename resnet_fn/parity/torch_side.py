@@ -45,8 +45,7 @@ def record_reference(
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     Args:
-        module: it is not changed. In the copy fresh BatchNorm statistics are drawn at random (`prepare_reference`), and
-            nothing is dropped.
+        module: not changed. The copy drops nothing, and has random numbers for what is fresh (`prepare_reference`).
         task: what to do. With its recipe's precision "fp16" the verdict allows for the error of PyTorch's own
             automatic mixed precision.
         loss, make_optimizer: see `run_torch`.

@@ -232,10 +232,9 @@ class Trace:
     average: Arrays = dataclasses.field(default_factory=dict)
 
 
-# Inputs of a ReLU within rounding of 0 are ties: on which side of 0 they lie, float32 cannot decide. The ReLU's
-# gradient jumps there, and with it every gradient below; PyTorch's own float32 happens to take the sides of its
-# float64. How far apart the gradients may then be is computed: the reference runs once more, with every tie on its
-# other side.
+# Inputs of a ReLU within rounding of 0 are ties: on which side of 0 they lie, float32 cannot decide, and the ReLU's
+# gradient jumps there, and with it every gradient below. How far apart the gradients may then be is computed: the
+# reference runs once more, with every tie on its other side.
 SIGMAS = 4.0  # values are off by up to several times the root mean square of the errors, of either net
 _LEVELS = (2.0, 8.0, 32.0)  # a tie's width, in the reference's own: enough for ours to be that much less exact
 

@@ -127,10 +127,8 @@ class PortedConvNeXtBlock(nn.Cell):
         super().__init__()
         self.depth = nn.Conv2d(width, width, 7, group=width, has_bias=True)
         self.ln = nn.LayerNorm((width,), epsilon=1e-6)
-        self.wide, self.narrow = (
-            nn.Conv2d(width, 4 * width, 1, has_bias=True),
-            nn.Conv2d(4 * width, width, 1, has_bias=True),
-        )
+        self.wide = nn.Conv2d(width, 4 * width, 1, has_bias=True)
+        self.narrow = nn.Conv2d(4 * width, width, 1, has_bias=True)
         self.gelu = nn.GELU(approximate=False)
         self.scale = Parameter(Tensor(np.ones(width, np.float32)))
 
@@ -310,6 +308,10 @@ def frozen(net: Any) -> Any:
     return net
 
 
+def groups(last: Any, first: Any) -> list[dict[str, Any]]:
+    return [{"params": last, "lr": 0.05, "weight_decay": 0.1}, {"params": first, "lr": 0.1}]
+
+
 def heads_loss(outputs: Any, labels: Any) -> Tensor:
     return ops.cross_entropy(outputs[0], labels[0]) + ops.smooth_l1_loss(outputs[1], labels[1], reduction="mean")
 
@@ -419,23 +421,11 @@ PAIRS = {
         *VECTORS,
         options={
             "reference_optimizer": lambda m: torch.optim.SGD(
-                [
-                    {"params": m.head.parameters(), "lr": 0.05, "weight_decay": 0.1},
-                    {"params": m.body.parameters(), "lr": 0.1},
-                ],
-                0.1,
-                0.9,
-                nesterov=True,
+                groups(m.head.parameters(), m.body.parameters()), 0.1, 0.9, nesterov=True
             )
         },
         optimizer=lambda net: nn.SGD(
-            [
-                {"params": net.last.trainable_params(), "lr": 0.05, "weight_decay": 0.1},
-                {"params": net.layers.trainable_params(), "lr": 0.1},
-            ],
-            0.1,
-            0.9,
-            nesterov=True,
+            groups(net.last.trainable_params(), net.layers.trainable_params()), 0.1, 0.9, nesterov=True
         ),
     ),
 }
