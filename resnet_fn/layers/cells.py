@@ -16,10 +16,8 @@ def record_cell(
 ) -> list[Layer]:
     """Run a cell operation by operation and record every layer; parameters and statistics stay as they were.
 
-    Compiled functions do not let anyone look inside.
-
     Args:
-        net: what to run.
+        net: what to run; not compiled, for compiled functions call no hooks.
         inputs: its arguments.
         train: whether in training mode.
         visit: see `record_layers`.

@@ -64,13 +64,9 @@ class Difference:
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
-def _vector(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float64).ravel()
-
-
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero. NaN or infinity on one side alone gives infinity."""
-    a, b = _vector(a), _vector(b)
+    a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     if np.array_equal(a, b, equal_nan=True):
         return 0.0
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -65,10 +65,7 @@ def _pad_mode(layer: Any) -> str:
 
 
 def pads_of(layer: Any, size: Sequence[int]) -> Pads | None:
-    """How many zeros a convolution or pool adds before and after on an input of this size.
-
-    None where the layer does not say.
-    """
+    """How many zeros a convolution or pool adds before and after on this input; None where it does not say."""
     count, mode = len(size), _pad_mode(layer)
     if mode == "valid":
         return (0,) * 2 * count
@@ -155,9 +152,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
 def _adaptive_pool(output: Sequence[int | None], size: Sequence[int]) -> Settings:
     """The settings of the plain pool that an adaptive pool is on this input; its output's size if it is none.
 
-    Args:
-        output: wanted size in each direction, None for the input's.
-        size: of the input.
+    `output` is the wanted size in each direction, None for that of the input, `size`.
     """
     wanted = [b if a is None else int(a) for a, b in zip(output, size, strict=True)]
     if any(b % a for a, b in zip(wanted, size, strict=True)):
@@ -305,9 +300,6 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[str]]:
     and drop-path by its usual attributes.
 
     Compile functions of the net inside: what is compiled keeps what was set then.
-
-    Args:
-        layers: all of a net's, by name.
 
     Yields:
         What is set to 0, with its value: "encoder.0.dropout: p=0.1".

@@ -24,14 +24,7 @@ _FITS = 1e-3  # relative error up to which a candidate explains what is seen
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The first stage that differs, and what both sides recorded.
-
-    Attributes:
-        stage: what differs.
-        layers: every layer's difference.
-        ours, theirs: MindSpore's side and the reference's.
-        names: which of the reference's arrays make up each of ours.
-    """
+    """The first stage that differs, every layer's difference, and what both sides recorded."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -99,9 +92,9 @@ def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndar
 
 def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
     """Is one side's loss the sum of what the other's is the mean of: over samples, labels, or all numbers?"""
-    each = [leaf for _, leaf in leaves(labels)]
-    counts = {len(leaf) // parts: "the sum over the batch" for leaf in each if np.ndim(leaf)}
-    counts |= {leaf.size // parts: "the sum over all labels" for leaf in each if leaf.size // parts not in counts}
+    arrays = [leaf for _, leaf in leaves(labels)]
+    counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
+    counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
     counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
     hints = []
     for count, words in counts.items():
@@ -158,13 +151,7 @@ def _gradients(case: Case) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Is every micro-batch, every tensor or every value clipped, instead of the mean's norm?
-
-    Args:
-        clipped: our clipped gradients.
-        parts: the reference's gradients of each micro-batch of the first update, unclipped.
-        limit: the largest norm.
-    """
+    """Is every micro-batch, tensor or value clipped to `limit`, instead of the mean over the reference's `parts`?"""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = _flat(clipped, names), _flat(mean, names)
@@ -278,17 +265,13 @@ def _statistics(case: Case) -> list[str]:
     return _grouped(groups, "{first}: {cause} ({count} statistics so)")
 
 
-def _rates(case: Case) -> list[str]:
-    return another_rate(case.ours.trace.rates, case.theirs.trace.rates)
-
-
 # By stage: groups of candidates. A group is tried where the groups before it explain nothing.
 STAGE_CAUSES: dict[str, tuple[tuple[Callable[[Case], list[str]], ...], ...]] = {
     stages.LOSS: ((_loss,),),
     stages.GRADIENTS: ((_gradients,),),
     stages.NORM: ((_clipping,),),
     stages.CLIPPED: ((_clipping,),),
-    stages.RATE: ((_rates,),),
+    stages.RATE: ((lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),),
     stages.state_stage("momentum"): ((_adam,), (_decay_in_momentum,)),
     stages.state_stage("variance"): ((_adam,),),
     stages.CHANGE: ((_adam,), (_length, _nesterov)),

@@ -73,9 +73,8 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
 def live(arguments: Sequence[str]) -> int:
     """Compare both nets in this process. Returns 1 if they differ."""
     recipe = recipe_named_in(list(arguments))
-    parser = cli.Parser(
-        "parity", "Compare a net and one training step with PyTorch, stage by stage.", _LIVE + _CODES, ""
-    )
+    description = "Compare a net and one training step with PyTorch, stage by stage."
+    parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
     group.add_argument("--model", metavar="NAME", help=f"a net of this package; default the recipe's, {recipe.model}")
     _add(group, "net", "reference", "our-loss", "our-optimizer", reference="; default --model in PyTorch")
@@ -102,7 +101,8 @@ def live(arguments: Sequence[str]) -> int:
     functions = load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
     options = _comparison_options(parsed, functions)
     torch = import_extra("torch", "the parity ladder")
-    from resnet_fn.parity.replay import compare_step
+    from resnet_fn.parity.replay import replay
+    from resnet_fn.parity.torch_side import record_reference
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
@@ -112,21 +112,11 @@ def live(arguments: Sequence[str]) -> int:
     torch.set_num_threads(max(1, cpu_count() // 2))
     classes = image_shape(parsed, task.recipe)[1]
     reference = _reference(parsed, functions, task)
-    net = build_net(functions.get("net"), parsed.net, parsed.model or task.recipe.model, task, classes)
-    ladder = compare_step(
-        net,
-        reference,
-        task.batches,
-        task.recipe,
-        accumulate=task.accumulate,
-        seed=task.seed,
-        reference_loss=functions.get("loss"),
-        reference_optimizer=functions.get("optimizer"),
-        **options(net, task),
-    )
-    return _finish(
-        parsed, ladder, task, began, f"{parsed.net or parsed.model or task.recipe.model}: error of every layer's output"
-    )
+    model = parsed.model or task.recipe.model
+    net = build_net(functions.get("net"), parsed.net, model, task, classes)
+    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    ladder = replay(recording, net, **options(net, task))
+    return _finish(parsed, ladder, task, began, f"{parsed.net or model}: error of every layer's output")
 
 
 def record(arguments: Sequence[str]) -> int:
@@ -157,10 +147,7 @@ def record(arguments: Sequence[str]) -> int:
         (bool(parsed.net or parsed.reference) and bool(parsed.model), "--model: give it or a function, not both"),
         (bool(parsed.like) and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
         (bool(parsed.like and given), f"--like: the trace says what to do; leave out {', '.join(given)}"),
-        (
-            bool(parsed.inputs) and not parsed.net and not parsed.reference,
-            "--inputs: goes with --reference or --net",
-        ),
+        (bool(parsed.inputs) and not (parsed.net or parsed.reference), "--inputs: goes with --reference or --net"),
     )
     began = time.perf_counter()
     functions = load_functions(parsed, ("net", "reference", "loss", "optimizer"))
@@ -186,9 +173,8 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
     torch.manual_seed(task.seed)
     if parsed.threads:
         torch.set_num_threads(parsed.threads)
-    return record_reference(
-        _reference(parsed, functions, task), task, functions.get("loss"), functions.get("optimizer")
-    )
+    module = _reference(parsed, functions, task)
+    return record_reference(module, task, functions.get("loss"), functions.get("optimizer"))
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
@@ -288,7 +274,7 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 
 
 def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
-    """What `replay` and `compare_step` take of the flags, for a net; all that can be wrong with them is said first."""
+    """What `replay` takes of the flags, for a net; all that can be wrong with them is said first."""
     if parsed.figure:
         import_extra("matplotlib", "--figure", "plots")
     corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
@@ -318,14 +304,8 @@ def build_net(function: Callable[[], Any] | None, place: str | None, model: str,
 
     if function is not None:
         return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
-    recipe = task.recipe
-    return create_model(
-        model,
-        initialisation=recipe.initialisation,
-        zero_init_residual=recipe.zero_init_residual,
-        precision=recipe.precision,
-        **net_arguments(task, classes),
-    )
+    options = {name: getattr(task.recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
+    return create_model(model, **options, **net_arguments(task, classes))
 
 
 def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:

@@ -84,7 +84,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     """The flags of `task_of` that were given, a loss or an optimizer of the user's own apart."""
     given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
     given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
-    own = [name for name in ("loss", "optimizer") if is_place(given[name] or "")]
+    own = [name for name in _ALSO_CHOICES if is_place(given[name] or "")]
     return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
 
 
@@ -113,15 +113,9 @@ def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, 
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
     rate = (_GENTLE if other else recipe.learning_rate * scale) if learning_rate is None else learning_rate
-    return changed(
-        recipe,
-        **{
-            "batch_size": batch_size,
-            "learning_rate": rate,
-            "min_learning_rate": min(recipe.min_learning_rate * scale, rate),
-            **changes,
-        },
-    )
+    least = min(recipe.min_learning_rate * scale, rate)
+    scaled = {"batch_size": batch_size, "learning_rate": rate, "min_learning_rate": least}
+    return changed(recipe, **{**scaled, **changes})
 
 
 def task_of(parsed: argparse.Namespace) -> Task:
@@ -151,14 +145,8 @@ def task_of(parsed: argparse.Namespace) -> Task:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
             batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
-        return Task(
-            recipe,
-            batches,
-            parsed.accumulate or 1,
-            parsed.seed or 0,
-            own_loss=is_place(parsed.loss or ""),
-            own_optimizer=is_place(parsed.optimizer or ""),
-        )
+        own = [is_place(getattr(parsed, name) or "") for name in _ALSO_CHOICES]
+        return Task(recipe, batches, parsed.accumulate or 1, parsed.seed or 0, *own)
 
 
 def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
@@ -177,14 +165,8 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
         raise ValueError("model: takes images [n, C, H, W]; give --net and --reference for other inputs")
-    recipe = task.recipe
-    return {
-        "num_classes": classes,
-        "in_channels": images.shape[1],
-        "image_size": images.shape[2],
-        "stem": recipe.stem,
-        "norm": recipe.norm,
-    }
+    shape = {"num_classes": classes, "in_channels": images.shape[1], "image_size": images.shape[2]}
+    return {**shape, "stem": task.recipe.stem, "norm": task.recipe.norm}
 
 
 _ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's names too

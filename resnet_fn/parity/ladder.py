@@ -55,9 +55,8 @@ class Ladder:
     @property
     def first_computed(self) -> Stage | None:
         """The first stage that differs although the weights were copied: the first, unless that's initialisation."""
-        return next(
-            (stage for stage in self.stages if stage.verdict == DIFFERS and stage.name != stages.INITIALISATION), None
-        )
+        computed = (stage for stage in self.stages if stage.name != stages.INITIALISATION)
+        return next((stage for stage in computed if stage.verdict == DIFFERS), None)
 
     @property
     def first_gradient(self) -> Difference | None:
@@ -78,8 +77,10 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         names: which is which.
         initialisation: compare the distributions of the parameters as the two nets came.
     """
-    found = inputs_stage(ours.task.batches, theirs.task.batches)
-    first_stages = [found, _initialisation(ours, theirs, names, initialisation)]
+    first_stages = [
+        inputs_stage(ours.task.batches, theirs.task.batches),
+        _initialisation(ours, theirs, names, initialisation),
+    ]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
     order = _execution_order(ours.layers["eval"], names)
@@ -122,6 +123,5 @@ def _evaluation(ladder: Ladder, ours: bool, theirs: bool) -> None:
     stage = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
     for random, side in ((ours, "the net"), (theirs, "the reference")):
         if random:
-            words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
-            stage.hints.append(words)
-            stage.failed = words
+            stage.failed = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
+            stage.hints.append(stage.failed)

@@ -18,27 +18,18 @@ _LARGE = 2**24  # numbers in an attention's scores beyond which nobody waits for
 
 
 class Case(NamedTuple):
-    """The first layer whose output differs.
+    """The first layer whose output differs."""
 
-    Attributes:
-        before: our layers that ran before it, in execution order.
-        ours, theirs: the layer, and the reference's.
-        weights: our parameters, by name.
-        masks: the net's inputs [n, length] that may say which tokens count.
-    """
-
-    before: Sequence[Layer]
+    before: Sequence[Layer]  # ours that ran before it, in execution order
     ours: Layer
     theirs: Layer
-    weights: Mapping[str, np.ndarray]
-    masks: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray]  # ours, by name
+    masks: Mapping[str, np.ndarray]  # the net's inputs [n, length] that may say which tokens count
 
 
 def layer_causes(case: Case) -> list[str]:
-    """Why a layer differs, by the first candidate that fits: a weight used otherwise, an attention that mixes
-    otherwise, or the other form of GELU.
-    """
-    return next((found for cause in LAYER_CAUSES if (found := cause(case))), [])
+    """Why a layer differs, by the first candidate that fits; each looks at its own kinds of layers."""
+    return next((found for cause in (_norm, _gelu, _dense, _attention) if (found := cause(case))), [])
 
 
 def _norm(case: Case) -> list[str]:
@@ -116,8 +107,7 @@ def _weights(name: str, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray |
 def _attention(case: Case) -> list[str]:
     """Does an attention mix otherwise than the reference's: its scale, its softmax's axis, its mask?
 
-    It is computed from its own q, k and v: of all ways of mixing one must give what ours has, and another what the
-    reference has.
+    From q, k and v one way of mixing must give our output, and another the reference's.
     """
     before, ours, theirs, weights, masks = case
     if "attention" not in (ours.kind, theirs.kind) and ours.kind != "dense":
@@ -183,12 +173,9 @@ def _projections(
     return None
 
 
-Choice = tuple[str, str, str]
-
-
 def _ways(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, masks: Mapping[str, np.ndarray]
-) -> Iterator[tuple[Choice, np.ndarray]]:
+) -> Iterator[tuple[tuple[str, str, str], np.ndarray]]:
     """Every way of mixing with its words; the usual first."""
     n, length, width = q.shape
     size = width // heads
@@ -213,7 +200,3 @@ def _ways(
                 shifted = np.exp(masked - masked.max(axis, keepdims=True))
                 mixed = shifted / shifted.sum(axis, keepdims=True) @ split(v)
                 yield (scale_words, axis_words, words), mixed.transpose(0, 2, 1, 3).reshape(n, length, width)
-
-
-# What is tried, in this order; each looks at its own kinds of layers.
-LAYER_CAUSES = (_norm, _gelu, _dense, _attention)

@@ -80,11 +80,7 @@ def _with_what_follows(
 ) -> LayerDifference | None:
     """The comparison in which one layer stands for two: timm's BatchNormAct2d is a BatchNorm and the ReLU after it.
 
-    Args:
-        ours, theirs: a layer, and those that may follow it.
-
-    Returns:
-        None where what follows does not make them the same.
+    None where what follows does not make them the same.
     """
     pairs = [(_joined(ours[0], after), theirs[0]) for after in _followers(*ours)]
     pairs += [(ours[0], _joined(theirs[0], after)) for after in _followers(*theirs)]
@@ -94,14 +90,10 @@ def _with_what_follows(
 
 def _followers(layer: Layer, others: Sequence[Layer]) -> list[Layer]:
     """Layers without parameters whose input is the layer's output."""
-    output = layer.output
-    if output is None:
+    if layer.output is None:
         return []
-    return [
-        other
-        for other in others
-        if other.leaf and not other.parameters and other.input is not None and np.array_equal(other.input, output)
-    ]
+    plain = [other for other in others if other.leaf and not other.parameters]
+    return [other for other in plain if other.input is not None and np.array_equal(other.input, layer.output)]
 
 
 def _joined(layer: Layer, after: Layer) -> Layer:
@@ -154,10 +146,6 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input.
-
-    Values are off by up to several times the root mean square of the errors, of either net.
-    """
-    return SIGMAS * max(
-        (max(layer.output.relative, layer.output.rounding) for layer in layers if layer.mode == "train"), default=0.0
-    )
+    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input."""
+    outputs = [layer.output for layer in layers if layer.mode == "train"]
+    return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

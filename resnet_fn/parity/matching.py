@@ -10,7 +10,6 @@ from resnet_fn.layers.layer import Layer, fingerprint
 from resnet_fn.parity.name_map import (
     Corrections,
     NameMap,
-    Part,
     Piece,
     Source,
     holders,
@@ -152,9 +151,8 @@ def _attention(layer: Layer, leaves: dict[str, str], shapes: dict[str, tuple[int
     """Fused or separate projections of an attention as dense layers."""
 
     def picked(names: dict[str, str]) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-        return {to: leaves[of] for of, to in names.items() if of in leaves}, {
-            to: shapes[of] for of, to in names.items() if of in leaves
-        }
+        known = {of: to for of, to in names.items() if of in leaves}
+        return {to: leaves[of] for of, to in known.items()}, {to: shapes[of] for of, to in known.items()}
 
     fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
     nodes = []
@@ -181,10 +179,6 @@ def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
     """Pair the nodes of both nets' graphs, at the first way of looking at them in which both are made of the same.
-
-    Args:
-        ours, theirs: one recorded forward pass of each net.
-        ignore: parameters of each net that do not count.
 
     Returns:
         The pairs, what is left of ours, what is left of theirs, and layers without parameters: ours → theirs.
@@ -233,12 +227,8 @@ def _pair(
     left = [node for index, node in enumerate(a.nodes) if index not in found]
     rest = [node for index, node in enumerate(b.nodes) if index not in set(found.values())]
     by_place = {place: name for name, place in b.unary.items()}
-    layers = {}
-    for name, (source, kind, number) in a.unary.items():
-        other = by_place.get((found.get(source, -1), kind, number))
-        if other is not None:
-            layers[name] = other
-    return pairs, left, rest, layers
+    places = {name: (found.get(source, -1), kind, number) for name, (source, kind, number) in a.unary.items()}
+    return pairs, left, rest, {name: by_place[place] for name, place in places.items() if place in by_place}
 
 
 def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) -> dict[int, int]:
@@ -246,13 +236,8 @@ def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) ->
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
-            found = {}
-            waiting: dict[object, list[int]] = defaultdict(list)
-            for index, node in theirs:
-                waiting[key(node)].append(index)
-            for index, node in ours:
-                found[index] = waiting[key(node)].pop(0)
-            return found
+            ordered = [[index for index, _ in sorted(side, key=lambda pair: key(pair[1]))] for side in (ours, theirs)]
+            return dict(zip(*ordered, strict=True))
     return {one: other for (one, _), (other, _) in zip(ours, theirs, strict=False)}
 
 
@@ -298,19 +283,17 @@ def match(
         used,
     )
     names = {layer.name for layer in their_layers}
-    same = {layer.name: layer.name for layer in our_layers if layer.name in names}
-    how, layers = "names", same
+    how, layers = "names", {layer.name: layer.name for layer in our_layers if layer.name in names}
     found, problems = task.by_name()
     if problems:
-        structured = task.by_structure(our_layers, their_layers, same)
+        structured = task.by_structure(our_layers, their_layers)
         if found is None or len(structured[2]) <= len(problems):
             found, layers, problems = structured
             how = "execution order and shapes"
     sources = {name: fixed.get(name) or (found or {}).get(name) for name in ours}
     parameters = {name: source for name, source in sources.items() if source is not None}
     parameters, wrong = _fit(parameters, ours, theirs, set(fixed))
-    groups = tuple(tuple(group) for group in tied[1])
-    return NameMap(how, parameters, {**layers, **named_layers}, (*problems, *wrong), groups)
+    return NameMap(how, parameters, {**layers, **named_layers}, (*problems, *wrong), tuple(map(tuple, tied[1])))
 
 
 def shapes_of(arrays: Arrays) -> Shapes:
@@ -408,25 +391,19 @@ class _Task:
         return problems
 
     def by_structure(
-        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], same: dict[str, str]
+        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer]
     ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
         """Pair layers, then what belongs to no layer that runs."""
-        best: tuple[dict[str, Source], dict[str, str], list[str]] | None = None
-        for spared in (False, True):
-            sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
-            ignore = [
-                {name for layer in layers for name in _owned(layer) if not {name, *ties.get(name, ())} & set(known)}
-                for layers, known, ties in sides
-            ]
-            if spared:
-                ignore = [ignored | constant for ignored, constant in zip(ignore, self.constants, strict=True)]
-            attempt = self._pair(our_layers, their_layers, (ignore[0], ignore[1]))
-            if best is None or len(attempt[2]) < len(best[2]):
-                best = attempt
-            if not best[2]:
-                break
-        assert best is not None
-        return best
+        sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
+        ours, theirs = (
+            {name for layer in layers for name in _owned(layer) if not {name, *ties.get(name, ())} & set(known)}
+            for layers, known, ties in sides
+        )
+        found = self._pair(our_layers, their_layers, (ours, theirs))
+        if not found[2]:
+            return found
+        spared = self._pair(our_layers, their_layers, (ours | self.constants[0], theirs | self.constants[1]))
+        return min(found, spared, key=lambda attempt: len(attempt[2]))
 
     def _pair(
         self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], ignore: tuple[set[str], set[str]]
@@ -450,10 +427,8 @@ class _Task:
         self._outside(found)
         if not problems:
             lost = [name for name in self.ours if name not in found and name not in self.constants[0]]
-            problems = [
-                f"{name} belongs to no layer that runs; give it the reference's name, or --map" for name in lost
-            ]
-            problems += self._unused(found)
+            words = "belongs to no layer that runs; give it the reference's name, or --map"
+            problems = [*(f"{name} {words}" for name in lost), *self._unused(found)]
         return found, layers, problems
 
     def _outside(self, found: dict[str, Source]) -> None:
@@ -464,7 +439,7 @@ class _Task:
         known = pieces(theirs)
         for name, keys in holders(pieces(ours)).items():
             if len(keys) == 1 and keys[0] in known and known[keys[0]][1:] == (0, 1):
-                found[name] = Source((Part(known[keys[0]][0]),))
+                found[name] = plain(known[keys[0]][0])
                 del ours[name], theirs[known[keys[0]][0]]
         for name, shape in ours.items():
             alike = [one for one, other in theirs.items() if squeezed(other) == squeezed(shape)]

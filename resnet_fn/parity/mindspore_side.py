@@ -65,9 +65,8 @@ def record_net(
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
     with without_dropout(net.cells_and_names()) as dropped:
         like = first_call(net, inputs)
-        layers = {
-            mode: layers_of(net, split(inputs, task.accumulate)[0], mode == "train") for mode in ("eval", "train")
-        }
+        first = split(inputs, task.accumulate)[0]
+        layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         if isinstance(optimizer, nn.Optimizer):
             optimizer = of_mindspore(optimizer, net)
         loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
@@ -158,10 +157,8 @@ def run_mindspore(
 ) -> Trace:
     """Train a net for a few updates through its compiled step and record everything that the ladder compares.
 
-    The net's parameters are left as the last update leaves them.
-
     Args:
-        net: what is trained.
+        net: its parameters are left as the last update leaves them.
         task: what to do.
         rates: the learning rate of each update.
         loss, optimizer: what the step is made of.
@@ -262,8 +259,8 @@ def arguments(net: nn.Cell, inputs: Tree) -> Any:
 
 def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     """Inputs as the net is called with them."""
-    found = arguments(net, inputs)
-    return found if isinstance(found, tuple) else (found,)
+    tensors = arguments(net, inputs)
+    return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
 def first_call(net: nn.Cell, inputs: Tree) -> Any:
@@ -272,8 +269,7 @@ def first_call(net: nn.Cell, inputs: Tree) -> Any:
     Raises:
         ValueError: it fails; says on which inputs, and why.
     """
-    was_training = net.training
-    given = positional(net, inputs)
+    was_training, given = net.training, positional(net, inputs)
     net.set_train(False)
     try:
         return net(*given)
@@ -407,11 +403,7 @@ def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> d
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """All parameters and statistics by their path in the net.
-
-    `Parameter.name` is the path at the time when the cell was built in; a cell that was put in later may carry
-    another's name.
-    """
+    """All parameters and statistics by their path in the net; `Parameter.name` is that only if no cell was replaced."""
     return dict(net.parameters_and_names())
 
 

@@ -131,16 +131,14 @@ class Part:
         if self.axis >= array.ndim:
             raise ValueError(f"axis {self.axis} does not fit {self.name} {list(array.shape)}")
         size = array.shape[self.axis]
-        first, behind = self._rows(size)
+        if self.share is None:
+            first, behind = self.rows or (0, size)
+        else:
+            which, count = self.share
+            first, behind = which * size // count, (which + 1) * size // count
         if not 0 <= first < behind <= size:
             raise ValueError(f"rows {[first, behind]} do not fit {self.name} {list(array.shape)}")
         return array.take(range(first, behind), self.axis)
-
-    def _rows(self, size: int) -> tuple[int, int]:
-        if self.share is None:
-            return self.rows or (0, size)
-        which, count = self.share
-        return which * size // count, (which + 1) * size // count
 
     def __str__(self) -> str:
         words = self.name
@@ -339,8 +337,8 @@ def _part(name: str, one: Any, common: Mapping[str, Any]) -> Part:
         raise ValueError(f'--map: {name}: "from" is a name, a list of names, or of objects with "name"; not {one!r}')
     rows = _whole(name, "rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole(name, "transpose", given["transpose"], None) if "transpose" in given else None
-    first = (rows[0], rows[1]) if rows else None
-    return Part(given["name"], transpose, first, None, _whole(name, "axis", [given.get("axis", 0)], 1)[0])
+    axis = _whole(name, "axis", [given.get("axis", 0)], 1)[0]
+    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, None, axis)
 
 
 def _whole(name: str, key: str, values: Any, count: int | None) -> Shape:
@@ -366,7 +364,9 @@ def resolve(
     for name, source in corrections.items():
         inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
         if name in ours:
-            _check_names(name, source, theirs)
+            for one in source.names:
+                if one not in theirs:
+                    raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
             found[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
             if len(source.names) == 1 and source == plain(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
@@ -393,12 +393,6 @@ def _third(part: Part, theirs: Mapping[str, Shape]) -> Part:
     if part.transpose is not None or part.axis or part.rows not in thirds:
         return part
     return dataclasses.replace(part, rows=None, share=thirds[part.rows])
-
-
-def _check_names(name: str, source: Source, theirs: Mapping[str, Shape]) -> None:
-    for one in source.names:
-        if one not in theirs:
-            raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
 
 
 def _layers(names: Mapping[str, Shape]) -> list[str]:

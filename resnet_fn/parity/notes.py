@@ -24,9 +24,7 @@ _NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max", "p")
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
     """Every setting that differs between paired layers, one line each: "bn1: eps 0.0001 here, 1e-05 in …".
 
-    Args:
-        ours, theirs: one recorded forward pass of each net.
-        layers: the MindSpore layer's path → the reference's.
+    `layers` has the MindSpore layer's path → the reference's.
     """
     by_name = {layer.name: layer for layer in theirs if layer.call == 0}
     notes = []
@@ -74,9 +72,11 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     if ("output_size" in a) != ("output_size" in b):
         found = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
     if not found and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
-        found.append(_pads(a, b))
+        does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
+        found.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
     if a.get("zeros_after"):
-        found.append(_zeros_after(a))
+        words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
+        found.append(f"{words}; torch's is padding={a['pads']}")
     for name in _NUMBERS:
         if name in a and name in b and not math.isclose(a[name], b[name], rel_tol=1e-6):
             found.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
@@ -125,18 +125,6 @@ def _same_shape(ours: Layer, theirs: Layer) -> bool:
     return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
 
 
-def _pads(a: dict[str, Any], b: dict[str, Any]) -> str:
-    verb = "cuts off" if "transposed" in a else "pads"
-    return f"pad_mode {a.get('pad_mode', 'pad')} {verb} {_words(a['pads'])}, the reference {_words(b['pads'])}"
-
-
-def _zeros_after(a: dict[str, Any]) -> str:
-    return (
-        f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them; torch's is "
-        f"padding={a['pads']}"
-    )
-
-
 def _words(pads: Pads) -> str:
     each = [f"{before}/{after}" for before, after in zip(pads[::2], pads[1::2], strict=True)]
     if len(set(each)) == 1:
@@ -163,12 +151,7 @@ _FITS = 1e-3  # relative error up to which rows are the same
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
     """Arrays that the reference shares between layers and that are copies here, a line each.
 
-    Copies start equal and part with the first update. (What is shared here and not in the reference has no counterpart
-    for the reference's second array, and is told with the names.)
-
-    Args:
-        names: which is which.
-        ours: names of the MindSpore net that are one array.
+    `ours` are the names of the MindSpore net that are one array. Copies start equal and part with the first update.
     """
     shared = {name: group[0] for group in ours for name in group}
     notes = []
@@ -188,10 +171,7 @@ def padding_notes(
 ) -> list[str]:
     """An embedding's padding row that is trained here and not in the reference, where all other rows agree.
 
-    Args:
-        names: which is which.
-        ours, theirs: gradients, both by our names.
-        their_layers: the reference's, whose embeddings say which row is padding.
+    `ours` and `theirs` are gradients, both by our names.
     """
     rows = {f"{one.name}.weight": one.settings["padding_idx"] for one in their_layers if "padding_idx" in one.settings}
     notes = []
@@ -209,16 +189,10 @@ def padding_notes(
 
 
 def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
-    """Parameters that an update changes in one of the nets only, a line each.
-
-    Args:
-        names: which is which.
-        ours, theirs: names of the parameters that each net trains.
-    """
-    notes = []
+    """Parameters that only one of the nets trains, a line each; `ours` and `theirs` are what each trains."""
+    notes, words = [], ("frozen", "trained")
     for name in names.parameters:
         here, there = name in ours, any(source in theirs for source in names.sources(name))
         if here != there:
-            words = ("frozen", "trained")
             notes.append(f"{name}: {words[here]} here, {words[there]} in the reference")
     return notes

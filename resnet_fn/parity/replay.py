@@ -106,7 +106,7 @@ def compare_step(
         batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
             (positional arguments) or dicts (arguments by name) of them.
         recipe: schedule, optimizer, weight decay, clipping, loss, moving average, precision. The schedule is
-            compressed into the updates given (`compressed_rates`).
+            compressed into the updates given.
         accumulate: micro-batches of each update, on both sides.
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
@@ -133,10 +133,9 @@ def assert_parity(
     """Assert, in a test, that a net and its training step compute what PyTorch computes.
 
     Args:
-        net: see `compare_step`.
+        net, batches: see `compare_step`.
         reference: a torch Module, or the path of a trace that `parity record` wrote (PyTorch is not needed then, and
             neither `batches` nor `recipe`, which the trace has).
-        batches: see `compare_step`.
         recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
         options: the further arguments of `compare_step`, or of `replay` with a trace.
 

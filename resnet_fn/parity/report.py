@@ -54,9 +54,8 @@ def _row(stage: Stage) -> str:
 def _findings(ladder: Ladder) -> list[str]:
     stage = ladder.first_stage
     if stage is None:
-        lines = [
-            "verdict: both compute the same" + (", on these inputs; but they are set differently" * bool(ladder.notes))
-        ]
+        but = ", on these inputs; but they are set differently" if ladder.notes else ""
+        lines = [f"verdict: both compute the same{but}"]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed
@@ -168,9 +167,8 @@ def write_plot(ladder: Ladder, path: str, title: str) -> None:
         layers = [item for item in ladder.layers if item.mode == mode]
         errors = [max(item.output.relative, 1e-10) for item in layers]
         ax.semilogy(errors, marker=".", label="MindSpore against the reference")
-        ax.semilogy(
-            [max(item.output.rounding, 1e-10) for item in layers], "--", label="the reference, float32 to float64"
-        )
+        own = [max(item.output.rounding, 1e-10) for item in layers]
+        ax.semilogy(own, "--", label="the reference, float32 to float64")
         wrong = [index for index, item in enumerate(layers) if item.output.verdict == DIFFERS]
         ax.semilogy(wrong, [errors[index] for index in wrong], "rx", label="differs")
         ax.set_ylabel(f"relative error, {words} mode")

@@ -1,6 +1,7 @@
 """The stages of the ladder, in the order of a training step: both sides' numbers, side by side."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -87,14 +88,12 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """What a stage compares.
+    """What a stage compares: `values` of each side.
 
     Attributes:
-        name: its name.
         tolerance: the relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding (docs/migrating.md).
         of: the arrays that it has: of "all" parameters and statistics, of those that are "trained" or not ("rest"),
             "backward"; "" of outputs or updates.
-        values: what it compares of one side.
     """
 
     name: str
@@ -153,13 +152,7 @@ def worst_rounding(*roundings: Rounding) -> Rounding:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What both sides recorded, and what tells rounding from a fault.
-
-    Attributes:
-        ours, theirs: MindSpore's side and the reference's.
-        names: which of the reference's arrays make up each of ours.
-        rounding: of the reference's, by its names.
-    """
+    """What both sides recorded, and the reference's rounding by its names, which tells rounding from a fault."""
 
     ours: Recording
     theirs: Recording
@@ -185,7 +178,9 @@ class Comparison:
             "all": order,
             "trained": trained,
             "rest": [name for name in order if name not in ours.gradients],
-            "backward": [name for name in trained[::-1] if self._trains(name)],
+            "backward": [
+                name for name in trained[::-1] if all(one in theirs.gradients for one in self.names.sources(name))
+            ],
         }
         # One number may come close to its float64 value by luck; the arrays that it is made of are many.
         outputs = self.rounding.get(_OUTPUTS, {})
@@ -213,15 +208,9 @@ class Comparison:
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
         """Rounding only grows on the way."""
-        of_losses, largest = self.rounding.get(TRAJECTORY, {}), 0.0
-        found = {}
-        for name, error in of_losses.items():
-            largest = max(largest, error, outputs.get(name, 0.0))
-            found[name] = largest
-        return found
-
-    def _trains(self, name: str) -> bool:
-        return all(source in self.theirs.trace.gradients for source in self.names.sources(name))
+        of_losses = self.rounding.get(TRAJECTORY, {})
+        errors = (max(0.0, error, outputs.get(name, 0.0)) for name, error in of_losses.items())
+        return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
         """Parameter by parameter."""
@@ -246,14 +235,9 @@ class Comparison:
             whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
             large = [name for name in common if np.linalg.norm(ours[name] - theirs[name]) > allowed * whole]
             roundings |= {name: usual for name in large if roundings[name] > 1}
-        return Stage(
-            stage,
-            [
-                difference(name, ours[name], theirs[name], tolerance=allowed, rounding=max(usual, roundings[name]))
-                for name in common
-            ],
-            failed=f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else "",
-        )
+        roundings = {name: max(usual, error) for name, error in roundings.items()}
+        failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
+        return Stage(stage, _differences(ours, theirs, allowed, roundings), failed=failed)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
@@ -264,13 +248,14 @@ class Comparison:
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        return Stage(
-            stage,
-            [
-                difference(name, ours[name], theirs[name], tolerance=row.tolerance, rounding=roundings[name])
-                for name in theirs
-            ],
-        )
+        return Stage(stage, _differences(ours, theirs, row.tolerance, roundings))
+
+
+def _differences(ours: Arrays, theirs: Arrays, tolerance: float, roundings: Mapping[str, float]) -> list[Difference]:
+    return [
+        difference(name, ours[name], theirs[name], tolerance=tolerance, rounding=rounding)
+        for name, rounding in roundings.items()
+    ]
 
 
 def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:

@@ -45,8 +45,7 @@ def record_reference(
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     Args:
-        module: it is not changed. In the copy fresh BatchNorm statistics are drawn at random (`prepare_reference`), and
-            nothing is dropped.
+        module: not changed. The copy drops nothing, and has random numbers for what is fresh (`prepare_reference`).
         task: what to do. With its recipe's precision "fp16" the verdict allows for the error of PyTorch's own
             automatic mixed precision.
         loss, make_optimizer: see `run_torch`.
@@ -111,8 +110,7 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 
     Args:
         module: what to run.
-        inputs: an array, a tuple of arrays (its arguments), or a dict of them (by their names). Floats go in as the
-            module's own type, integers and truth values as they are.
+        inputs: an array, or a tuple or dict of them (`call`). Floats go in as the module's own type.
         train: whether in training mode.
     """
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
@@ -244,9 +242,7 @@ def _autocast(precision: str) -> Any:
 
 def _in_full(outputs: Any, dtype: torch.dtype) -> Any:
     """Half-precision outputs in float32, as a loss is computed; everything else as it is."""
-    if isinstance(outputs, torch.Tensor):
-        return outputs.to(dtype) if outputs.dtype == torch.float16 else outputs
-    return outputs
+    return outputs.to(dtype) if isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16 else outputs
 
 
 def _scalar(value: Any) -> torch.Tensor:
@@ -320,10 +316,9 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
     """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
 
-    Statistics as they come (mean 0, variance 1) and gamma 1, beta 0 would hide what a port gets wrong: that they
-    are applied, decayed, or moved. They are drawn around the statistics of a batch, so that activations keep their
-    size however deep the net is. A last layer or a branch whose weight begins at 0 would hide all that is before it:
-    what it gets is small (1/√fan-in; 0.2 for a gate). What is trained already stays as it is, and so do biases.
+    Mean 0, variance 1, gamma 1 and beta 0 would hide how a port applies, decays and moves them. They are drawn around
+    a batch's statistics, so that activations keep their size in deep nets. A weight of zeros would hide all that is
+    before it: it gets small numbers (1/√fan-in; 0.2 for a gate). What is trained already, and biases, stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     norms = []
@@ -333,9 +328,8 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
                 if not layer.bias.any() and layer.weight.unique().numel() == 1:
                     layer.weight.uniform_(0.5, 1.5, generator=generator)
                     layer.bias.normal_(0, 0.2, generator=generator)
-            if layer.running_mean is None or layer.running_var is None:
-                continue
-            if not layer.running_mean.any() and (layer.running_var == 1).all():
+            mean, variance = layer.running_mean, layer.running_var
+            if mean is not None and variance is not None and not mean.any() and (variance == 1).all():
                 norms.append((layer, layer.momentum))
                 layer.momentum = 1.0
     with torch.no_grad():
@@ -400,14 +394,11 @@ def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) ->
     net = reference_net(model, **shape)
     if zero_init_residual:
         for name, layer in net.named_modules():
-            last = name.rpartition(".")[2] == ("bn3" if hasattr(_parent(net, name), "conv3") else "bn2")
+            block, _, leaf = name.rpartition(".")
+            last = leaf == ("bn3" if hasattr(net.get_submodule(block), "conv3") else "bn2")
             if name.startswith("layer") and last and isinstance(layer, torch.nn.BatchNorm2d):
                 torch.nn.init.zeros_(layer.weight)
     return net
-
-
-def _parent(net: Any, name: str) -> Any:
-    return net.get_submodule(name.rpartition(".")[0])
 
 
 def find_torchvision() -> Any:

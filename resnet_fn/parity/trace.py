@@ -62,8 +62,7 @@ def make_batches(
 ) -> list[Batch]:
     """Random batches that can be learnt: each class has its own pattern, under as much noise.
 
-    Labels without any relation to the images would leave the loss where it is, and a trajectory that goes nowhere
-    proves little.
+    With labels that have no relation to the images the loss would stay where it is, and its trajectory prove little.
 
     Returns:
         `updates` pairs of images float32 [batch_size, channels, image_size, image_size] and labels int32
@@ -114,7 +113,8 @@ def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         shapes = {}
         for path, leaf in leaves(tuple(batch)):
             words = " ".join(["inputs" if path[0] == 0 else "labels", *map(str, path[1:])])
-            if not isinstance(leaf, np.ndarray) or leaf.ndim == 0 or not _is_taken(leaf.dtype):
+            taken = isinstance(leaf, np.ndarray) and (leaf.dtype == np.float32 or leaf.dtype.kind in "iub")
+            if not taken or leaf.ndim == 0:
                 what = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
                 raise ValueError(
                     f"batches: batch {index}, {words}: {what}; give a NumPy array [n, …] of float32, integers or bool"
@@ -134,18 +134,13 @@ def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
 
 
-def _is_taken(dtype: np.dtype) -> bool:
-    return dtype == np.float32 or dtype.kind in "iub"
-
-
 def _shape(found: Any) -> str:
     return "none" if found is None else f"{found[1]} {list(found[0])}"
 
 
 # What a recipe may say of its updates and the reference's side does not do: refused, not left out.
 _NOT_COMPARED = (
-    *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm"),
-    "multi_label",
+    *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
 # Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the
@@ -195,18 +190,13 @@ class Task:
     @property
     def rates(self) -> list[float]:
         """The learning rate of each update: the recipe's whole schedule, warm-up to end, compressed into them."""
-        return compressed_rates(self.recipe, len(self.batches))
+        schedule = make_schedule(self.recipe, self.updates_per_epoch)
+        return [schedule(update) for update in range(len(self.batches))]
 
     @property
     def updates_per_epoch(self) -> float:
         """What durations in epochs are multiplied by: the recipe's epochs are compressed into the updates."""
         return len(self.batches) / self.recipe.epochs
-
-
-def compressed_rates(recipe: Recipe, updates: int) -> list[float]:
-    """The recipe's whole schedule, warm-up to end, compressed into a few updates."""
-    schedule = make_schedule(recipe, updates / recipe.epochs)
-    return [schedule(update) for update in range(updates)]
 
 
 @dataclasses.dataclass
@@ -242,18 +232,17 @@ class Trace:
     average: Arrays = dataclasses.field(default_factory=dict)
 
 
-# Inputs of a ReLU within rounding of 0 are ties: on which side of 0 they lie, float32 cannot decide. The ReLU's
-# gradient jumps there, and with it every gradient below; PyTorch's own float32 happens to take the sides of its
-# float64. How far apart the gradients may then be is computed: the reference runs once more, with every tie on its
-# other side.
+# Inputs of a ReLU within rounding of 0 are ties: on which side of 0 they lie, float32 cannot decide, and the ReLU's
+# gradient jumps there, and with it every gradient below. How far apart the gradients may then be is computed: the
+# reference runs once more, with every tie on its other side.
 SIGMAS = 4.0  # values are off by up to several times the root mean square of the errors, of either net
 _LEVELS = (2.0, 8.0, 32.0)  # a tie's width, in the reference's own: enough for ours to be that much less exact
 
 
 class Flipped:
-    """How far the reference is from itself with its ties flipped, for a few widths of a tie.
+    """How far the reference is from itself with its ties flipped.
 
-    A trace must say it without the other side's rounding: so there are a few widths to choose from.
+    For a few widths of a tie, since a trace has to say it without the other side's rounding.
 
     Args:
         layers: the reference's, in training mode.
@@ -354,11 +343,9 @@ def make_recording(
     """What both sides' recorders end with.
 
     Args:
-        framework: with its version.
-        task: what was done.
+        framework, task, recorded: fields of a `Recording`.
         seen: an array as the net gets it.
         dropped: what was set to 0 in the net, and by how much it dropped.
-        recorded: the other fields of a `Recording`.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     return Recording(

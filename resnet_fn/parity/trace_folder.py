@@ -24,16 +24,10 @@ _NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
 
 
 class ArrayFiles:
-    """The files of one folder.
+    """The files of one folder; of each, `known` has its hash, its size in bytes and the names of its arrays."""
 
-    Attributes:
-        folder: where they are.
-        known: of each file, its hash, its size in bytes and the names of its arrays: what a manifest keeps.
-    """
-
-    def __init__(self, folder: Path, known: dict[str, dict[str, Any]] | None = None) -> None:
-        self.folder = folder
-        self.known = {} if known is None else known
+    def __init__(self, folder: Path, known: dict[str, dict[str, Any]]) -> None:
+        self.folder, self.known = folder, known
 
     def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a group; nothing where there are no arrays."""
@@ -103,7 +97,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValueError(f"out: {folder} is not empty; give a new folder")
-        manifest = _describe(recording, ArrayFiles(folder), layers)
+        manifest = _describe(recording, ArrayFiles(folder, {}), layers)
         text = json.dumps({**manifest, "sha256": hash_of_manifest(manifest)}, indent=1, allow_nan=False) + "\n"
         (folder / _MANIFEST).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -155,7 +149,7 @@ def _layers(mode: str, executions: Sequence[Layer], files: ArrayFiles, which: st
     arrays: Arrays = {}
     found = []
     for index, layer in enumerate(executions):
-        fields = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}
+        fields = dict(vars(layer))
         for name in ("input", "output"):
             value = fields.pop(name)
             if value is not None and which == "all":
@@ -190,9 +184,8 @@ def load_recording(folder: Path) -> Recording:
     try:
         return _recording(manifest, files)
     except (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError) as error:
-        raise ValueError(
-            f"{folder}: not a trace that this version reads ({first_line(error)}); record it again"
-        ) from None
+        words = f"not a trace that this version reads ({first_line(error)}); record it again"
+        raise ValueError(f"{folder}: {words}") from None
 
 
 def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:

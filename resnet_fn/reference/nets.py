@@ -140,23 +140,21 @@ class ResNet(nn.Module):
         self.bn1 = make_norm(width)
         self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
         size = image_size if stem == "cifar" else -(-image_size // 4)
-        channels, stages = width, []
+        channels = width
         for index, (depth, planes) in enumerate(zip(plan.depths, plan.widths, strict=True)):
             blocks = []
             for number in range(depth):
                 stride = 2 if index > 0 and number == 0 else 1
                 size = -(-size // stride)
                 out = planes * plan.block.expansion
-                block = plan.block(
-                    channels, planes, stride, plan, make_norm, _gate(plan.attention, out, size, make_norm)
-                )
+                gate = _gate(plan.attention, out, size, make_norm)
+                block = plan.block(channels, planes, stride, plan, make_norm, gate)
                 if stride != 1 or channels != out:
                     block.downsample = _downsample(channels, out, stride, stem == "d", make_norm)
                 blocks.append(block)
                 channels = out
-            stages.append(nn.Sequential(*blocks))
-            self.add_module(f"layer{index + 1}", stages[-1])
-        self.depth = len(stages)
+            self.add_module(f"layer{index + 1}", nn.Sequential(*blocks))
+        self.depth = len(plan.depths)
         self.fc = nn.Linear(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

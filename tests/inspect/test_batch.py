@@ -28,9 +28,6 @@ def test_activations_are_the_nets(resnet8):
         assert parameter.asnumpy().tobytes() == arrays[parameter.name].tobytes()
 
 
-pytestmark = pytest.mark.usefixtures("device")
-
-
 def test_gradients_obey_the_chain_rule(resnet8):
     """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
     (inspected, arrays), layers, parameters = resnet8, {}, {}

@@ -16,14 +16,7 @@ def test_statistics_are_those_of_the_array():
 
 
 def test_differences_are_largest_first():
-    ours = {
-        "a": np.ones(4),
-        "b": np.ones(4),
-        "c": np.ones(4),
-        "d": np.ones(2),
-        "e": np.ones(1),
-        "n": np.array([np.nan]),
-    }
+    ours = {name: np.ones(4) for name in "abc"} | {"d": np.ones(2), "e": np.ones(1), "n": np.array([np.nan])}
     theirs = {**ours, "a": np.array([1, 1, 1, 1.1]), "b": np.array([1, 1, 1, 3.0]), "d": np.ones(3), "f": np.ones(1)}
     del theirs["e"]
     found = compare_arrays(ours, theirs)

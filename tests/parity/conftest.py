@@ -76,9 +76,7 @@ class Ported(nn.Cell):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1, has_bias=True)
         self.bn_a = nn.BatchNorm2d(8)
-        self.short = nn.SequentialCell(
-            [nn.Conv2d(8, 8, 3, pad_mode="pad", padding=1), nn.BatchNorm2d(8)],
-        )
+        self.short = nn.SequentialCell([nn.Conv2d(8, 8, 3, pad_mode="pad", padding=1), nn.BatchNorm2d(8)])
         self.body = nn.Conv2d(8, 8, 3, pad_mode="pad", padding=1)
         self.bn_b = nn.BatchNorm2d(8)
         self.relu = nn.ReLU()

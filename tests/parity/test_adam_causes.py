@@ -29,7 +29,6 @@ class Adam:
     decoupled: float = 0.0
     spared: tuple[str, ...] = ("bias",)
     corrected: tuple[bool, bool] = (True, True)
-    inside: bool = False
     before: bool = False
 
     def run(self) -> Trace:
@@ -42,65 +41,46 @@ class Adam:
             m_hat = m / (1 - self.beta1) if self.corrected[0] else m
             v_hat = v / (1 - self.beta2) if self.corrected[1] else v
             eps = self.eps / np.sqrt(1 - self.beta2) if self.before else self.eps
-            root = np.sqrt(v_hat + eps) if self.inside else np.sqrt(v_hat) + eps
             decay = (0 if spared else self.decoupled) * w
-            arrays = (w - RATE * (m_hat / root + decay), m, v)
+            arrays = (w - RATE * (m_hat / (np.sqrt(v_hat) + eps) + decay), m, v)
             after[name], momentum[name], variance[name] = (array.astype(np.float32) for array in arrays)
         state = {"momentum": momentum, "variance": variance}
         return Trace({}, dict(WEIGHTS), [RATE], [after], clipped=dict(GRADIENTS), state=state)
 
 
-def hints(ours: Adam, theirs: Adam) -> list[str]:
+def hints(ours: Adam | Trace, theirs: Adam) -> list[str]:
     other = theirs.run()
     parts = {"start": other.start, "after": other.after[0], "clipped": other.clipped, **other.state}
-    return adam_causes(ours.run(), parts, RATE)
+    return adam_causes(ours.run() if isinstance(ours, Adam) else ours, parts, RATE)
 
 
+# More are planted in test_faults.py.
 COUPLED, DECOUPLED = "coupled (added to the gradient, as Adam)", "decoupled (taken from the weight, as AdamW)"
 FAULTS = {
     f"weight decay on weight: 0.1 {COUPLED} here, 0.1 {DECOUPLED} in the reference (1 parameters, first fc.weight)": (
         Adam(coupled=0.1),
         Adam(decoupled=0.1),
     ),
-    f"weight decay on weight: 0.1 {DECOUPLED} here, 0.1 {COUPLED} in the reference (1 parameters, first fc.weight)": (
-        Adam(decoupled=0.1),
-        Adam(coupled=0.1),
-    ),
     f"weight decay on bias: 0.1 {DECOUPLED} here, none in the reference (1 parameters, first fc.bias)": (
         Adam(decoupled=0.1, spared=()),
-        Adam(decoupled=0.1),
-    ),
-    f"weight decay on weight: none here, 0.1 {DECOUPLED} in the reference (1 parameters, first fc.weight)": (
-        Adam(),
-        Adam(decoupled=0.1),
-    ),
-    "Adam's bias correction is missing here; in the reference m and v are divided by 1 − β^t": (
-        Adam(corrected=(False, False), decoupled=0.1),
         Adam(decoupled=0.1),
     ),
     "Adam's bias correction of v is missing here; in the reference m and v are divided by 1 − β^t": (
         Adam(corrected=(True, False)),
         Adam(),
     ),
-    "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference": (
-        Adam(eps=1e-3, inside=True),
-        Adam(eps=1e-3),
-    ),
     "eps is added to √v before its bias correction here, added to the root √v̂ in the reference": (
         Adam(before=True),  # as nn.Adam has it; it shows in the one small gradient only
         Adam(),
     ),
-    "eps 1e-05 here, 1e-03 in the reference": (Adam(eps=1e-5), Adam(eps=1e-3)),
-    "betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 in the reference": (Adam(0.999, 0.9), Adam()),
-    "betas: β1 0.1 and β2 0.999 here, 0.9 and 0.999 in the reference; β is what is kept of the old state, not what is "
-    "added of the new": (Adam(0.1), Adam()),
+    "eps 1e-05 here, 0.001 in the reference": (Adam(eps=1e-5), Adam(eps=1e-3)),
     "betas: β1 0.95 and β2 0.999 here, 0.9 and 0.999 in the reference": (Adam(0.95), Adam()),
 }
 
 
 @pytest.mark.parametrize("words", FAULTS)
 def test_what_is_written_otherwise_is_named_and_nothing_else(words):
-    assert hints(*FAULTS[words]) == [words.replace("1e-03", "0.001")]
+    assert hints(*FAULTS[words]) == [words]
 
 
 def test_the_same_in_float32_is_told_nothing():
@@ -111,6 +91,4 @@ def test_the_same_in_float32_is_told_nothing():
 def test_an_update_that_nobody_knows_gets_no_words():
     ours = Adam().run()
     ours.state["variance"] = {name: np.abs(RNG.normal(size=w.shape)) for name, w in WEIGHTS.items()}
-    other = Adam().run()
-    parts = {"start": other.start, "after": other.after[0], "clipped": other.clipped, **other.state}
-    assert adam_causes(ours, parts, RATE) == []
+    assert hints(ours, Adam()) == []

@@ -17,47 +17,23 @@ def parity(*flags, timeout=300):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("--loss a.py:loss", "--loss: needs --our-loss FILE:FUNCTION, MindSpore's side of it"),
+        ("--optimizer a.py:make", "--optimizer: needs --our-optimizer FILE:FUNCTION, MindSpore's side of it"),
+        ("--inputs a.py:batches", "--inputs: goes with --net and --reference"),
+        ("record --model resnet8", "--out: needs a folder to write; give --out trace"),
+        ("record --net a.py:build --reference b.py:build --out x", "--net: give it or --reference, not both"),
+        ("record --like trace --out x", "--like: goes with --net; a reference is recorded from its flags"),
         (
-            ["--net", "mine.py:build"],
-            "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from",
-        ),
-        (["--loss", "a.py:loss"], "--loss: needs --our-loss FILE:FUNCTION, MindSpore's side of it"),
-        (["--optimizer", "a.py:make"], "--optimizer: needs --our-optimizer FILE:FUNCTION, MindSpore's side of it"),
-        (["--inputs", "a.py:batches"], "--inputs: goes with --net and --reference"),
-        (["record", "--model", "resnet8"], "--out: needs a folder to write; give --out trace"),
-        (
-            ["record", "--net", "a.py:build", "--reference", "b.py:build", "--out", "x"],
-            "--net: give it or --reference, not both",
-        ),
-        (
-            ["record", "--like", "trace", "--out", "x"],
-            "--like: goes with --net; a reference is recorded from its flags",
-        ),
-        (
-            [
-                "record",
-                "--net",
-                "a.py:b",
-                "--like",
-                "trace",
-                "--out",
-                "x",
-                "--steps",
-                "9",
-                "--recipe",
-                "digits",
-                "--loss",
-                "bce",
-            ],
+            "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",
             "--like: the trace says what to do; leave out --recipe, --steps, --loss",
         ),
-        (["replay", "trace", "--net", "a.py:build", "--model", "resnet8"], "--net: give it or --model, not both"),
-        (["--optimizer", "adan"], "optimizer: 'adan' is unknown; "),
+        ("replay trace --net a.py:build --model resnet8", "--net: give it or --model, not both"),
+        ("--optimizer adan", "optimizer: 'adan' is unknown; "),
     ],
 )
 def test_mistakes_are_named(arguments, message):
     with pytest.raises(cli.UsageError) as error:
-        command.main(arguments)
+        command.main(arguments.split())
     assert str(error.value).startswith(message)
 
 

@@ -83,9 +83,6 @@ def test_values_that_are_assigned_are_those_of_a_compiled_net():
     np.testing.assert_array_equal(state(net)["fc.weight"], np.eye(3, 12, dtype=np.float32))
 
 
-pytestmark = pytest.mark.usefixtures("device")
-
-
 class DropPath(nn.Cell):
     def __init__(self):
         super().__init__()
@@ -134,9 +131,6 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back():
     assert (net.keeps.keep_prob, net.drops.p, net.lstm.dropout, net.path.drop_prob) == (0.9, 0.4, 0.3, 0.2)
     assert not (net.drops(x) == x).all()
     assert not (net.lstm(x)[0] == net.lstm(x)[0]).all()
-
-
-pytestmark = pytest.mark.usefixtures("device")
 
 
 class TwoLayers(nn.Cell):

@@ -20,11 +20,7 @@ ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
         (plain("number"), np.float64(3.0), "number"),
         (joined([("fused", 1, 3)]), FUSED[2:4], "fused [part 2 of 3]"),
         (joined([("fused", 0, 3), ("fused", 1, 3), ("fused", 2, 3)]), FUSED, "fused"),
-        (
-            joined([("fused", 1, 3), ("fused", 0, 3)]),
-            FUSED[[2, 3, 0, 1]],
-            "fused [part 2 of 3] + fused [part 1 of 3]",
-        ),
+        (joined([("fused", 1, 3), ("fused", 0, 3)]), FUSED[[2, 3, 0, 1]], "fused [part 2 of 3] + fused [part 1 of 3]"),
         (Source((Part("fused", (1, 0)),)), FUSED.T, "fused transposed [1, 0]"),
         (Source((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused [1:3] of axis 1"),
         (Source((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused transposed [1, 0] [1:3]"),

@@ -127,10 +127,8 @@ class PortedConvNeXtBlock(nn.Cell):
         super().__init__()
         self.depth = nn.Conv2d(width, width, 7, group=width, has_bias=True)
         self.ln = nn.LayerNorm((width,), epsilon=1e-6)
-        self.wide, self.narrow = (
-            nn.Conv2d(width, 4 * width, 1, has_bias=True),
-            nn.Conv2d(4 * width, width, 1, has_bias=True),
-        )
+        self.wide = nn.Conv2d(width, 4 * width, 1, has_bias=True)
+        self.narrow = nn.Conv2d(4 * width, width, 1, has_bias=True)
         self.gelu = nn.GELU(approximate=False)
         self.scale = Parameter(Tensor(np.ones(width, np.float32)))
 
@@ -310,6 +308,10 @@ def frozen(net: Any) -> Any:
     return net
 
 
+def groups(last: Any, first: Any) -> list[dict[str, Any]]:
+    return [{"params": last, "lr": 0.05, "weight_decay": 0.1}, {"params": first, "lr": 0.1}]
+
+
 def heads_loss(outputs: Any, labels: Any) -> Tensor:
     return ops.cross_entropy(outputs[0], labels[0]) + ops.smooth_l1_loss(outputs[1], labels[1], reduction="mean")
 
@@ -322,20 +324,13 @@ def squares(outputs: Tensor, labels: Tensor) -> Tensor:
     return ((outputs - labels) ** 2).mean()
 
 
-def images(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
+def drawn(*shape: int) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: (rng.normal(size=shape).astype(np.float32), rng.integers(0, 3, shape[0]).astype(np.int32))
 
 
-def tokens(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 5, 8)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
-
-
-def vectors(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(6, 8)).astype(np.float32), rng.integers(0, 3, 6).astype(np.int32)
-
-
-def signals(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(4, 3, 12)).astype(np.float32), rng.integers(0, 3, 4).astype(np.int32)
+images, tokens, vectors, signals, pixels = (
+    drawn(*shape) for shape in ((4, 3, 8, 8), (4, 5, 8), (6, 8), (4, 3, 12), (2, 3, 16, 16))
+)
 
 
 def ids(rng: np.random.Generator) -> Any:
@@ -346,10 +341,6 @@ def ids(rng: np.random.Generator) -> Any:
 
 def boxes(rng: np.random.Generator) -> Any:
     return vectors(rng)[0], (rng.integers(0, 3, 6).astype(np.int32), rng.normal(size=(6, 4)).astype(np.float32))
-
-
-def pixels(rng: np.random.Generator) -> Any:
-    return rng.normal(size=(2, 3, 16, 16)).astype(np.float32), rng.integers(0, 3, 2).astype(np.int32)
 
 
 def masked(rng: np.random.Generator) -> Any:
@@ -373,6 +364,7 @@ class Pair:
     optimizer: Callable[[nn.Cell], nn.Optimizer] | None = None
 
 
+VECTORS = (vectors, lambda: Theirs(t.Linear(8, 8), t.Tanh()), lambda: Ours(nn.Dense(8, 8), nn.Tanh()))
 PAIRS = {
     "convolution and BatchNorm": Pair(
         images,
@@ -421,35 +413,19 @@ PAIRS = {
         lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Tanh()),
     ),
     "MindSpore's Momentum": Pair(
-        vectors,
-        lambda: Theirs(t.Linear(8, 8), t.Tanh()),
-        lambda: Ours(nn.Dense(8, 8), nn.Tanh()),
+        *VECTORS,
         options={"reference_optimizer": lambda m: torch.optim.SGD(m.parameters(), 0.1, 0.9, weight_decay=0.1)},
         optimizer=lambda net: nn.Momentum(net.trainable_params(), 0.1, 0.9, weight_decay=0.1),
     ),
     "MindSpore's SGD, groups in another order": Pair(
-        vectors,
-        lambda: Theirs(t.Linear(8, 8), t.Tanh()),
-        lambda: Ours(nn.Dense(8, 8), nn.Tanh()),
+        *VECTORS,
         options={
             "reference_optimizer": lambda m: torch.optim.SGD(
-                [
-                    {"params": m.head.parameters(), "lr": 0.05, "weight_decay": 0.1},
-                    {"params": m.body.parameters(), "lr": 0.1},
-                ],
-                0.1,
-                0.9,
-                nesterov=True,
+                groups(m.head.parameters(), m.body.parameters()), 0.1, 0.9, nesterov=True
             )
         },
         optimizer=lambda net: nn.SGD(
-            [
-                {"params": net.last.trainable_params(), "lr": 0.05, "weight_decay": 0.1},
-                {"params": net.layers.trainable_params(), "lr": 0.1},
-            ],
-            0.1,
-            0.9,
-            nesterov=True,
+            groups(net.last.trainable_params(), net.layers.trainable_params()), 0.1, 0.9, nesterov=True
         ),
     ),
 }

@@ -73,5 +73,5 @@ def test_an_assertion_takes_a_module_with_batches_or_a_trace(ported, reference):
         assert_parity(ported(), reference())
     with pytest.raises(ValueError, match=r"^batches, recipe: the trace has its own; leave them out$"):
         assert_parity(ported(), "trace", make_batches(1, 8, 3, 12, 5))
-    with pytest.raises(ValueError, match=r"^trace: there is no manifest.json"):
+    with pytest.raises(ValueError, match=r"^trace: there is no manifest.json; give the folder that"):
         assert_parity(ported(), "trace")

@@ -156,9 +156,6 @@ def test_what_is_recorded(torch):
     assert state(net)["1.weight"].tobytes() == weight.astype(np.float32).tobytes()  # a copy was trained
 
 
-BATCHES = make_batches(2, 8, 3, 12, 5)
-
-
 def test_fresh_statistics_are_drawn_and_trained_ones_kept(torch, reference):
     torch.manual_seed(0)
     net = reference()

@@ -106,13 +106,6 @@ def test_a_folder_that_is_not_empty_is_refused(recording, written):
         save_recording(recording, written)
 
 
-def test_no_trace_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"there is no manifest.json; give the folder that `parity record --out` wrote$"
-    ):
-        load_recording(tmp_path)
-
-
 def test_each_bit_that_is_flipped_and_each_cut_is_noticed(written, tmp_path):
     rng = np.random.default_rng(0)
     for path in sorted(written.iterdir()):
