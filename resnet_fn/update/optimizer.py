@@ -73,7 +73,7 @@ def _is_bias(leaf: str) -> bool:
 def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
     """The recipe's optimizer for a net."""
     groups = parameter_groups(recipe, net)
-    moments: dict[str, float] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
+    moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
     if recipe.epsilon:
         moments["epsilon"] = recipe.epsilon
     optimizers: dict[str, Callable[[], Optimizer]] = {
