@@ -1,7 +1,5 @@
 """Faults inside attention and dense layers are named; right ones, and others, are not."""
 
-import collections
-
 import numpy as np
 import pytest
 from mindspore import nn, ops
@@ -126,18 +124,9 @@ def test_a_right_attention_needs_no_cause_and_an_unknown_fault_gets_none(first_h
     assert "attention:" not in hint
 
 
-class Product(nn.Cell):
+class Product(nn.Dense):
     """A dense layer by hand, in the reference's place."""
 
-    def __init__(self, bias):
-        super().__init__()
-        self.fc = Inner(bias)
-
-    def construct(self, x):
-        return self.fc(x)
-
-
-class Inner(nn.Dense):
     def __init__(self, bias):
         super().__init__(8, 8)
         self.with_bias = bias
@@ -148,9 +137,9 @@ class Inner(nn.Dense):
 
 
 def test_a_bias_that_is_left_out_is_named(first_hints):
-    module = torch.nn.Sequential(collections.OrderedDict(fc=torch.nn.Linear(8, 8)))
-    assert first_hints(Product(False), module, INPUTS["x"]) == ("its bias is not added",)
-    assert first_hints(Product(True), module, INPUTS["x"]) is None
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    assert first_hints(nn.SequentialCell(Product(False)), module, INPUTS["x"]) == ("its bias is not added",)
+    assert first_hints(nn.SequentialCell(Product(True)), module, INPUTS["x"]) is None
 
 
 def test_the_form_of_a_gelu_that_has_no_setting_is_told_by_what_it_does():

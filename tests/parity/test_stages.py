@@ -312,7 +312,6 @@ def test_sides_that_float32_cannot_decide_are_rounding(climb):
 
 def test_a_wrong_gradient_beside_them_is_found(climb):
     ladder = climb(Ported(fault=2.0))
-    assert ladder.first_stage is not None
     assert ladder.first_stage.name == "gradients"
     assert ladder.first_gradient.name == "first.weight"  # by a factor of 2; the bias' gradient could be anything
     assert ladder.first_gradient.verdict == "DIFFERS"
