@@ -5,10 +5,10 @@
     clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back the copy → loss
     scaler → results
 
-The workers add up their gradients, one call each; then the report, float32 [3 + flags + workers]: loss, metric, number
-of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not* finite
-(`exchange.py`); and, if the update is applied, BatchNorm's statistics, joined in one vector. With `sync_batchnorm` each
-BatchNorm adds up its sums, too, within forward and backward.
+The workers add up their gradients, one all-reduce for each tensor; then the report, float32 [3 + flags + workers]: loss,
+metric, number of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not*
+finite (`exchange.py`); and, if the update is applied, BatchNorm's statistics, joined in one vector. With
+`sync_batchnorm` each BatchNorm adds up its sums, too, within forward and backward.
 
 One batch is one compiled function. Micro-batches take three: `begin`, `add` for each, `finish`; memory stays flat in
 their number.
@@ -163,8 +163,9 @@ def make_train_step(
     size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
     share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     sizes = [statistic.shape[0] for statistic in statistics]
-    # One copy, made before each update: the statistics change in every forward pass, before it is known whether the
-    # update is applied, and a NaN would stay in them for good.
+    # One copy, made before each update: the statistics change in every forward pass, that is once more in each
+    # micro-batch, before it is known whether the update is applied, and a NaN would stay in them for good. Putting the
+    # copy back undoes all of them.
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     card = on_card() if plan.card is None else plan.card
     by_operation = card and has_clip()
@@ -174,8 +175,9 @@ def make_train_step(
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *noise)
         value = loss(logits, labels)
-        # To average one more metric: here, in exchange.py (layout, `stack_means`, `Report`), where session.py calls
-        # make_train_step, in the event of run/loop.log_update, and in SCALARS of telemetry/board.py.
+        # To average one more metric in training: here, in exchange.py (layout, `stack_means`, `Report`), where session.py
+        # calls make_train_step (with `Task.accuracy` of evaluation/task.py), in the event of run/loop.log_update, and in
+        # SCALARS of telemetry/board.py.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
@@ -189,8 +191,8 @@ def make_train_step(
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """One update, from loss, metric and gradients summed over the micro-batches."""
         means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)  # sum over the workers: mean
-        # This worker's own numbers. With several workers of the gradients only the first layer's: backward reaches it
-        # last, and what was not finite on the way shows there. The norm of the sums below covers all.
+        # Divided by the number of workers, so that their sum is the mean. With several workers only the first layer's
+        # gradient is looked at here: backward reaches it last, and what was not finite on the way shows in it.
         squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
         norm = norm_of(squares)
         own_finite = is_finite(means[0], norm, statistics)
