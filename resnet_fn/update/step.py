@@ -5,8 +5,8 @@
     clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back the copy → loss
     scaler → results
 
-The workers add up their gradients, one all-reduce for each tensor; then the report, float32 [3 + flags + workers]: loss,
-metric, number of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not*
+The workers add up their gradients, one all-reduce for each tensor; then the report, float32 [3 + flags + workers]:
+loss, metric, number of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not*
 finite (`exchange.py`); and, if the update is applied, BatchNorm's statistics, joined in one vector. With
 `sync_batchnorm` each BatchNorm adds up its sums, too, within forward and backward.
 
@@ -175,9 +175,9 @@ def make_train_step(
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *noise)
         value = loss(logits, labels)
-        # To average one more metric in training: here, in exchange.py (layout, `stack_means`, `Report`), where session.py
-        # calls make_train_step (with `Task.accuracy` of evaluation/task.py), in the event of run/loop.log_update, and in
-        # SCALARS of telemetry/board.py.
+        # To average one more metric in training: here, in exchange.py (layout, `stack_means`, `Report`), where
+        # session.py calls make_train_step (with `Task.accuracy` of evaluation/task.py), in the event of
+        # run/loop.log_update, and in SCALARS of telemetry/board.py.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
