@@ -45,7 +45,7 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
         with pytest.raises(BadSampleError) as caught:
             train(RECIPE, options)
         path.write_bytes(good)
-        said = ("there is no checkpoint yet", f"a checkpoint after update {update} is saved")[update > 0]
+        said = ("there is no checkpoint yet", f"the checkpoint after update {update} is saved")[update > 0]
         for part in (f"update {update + 1}: ", f"{path}: cannot be decoded", "the update was not applied", said):
             assert part in str(caught.value)
         assert RunFolder(Path("run")).updates() == left
@@ -72,7 +72,7 @@ def test_a_bad_file_of_one_worker_ends_both(folder):
     assert done.returncode == 1, done.stdout + done.stderr
     logs = [Path(f"logs-run/worker_{rank}.log").read_text() for rank in range(2)]
     assert f"train: error: update 4: rank 1: {path}: cannot be decoded" in logs[0]
-    assert "a checkpoint after update 3 is saved" in logs[0]
+    assert "the checkpoint after update 3 is saved" in logs[0]
     assert not any("Traceback" in log for log in logs)
     assert RunFolder(Path("run")).updates() == [3]
     path.write_bytes(good)
