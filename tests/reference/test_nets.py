@@ -25,6 +25,12 @@ FIRST_SEED = {"genet50_plus": 2}
 LARGE = ("wide_resnet50_2", "resnext50_32x4d", "se_resnet50", "genet50_minus", "genet50", "genet50_plus")  # 10 s each
 
 
+def marks_of(name):
+    """The widest net's rounding is within 1e-4 on two cores; on one some pre-activation of each seed is a tie."""
+    wide = [pytest.mark.alone] if name == "wide_resnet50_2" else []
+    return [*wide, *([pytest.mark.slow] if name in LARGE else [])]
+
+
 def test_both_tables_are_one():
     def row(design, widths):
         return (design.block.__name__, design.depths, widths, design.stem, design.groups, design.base_width)
@@ -90,7 +96,7 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "stem"),
     [
-        *(pytest.param(name, "", marks=[pytest.mark.slow] if name in LARGE else []) for name in KINDS),
+        *(pytest.param(name, "", marks=marks_of(name)) for name in KINDS),
         *(("resnet8", "d"), ("resnet50", "d"), ("resnet18", "cifar")),
     ],
 )
