@@ -48,7 +48,7 @@ def test_all_workers_read_the_same_of_their_sum():
 
 
 def test_one_worker_has_nothing_to_add_up():
-    assert with_all_reduce(Workers()) == Workers()  # and no all_reduce
+    assert with_all_reduce(Workers()) == Workers()
 
 
 def test_every_statistic_is_the_mean_of_both_workers():
