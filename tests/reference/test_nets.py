@@ -100,7 +100,7 @@ def test_eval_logits_at_odd_sizes(name: str, stem: str, size: int) -> None:
     ],
 )
 def test_logits_and_every_gradient_equal_the_reference(name: str, stem: str) -> None:
-    # Where some pre-activation is within rounding of zero the gradient jumps: another batch is tried; a fault fails all.
+    # Where a pre-activation is within rounding of zero the gradient jumps: another batch is tried; a fault fails all.
     size, count = (33, 2) if stem == "d" else (16, 4) if MODELS[name].stem == "cifar" or stem == "cifar" else (64, 2)
     errors = {}
     first = FIRST_SEED.get(name, 0)
