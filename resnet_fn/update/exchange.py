@@ -47,7 +47,7 @@ class Report(NamedTuple):
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """What a worker tells the others with an update: float32 [1 + k].
+    """What a worker passes to the others with an update: float32 [1 + k].
 
     Args:
         more: k numbers that are added up over the workers.

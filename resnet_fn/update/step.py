@@ -92,7 +92,7 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """Loss, metric and what the workers told each other, as tensors."""
+        """Loss, metric and what the workers exchanged beside gradients, as tensors."""
         return unpack(self.packed, self.workers)
 
     @property
