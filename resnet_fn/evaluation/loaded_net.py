@@ -16,7 +16,7 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.state import averages_of
+from resnet_fn.update.average import averages_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.models import build_net
-from resnet_fn.update.inputs import make_noise
+from resnet_fn.models.inputs import make_noise
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.positions import spread, total
 
 _assign = ops.Assign()
+
+# nn.BatchNorm's and mint.nn.BatchNorm's.
+_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -50,3 +53,27 @@ def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce
+
+
+def is_statistic(path: str) -> bool:
+    """Whether a parameter's name is that of a moving statistic."""
+    return path.rsplit(".", 1)[-1] in _STATISTICS
+
+
+def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
+    """The moving statistics, float32 [channels] each, that a training pass of a net changes.
+
+    Other parameters without a gradient are frozen weights. A BatchNorm whose `use_batch_statistics` is False
+    normalises by its moving statistics in training too, and never changes them.
+    """
+    frozen = {
+        id(parameter)
+        for _, cell in net.cells_and_names()
+        if getattr(cell, "use_batch_statistics", None) is False
+        for parameter in cell.get_parameters(expand=False)
+    }
+    return tuple(
+        parameter
+        for path, parameter in net.parameters_and_names()
+        if is_statistic(path) and id(parameter) not in frozen
+    )

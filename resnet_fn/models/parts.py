@@ -1,6 +1,5 @@
 """The parts of a net by name, and which of them are trained."""
 
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -15,19 +14,6 @@ def group_of(name: str) -> str:
     """The group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
     first = name.split(".", 1)[0]
     return first if first.startswith("layer") or first == HEAD else STEM
-
-
-def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Which layer each of all a net's parameters belongs to: 0 is the stem, then every block, then the last layer."""
-    layers = {path: _layer_of(path) for path in paths}
-    order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
-    return {path: order[layer] for path, layer in layers.items()}
-
-
-def _layer_of(path: str) -> tuple[int, ...]:
-    if match := re.match(r"layer(\d+)\.(\d+)\.", path):
-        return 1, int(match[1]), int(match[2])
-    return (2 if group_of(path) == HEAD else 0,)
 
 
 def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:

@@ -29,11 +29,12 @@ from resnet_fn.parity.trace import (
     split,
     what_failed,
 )
+from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
-from resnet_fn.update.optimizer import Optimizer, make_optimizer
-from resnet_fn.update.state import MovingAverage, make_average, make_state
+from resnet_fn.update.optimizer import make_optimizer
+from resnet_fn.update.state import Optimizer, make_state
 from resnet_fn.update.step import StepPlan, StepResult, TrainStep, accuracy, make_train_step
 
 MakeStep = Callable[..., TrainStep]

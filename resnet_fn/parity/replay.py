@@ -15,7 +15,7 @@ from resnet_fn.parity.notes import unmatched_notes
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
-from resnet_fn.update.optimizer import Optimizer
+from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
 _RATE = 0.01  # one that a small batch does not make chaotic

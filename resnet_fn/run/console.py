@@ -8,10 +8,10 @@ import numpy as np
 
 from resnet_fn.config.fields import show_value
 from resnet_fn.evaluation.task import describe
+from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.session import Session
 from resnet_fn.runtime.process import kernel_threads
-from resnet_fn.update.state import is_statistic
 
 
 def header(session: Session, notes: Sequence[str], start: Path | None) -> list[str]:

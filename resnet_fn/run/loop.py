@@ -36,8 +36,8 @@ from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
 from resnet_fn.runtime.workers import barrier, gather_texts, join, sum_over_ranks
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
+from resnet_fn.update.average import averaged
 from resnet_fn.update.exchange import Report, make_flags, unpack
-from resnet_fn.update.state import averaged
 from resnet_fn.update.step import StepResult
 
 

@@ -23,20 +23,21 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
+from resnet_fn.models.inputs import Noise, make_noise
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.progress import Progress
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.update.average import make_average
 from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.exchange import with_all_reduce
-from resnet_fn.update.inputs import Noise, make_noise
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.schedule import Schedule, make_schedule
-from resnet_fn.update.state import TrainState, make_average, make_state
+from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
 

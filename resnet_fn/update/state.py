@@ -1,42 +1,22 @@
 """All state that an update changes: made once, then given to the step, the writer, restore and evaluation."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import mindspore
-import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn
+from mindspore.common.initializer import initializer
 
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.update.gradients import map_tensors
+from resnet_fn.models.batchnorm import batchnorm_statistics
+from resnet_fn.update.average import MovingAverage
 from resnet_fn.update.loss_scale import DynamicLossScaler
-from resnet_fn.update.optimizer import Optimizer
-
-# nn.BatchNorm's and mint.nn.BatchNorm's.
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
-_PREFIX, _COUNT = "ema.", "ema_updates"
 
 
-class MovingAverage(NamedTuple):
-    """The exponential moving average of a net's weights (Polyak and Juditsky, 1992).
+class Optimizer(NamedTuple):
+    """An optimizer: its state, and the function that updates weights and state in place, inside jit."""
 
-    Attributes:
-        averages: `ema.<parameter>` for each of `followed`.
-        followed: the net's parameters that change.
-        count: the updates that it has followed, float32 scalar.
-        share: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
-        every: updates between two moves.
-        start: for so many updates the average is a plain copy.
-    """
-
-    averages: tuple[Parameter, ...]
-    followed: tuple[Parameter, ...]
-    count: Parameter
-    share: Tensor
-    every: int
-    start: int
+    state: tuple[Parameter, ...]
+    update: Callable[[Sequence[Tensor], Tensor], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,112 +70,11 @@ def make_state(
     )
 
 
-def is_statistic(path: str) -> bool:
-    """Whether a parameter's name is that of a moving statistic."""
-    return path.rsplit(".", 1)[-1] in _STATISTICS
+def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:
+    """State of an optimizer: `<prefix>.<parameter>` for each parameter, of its shape, zeros."""
+    return tuple(zeros_like(parameter, f"{prefix}.{parameter.name}") for parameter in parameters)
 
 
-def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """The moving statistics, float32 [channels] each, that a training pass of a net changes.
-
-    Other parameters without a gradient are frozen weights. A BatchNorm whose `use_batch_statistics` is False
-    normalises by its moving statistics in training too, and never changes them.
-    """
-    frozen = {
-        id(parameter)
-        for _, cell in net.cells_and_names()
-        if getattr(cell, "use_batch_statistics", None) is False
-        for parameter in cell.get_parameters(expand=False)
-    }
-    return tuple(
-        parameter
-        for path, parameter in net.parameters_and_names()
-        if is_statistic(path) and id(parameter) not in frozen
-    )
-
-
-def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Begin a moving average of parameters as a copy of them.
-
-    BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
-    ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
-
-    Args:
-        parameters: all of the net's that change, float32.
-        decay: 0 <= decay < 1.
-        every: updates between two moves.
-        start: for so many updates the average is a plain copy (the first moves must not remember the initialisation).
-    """
-    parameters = tuple(parameters)
-    averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
-    count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
-    share = Tensor(1.0 - decay, mindspore.float32)
-    return MovingAverage(averages, parameters, count, share, every, start)
-
-
-def make_average(recipe: Recipe, net: nn.Cell, updates_per_epoch: float) -> MovingAverage | None:
-    """The recipe's moving average of a net, if it has one: of all its parameters but the frozen ones."""
-    if not recipe.ema:
-        return None
-    statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
-    parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, recipe.ema, recipe.ema_every, round(recipe.ema_start * updates_per_epoch))
-
-
-def move_average(
-    averages: Sequence[Parameter],
-    followed: Sequence[Parameter],
-    count: Parameter,
-    share: Tensor,
-    every: int,
-    start: int,
-) -> Tensor:
-    """Count an update and move the average after it, inside jit. Arguments: see `MovingAverage`.
-
-    Every branch gives a value that is used: MindSpore drops what a branch does that gives none, and cannot write a
-    graph to a file in which one returns None.
-    """
-    now = count + 1.0
-    ops.assign(count, now)
-    if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
-        now = _move(averages, followed, now, share, start)
-    elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
-        now = _move(averages, followed, now, share, start)
-    return now
-
-
-def _move(
-    averages: Sequence[Parameter], followed: Sequence[Parameter], now: Tensor, share: Tensor, start: int
-) -> Tensor:
-    part = ops.select(now <= start, ops.ones_like(share), share)
-    map_tensors(ops.partial(_follow, part), averages, followed)
-    return now
-
-
-def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
-    # Exact where part is 1: a plain copy has the very bits.
-    return ops.assign(average, average * (1.0 - part) + parameter * part)
-
-
-@contextlib.contextmanager
-def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Put the averages into the net that they follow, and its own bits back afterwards; without an average do nothing.
-
-    With `ops.assign`, which functions that are already compiled see.
-    """
-    if average is None:
-        yield
-        return
-    trained = [Tensor(parameter.asnumpy()) for parameter in average.followed]
-    try:
-        for parameter, value in zip(average.followed, average.averages, strict=True):
-            ops.assign(parameter, value)
-        yield
-    finally:
-        for parameter, value in zip(average.followed, trained, strict=True):
-            ops.assign(parameter, value)
-
-
-def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The averaged weights among a checkpoint's training state, by the parameter's name; empty where there are none."""
-    return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}
+def zeros_like(parameter: Parameter, name: str) -> Parameter:
+    """Zeros of a parameter's shape and dtype. Pages of memory that nobody has written yet cost the start nothing."""
+    return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name, requires_grad=False)

@@ -22,7 +22,9 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.models.inputs import normalisation, normalise
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.average import move_average
 from resnet_fn.update.card import clear_overflow, has_clip, no_overflow, on_card
 from resnet_fn.update.exchange import (
     MEANS,
@@ -46,10 +48,8 @@ from resnet_fn.update.gradients import (
     squared_norms,
     unscale,
 )
-from resnet_fn.update.inputs import normalisation, normalise
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.optimizer import Optimizer
-from resnet_fn.update.state import TrainState, make_state, move_average
+from resnet_fn.update.state import Optimizer, TrainState, make_state
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]

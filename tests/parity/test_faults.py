@@ -13,7 +13,8 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
-from resnet_fn.update.optimizer import Optimizer, adam
+from resnet_fn.update.adaptive import adam
+from resnet_fn.update.state import Optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
 t = torch.nn

@@ -12,9 +12,9 @@ from mindspore import Parameter, Tensor, nn, ops
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.reference.training import Average, decay_groups, recipe_loss, recipe_optimizer
+from resnet_fn.update.average import make_average, move_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer
-from resnet_fn.update.state import make_average, move_average
 
 RNG = np.random.default_rng(0)
 LOGITS = (4 * RNG.normal(size=(6, 5))).astype(np.float32)

@@ -12,19 +12,10 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net, create_model
+from resnet_fn.models.groups import columns, parameter_groups, weight_decay_groups
+from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import (
-    adam,
-    adamw,
-    columns,
-    lamb,
-    lars,
-    make_optimizer,
-    momentum_sgd,
-    one_minus_powers,
-    parameter_groups,
-    weight_decay_groups,
-)
+from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state
 from resnet_fn.update.step import StepPlan, make_train_step
 from resnet_fn.weights.names import to_ours

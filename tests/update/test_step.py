@@ -9,14 +9,16 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models import create_model
+from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.average import moving_average
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
-from resnet_fn.update.optimizer import momentum_sgd, weight_decay_groups
-from resnet_fn.update.state import make_state, moving_average
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.state import make_state
 from resnet_fn.update.step import StepPlan, accuracy, accuracy_by_class, make_train_step, rows
 
 pytestmark = pytest.mark.usefixtures("device")

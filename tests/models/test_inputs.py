@@ -11,10 +11,11 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import normalise as normalise_on_host
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.models import create_model
+from resnet_fn.models.groups import weight_decay_groups
+from resnet_fn.models.inputs import make_noise, normalisation, normalise
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.inputs import make_noise, normalisation, normalise
 from resnet_fn.update.loss import make_loss
-from resnet_fn.update.optimizer import make_optimizer, momentum_sgd, weight_decay_groups
+from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.step import StepPlan, make_train_step
 
 pytestmark = pytest.mark.usefixtures("device")

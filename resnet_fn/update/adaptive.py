@@ -1,0 +1,182 @@
+"""Optimizers that adapt the rate: Adam and AdamW to each weight, LARS and LAMB to each layer of a large batch."""
+
+from collections.abc import Callable, Sequence
+
+import mindspore
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from resnet_fn.models.groups import Groups, columns, scaled
+from resnet_fn.update.gradients import map_tensors
+from resnet_fn.update.state import Optimizer, make_buffers
+
+_adam_kernel, _assign = ops.Adam(), ops.Assign()
+
+
+def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
+
+    1 − 0.999 in float32 would be wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, which takes 1 from
+    an exponential that is 2e-6 off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    """
+    logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
+
+    def corrections(count: Tensor) -> Tensor:
+        x = count * logarithms
+        half = ops.tanh(-0.5 * x)
+        return ops.select(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
+
+    return corrections
+
+
+def adam(
+    groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, decoupled: bool = False
+) -> Optimizer:
+    """Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1), as `torch.optim.Adam`: weight decay is part of the gradient.
+
+    g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
+    p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
+
+    Args:
+        groups: see `parameter_groups`.
+        beta1, beta2, epsilon: as in the equations.
+        decoupled: see `adamw`.
+
+    Returns:
+        State `momentum.<parameter>` and `variance.<parameter>`, m and v, float32, and `adam_updates`, t; see
+        `Optimizer`. What is kept is (1 − f(β)) / (1 − β) of m and v, where f rounds to float32: 1.3e-5 less of v for
+        β2 = 0.999. The update makes up for it.
+    """
+    parameters, decays, factors = columns(groups)
+    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
+    count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
+    corrections = one_minus_powers((beta1, beta2))
+    beta1_given, beta2_given = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
+    # The kernel takes float32(β) from 1: what it computes of the exact 1 − β.
+    exact = np.array([beta1, beta2])
+    shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
+    # The kernel's own bias correction would start from β^t in float32: it gets 0, and lr and ε hold the correction.
+    no_power = Tensor(0.0, mindspore.float32)
+
+    def follow(
+        corrected_rate: Tensor,
+        corrected_epsilon: Tensor,
+        learning_rate: Tensor,
+        decay: float,
+        factor: float,
+        parameter: Parameter,
+        momentum: Parameter,
+        variance: Parameter,
+        gradient: Tensor,
+    ) -> Tensor:
+        if decay > 0 and decoupled:
+            _assign(parameter, parameter * (1.0 - scaled(learning_rate, factor) * decay))
+        if decay > 0 and not decoupled:
+            gradient = gradient + decay * parameter
+        moments = (momentum, variance, no_power, no_power)
+        numbers = (scaled(corrected_rate, factor), beta1_given, beta2_given, corrected_epsilon)
+        return _adam_kernel(parameter, *moments, *numbers, gradient)[0]
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        corrected = shares * corrections(now)
+        root = ops.sqrt(corrected[1])
+        one = ops.partial(follow, learning_rate * root / corrected[0], epsilon * root, learning_rate)
+        map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
+
+    return Optimizer((*momenta, *variances, count), update)
+
+
+def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), as `torch.optim.AdamW`.
+
+    p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
+    """
+    return adam(groups, beta1, beta2, epsilon, decoupled=True)
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return ops.sqrt(ops.square(tensor).sum())
+
+
+def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001) -> Optimizer:
+    """Layer-wise adaptive rate scaling (You et al., arXiv 1708.03888, algorithm 1).
+
+    λ = trust · |p| / (|g| + decay · |p|);  v ← momentum · v + lr · λ · (g + decay · p);  p ← p − v.
+
+    Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
+    are zero.
+
+    Args:
+        groups: see `parameter_groups`.
+        momentum: the momentum coefficient.
+        trust_coefficient: the largest step, relative to the layer's weights.
+
+    Returns:
+        State `momentum.<parameter>`, float32; see `Optimizer`.
+    """
+    parameters, decays, factors = columns(groups)
+    buffers = make_buffers(parameters, "momentum")
+    one = Tensor(1.0, mindspore.float32)
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            rate = scaled(learning_rate, factors[index])
+            if decay > 0:
+                size, slope = _norm(parameter), _norm(gradient)
+                usable = ops.logical_and(size > 0, slope > 0)
+                ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
+                rate = rate * ops.select(usable, ratio, one)
+                gradient = gradient + decay * parameter
+            step = momentum * buffers[index] + rate * gradient
+            ops.assign(buffers[index], step)
+            ops.assign(parameter, parameter - step)
+
+    return Optimizer(buffers, update)
+
+
+def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6) -> Optimizer:
+    """Layer-wise Adam for large batches (You et al., arXiv 1904.00962, algorithm 2), with bias correction.
+
+    m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  u = m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε) + decay · p;
+    p ← p − lr · |p| / |u| · u.
+
+    Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
+    is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
+
+    Args:
+        groups: see `parameter_groups`.
+        beta1, beta2, epsilon: as in the equations.
+
+    Returns:
+        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
+    """
+    parameters, decays, factors = columns(groups)
+    momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
+    count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
+    one = Tensor(1.0, mindspore.float32)
+    corrections = one_minus_powers((beta1, beta2))
+    rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
+
+    def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
+        now = count + 1.0
+        ops.assign(count, now)
+        corrected = corrections(now)
+        root2 = ops.sqrt(corrected[1])
+        for index in range(len(parameters)):
+            parameter, gradient, decay = parameters[index], gradients[index], decays[index]
+            mean = beta1 * momenta[index] + rest1 * gradient
+            variance = beta2 * variances[index] + rest2 * ops.square(gradient)
+            ops.assign(momenta[index], mean)
+            ops.assign(variances[index], variance)
+            step = mean / corrected[0] / (ops.sqrt(variance) / root2 + epsilon)
+            if decay > 0:
+                step = step + decay * parameter
+                size, length = _norm(parameter), _norm(step)
+                usable = ops.logical_and(size > 0, length > 0)
+                step = step * ops.select(usable, size / ops.select(usable, length, one), one)
+            ops.assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
+
+    return Optimizer((*momenta, *variances, count), update)
