@@ -2,7 +2,7 @@
 
 MindSpore's CPU kernels are slow at both, and keep memory: a product, sum or difference of two shapes keeps two buffers
 of the larger one, each kernel its own, for good. Products with a vector of ones are fast, keep nothing, and their
-gradients are such products (docs/benchmarks.md).
+gradients are such products (docs/lab.md).
 """
 
 import functools

@@ -9,7 +9,7 @@ and along both axes 36 instead of 144. With A, G and B as in `cook_toom` the equ
 error is 9e-7 of the output's size, a direct convolution's 3e-7.
 
 Why: on a CPU, MindSpore's convolution is im2col and a matrix product, slower in every shape that ResNets have
-(docs/benchmarks.md). The gradients need no code: they are those of the matrix products.
+(docs/lab.md). The gradients need no code: they are those of the matrix products.
 """
 
 import contextlib

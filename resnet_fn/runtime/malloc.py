@@ -21,7 +21,7 @@ def limit_arenas(limit: int) -> None:
 def keep_freed() -> None:
     """Have glibc's malloc keep what is freed, for a process that soon asks for as much again, and then ends.
 
-    PyTorch on a CPU gives every tensor's memory back at once, and fresh pages are slow (docs/benchmarks.md).
+    PyTorch on a CPU gives every tensor's memory back at once, and fresh pages are slow (docs/lab.md).
     """
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 

@@ -27,7 +27,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("MS_CPU_COMM_OP_TIMEOUT", "600")
     if not _has_card():
         # A call of a compiled function computes in the calling thread. Otherwise that thread spins while it waits, on a
-        # core that the kernels need (docs/design.md).
+        # core that the kernels need (docs/mindspore.md).
         os.environ.setdefault("MS_DEV_HOST_BLOCKING_RUN", "1")
     if versions.avx512_convolutions_are_slow() and _has_avx512():
         # With AVX2 as the ceiling oneDNN takes its JIT GEMM kernel for 3x3 convolutions, not its reference kernel.

@@ -51,7 +51,7 @@ def test_the_warning_is_no_refusal_and_comes_once(rank, lines):
 
 @pytest.mark.usefixtures("device")
 class TestTraps:
-    """What docs/design.md says was seen in every version. One that fails here is gone: the code may do without."""
+    """What docs/mindspore.md says was seen in every version. One that fails here is gone: the code may do without."""
 
     def test_apply_momentum_ignores_nesterov(self):
         weight, velocity = (Parameter(Tensor(np.float32([x])), name=f"trap.{x}") for x in (1, 0))
