@@ -58,15 +58,16 @@ def main(arguments: Sequence[str]) -> int:
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:
-            print(f"to go on: {shlex.join([*command, *resume_flags(options, result.run)])}", flush=True)
+            print("to go on:", shlex.join([*command, *resume_flags(options, result.run)]), sep="\n", flush=True)
         return 128 + result.stopped  # with SIGINT still blocked: a late one must not change the exit code
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if join().is_main and result.best and result.last:
         run = shlex.quote(str(result.run))
         print(
-            f"{describe_best(recipe.monitor, result.best, result.last)}; checkpoints in {result.run}/checkpoints",
-            f"report:       python -m resnet_fn.evaluate {run} --which best --report {run}/report",
-            f"predictions:  python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best",
+            describe_best(recipe.monitor, result.best, result.last),
+            "a report, and classes of other images:",
+            f"python -m resnet_fn.evaluate {run} --which best --report {run}/report",
+            f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best",
             sep="\n",
         )
     return 0

@@ -40,11 +40,11 @@ def test_train_evaluate_and_resume():
     assert "WARNING" not in done.stderr + done.stdout
     assert "update/s" not in done.stderr  # no bar without a terminal
     assert os.listdir() == ["run"]
-    best, *then = done.stdout.splitlines()[-3:]
+    best, _, *then = done.stdout.splitlines()[-4:]
     assert best.startswith("best top-1 ")
-    assert then == [
-        "report:       python -m resnet_fn.evaluate run --which best --report run/report",
-        "predictions:  python -m resnet_fn.predict run IMAGE_OR_FOLDER --which best",
+    assert then == [  # each whole on a line, to be copied
+        "python -m resnet_fn.evaluate run --which best --report run/report",
+        "python -m resnet_fn.predict run IMAGE_OR_FOLDER --which best",
     ]
     assert {"config.json", "metrics.jsonl", "checkpoints"} < set(os.listdir("run"))
     assert any(name.startswith("events.out.tfevents") for name in os.listdir("run"))

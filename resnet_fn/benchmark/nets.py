@@ -16,6 +16,7 @@ NETS: dict[str, dict[str, Any]] = {
     "genet50_plus-224": {"model": "genet50_plus", **_IMAGENET},
     "resnet20-cifar": {"model": "resnet20", "stem": "cifar", "batch_size": 128, "image_size": 32, "steps": 6},
     "resnet20-digits": {"model": "resnet20", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 20},
+    "resnet8-digits": {"model": "resnet8", "stem": "cifar", "batch_size": 64, "image_size": 16, "steps": 40},
 }
 NET = {"net": ("resnet18-cifar", ", ".join(NETS)), "rounds": (5, "turns of each side")}
 THREADS = {"threads": (0, "CPU threads of each; 0: its own default")}

@@ -1,4 +1,4 @@
-"""What a run says: a header before the first update, a line for each epoch, the time that it took."""
+"""What a run prints: a header before the first update, a table of its epochs, the time that it took."""
 
 import time
 from collections.abc import Sequence
@@ -7,11 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.evaluation.task import describe
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.balance import BALANCED
+from resnet_fn.evaluation.task import TOP, task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
 from resnet_fn.run.session import Session
+from resnet_fn.runtime.console import terminal_width, wrapped
 from resnet_fn.runtime.process import kernel_threads
+
+# What is monitored, as columns of the table.
+_TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1": "macro F1"}
 
 
 def header(session: Session, notes: Sequence[str], start: Path | None) -> list[str]:
@@ -28,12 +34,13 @@ def header(session: Session, notes: Sequence[str], start: Path | None) -> list[s
     trained = sum(p.size for p in components.state.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
+    waiting = _waiting(recipe, len(dataset.train), session.workers.size * options.accumulate)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
-        f"data        {recipe.dataset}, {len(dataset.train):,} training and {len(dataset.test):,} test images of "
-        f"{_count(len(dataset.classes), 'class', 'classes')}, {recipe.image_size} x {recipe.image_size} pixels",
+        f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
+        f"{_count(len(dataset.classes), 'class', 'classes')}, {recipe.image_size}x{recipe.image_size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {components.total:,} of {recipe.batch_size} images, {feed.updates_per_epoch:,} an epoch",
+        f"updates     {components.total:,} of {recipe.batch_size} images, {feed.updates_per_epoch:,} an epoch{waiting}",
         f"device      {options.device}{threads}, {_count(session.workers.size, 'worker')}",
         f"run folder  {session.run.path}",
         *notes,
@@ -41,29 +48,61 @@ def header(session: Session, notes: Sequence[str], start: Path | None) -> list[s
     ]
     if start:
         lines.append(f"resuming after update {progress.update} from {start}")
-    if not (session.is_over and progress.is_evaluated):
-        return lines
-    if progress.update < components.total:
-        return [*lines, f"complete: it ended after update {progress.update}"]
-    return [*lines, f"complete: all {components.total:,} updates are done"]
+    if session.is_over and progress.is_evaluated:
+        early = progress.update < components.total
+        done = f"it ended after update {progress.update}" if early else f"all {components.total:,} updates are done"
+        lines.append(f"complete: {done}")
+    return [wrapped(line, indent=12) for line in lines]
 
 
-def epoch_line(session: Session) -> str:
-    """An epoch that has been evaluated, in a line; its clock begins anew."""
+def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
+    """How many images an epoch leaves to the next one, and which batch size would leave less."""
+    rest = samples % recipe.batch_size
+    if not rest or recipe.sampling == BALANCED or recipe.repeats > 1:
+        return ""
+    text = f"; {rest} of {samples:,} images wait for the next epoch"
+    near = recipe.batch_size // 2
+    sizes = range(-(-near // parts) * parts, min(recipe.batch_size + near, samples) + 1, parts)
+    best = min(sizes, key=lambda size: (samples % size, abs(size - recipe.batch_size)), default=recipe.batch_size)
+    if 10 * rest < samples or 2 * (samples % best) > rest:
+        return text
+    return f"{text}; --batch-size {best} leaves {samples % best or 'none'}"
+
+
+def epoch_lines(session: Session) -> str:
+    """An epoch that has been evaluated as a row of the table, the first with the titles; the epoch's clock restarts.
+
+    What is monitored has a column; top-5 and macro F1 have one where the terminal is wide enough. 80 columns are.
+    """
     components, progress, pace = session.components, session.progress, session.pace
-    assert progress.last is not None
-    seconds = time.perf_counter() - pace.began
-    parts = [f"training loss {np.mean(pace.losses):.4f}"] if pace.losses else []
-    parts.append(describe(progress.last, components.dataset.classes, "test "))
-    parts.append(f"learning rate {components.schedule(progress.update - 1):.4g}")
-    if pace.seconds:
-        parts.append(f"{components.recipe.batch_size * len(pace.seconds) / sum(pace.seconds):.0f} images/s")
-    parts.append(f"in {duration(seconds)}")
-    left = components.total - progress.update
-    if pace.seconds and left:
-        parts.append(f"{duration((seconds - pace.compiling) / len(pace.seconds) * left)} left")
-    pace.begin()
-    return f"epoch {progress.last['epoch'] + 1}/{components.recipe.epochs}: {', '.join(parts)}"
+    recipe, last = components.recipe, progress.last
+    assert last is not None
+    seconds, left = time.perf_counter() - pace.began, components.total - progress.update
+    rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
+    to_come = (seconds - pace.compiling) / len(pace.seconds) * left if pace.seconds and left else 0
+    before = [
+        ("epoch", 7, f"{last['epoch'] + 1}/{recipe.epochs}"),
+        ("train loss", 10, f"{np.mean(pace.losses):.4f}" if pace.losses else "-"),
+        ("train acc", 9, f"{np.mean(pace.accuracies):.2%}" if pace.losses else "-"),
+        ("val loss", 8, f"{last['loss']:.4f}"),
+    ]
+    after = [
+        ("lr", 8, f"{components.schedule(progress.update - 1):.3g}"),
+        ("images/s", 8, f"{rate:.0f}" if rate else "-"),
+        ("time", 6, _clock(seconds)),
+        ("left", 6, _clock(to_come) if to_come else "-"),
+    ]
+    kinds = dict.fromkeys((recipe.monitor, task_of("map" in last).metric, "top5", "macro_f1"))
+    several = len(components.dataset.classes) > TOP
+    names = [kind for kind in kinds if kind in last and kind in _TITLES and (several or kind != "top5")]
+    metrics = [(_TITLES[name], 9, f"{last[name]:.2%}") for name in names]
+    room = terminal_width() - sum(width + 1 for _, width, _ in (*before, *after)) + 1
+    rows = [*before, *metrics[: max(1, room // 10)], *after]
+    lines = [" ".join(cell.rjust(width) for _, width, cell in rows)]
+    if not pace.epochs:
+        lines.insert(0, " ".join(title.rjust(width) for title, width, _ in rows))
+    pace.begin(pace.epochs + 1)
+    return "\n".join(lines)
 
 
 def duration(seconds: float) -> str:
@@ -73,6 +112,12 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _clock(seconds: float) -> str:
+    """ "0:08", "12:05" or "2h10"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}h{minutes % 60:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -24,7 +24,7 @@ from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.recipes import load_run
-from resnet_fn.run.console import duration, epoch_line, header
+from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
 from resnet_fn.run.prefetch import Prefetcher
@@ -149,7 +149,7 @@ def run_epochs(session: Session) -> int:
                 break
             if should_save_at_epoch_end(session):
                 save(session)
-            session.telemetry.say(epoch_line(session))  # after the save: it must not depend on a console
+            session.telemetry.say(epoch_lines(session))  # after the save: it must not depend on a console
         if session.is_over:
             break
         stopped = train_epoch(session)
@@ -159,7 +159,8 @@ def run_epochs(session: Session) -> int:
         session.telemetry.say(f"{name}: stopping after update {progress.update}")
     elif progress.update < components.total:
         session.telemetry.end_early()
-        session.telemetry.say(f"no better {components.recipe.monitor} in {progress.without_gain} evaluations: the end")
+        without = f"{components.recipe.monitor} has not improved for {progress.without_gain} evaluations"
+        session.telemetry.say(f"early stop: {without}")
     session.writer.wait()
     session.telemetry.checkpointed(session.writer.poll())
     return stopped
@@ -188,7 +189,7 @@ def train_epoch(session: Session) -> int:
             stop_bad_sample(session, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        session.pace.add(float(done.report.loss), seconds, done.applied)
+        session.pace.add(float(done.report.loss), float(done.report.metric), seconds, done.applied)
         if update == 0:
             show_first_batch(session, batch)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)

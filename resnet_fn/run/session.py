@@ -151,26 +151,29 @@ class Pace:
     """The updates of this process since the last epoch's end.
 
     Attributes:
+        epochs: lines of the table that have been printed.
         began: when that was, by `time.perf_counter`.
-        losses: of the updates that were applied.
+        losses, accuracies: of the updates that were applied.
         seconds: that each update took, but for the process's first.
         compiling: what that one took, if it was among them.
     """
 
     def __init__(self) -> None:
         self._compiled = False
-        self.begin()
+        self.begin(0)
 
-    def begin(self) -> None:
+    def begin(self, epochs: int) -> None:
         """Start an epoch with its evaluation."""
-        self.began, self.compiling = time.perf_counter(), 0.0
+        self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
         self.losses: list[float] = []
+        self.accuracies: list[float] = []
         self.seconds: list[float] = []
 
-    def add(self, loss: float, seconds: float, applied: bool) -> None:
+    def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
         """Count an update."""
         if applied:
             self.losses.append(loss)
+            self.accuracies.append(accuracy)
         if self._compiled:
             self.seconds.append(seconds)
         else:

@@ -1,7 +1,9 @@
 """The console: the command that was typed there, and that it may go away while a run goes on."""
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,20 @@ def outlive_console() -> None:
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str, indent: int) -> str:
+    """A line for a terminal, broken between words only; as it is where stdout is no terminal."""
+    if not sys.stdout.isatty():
+        return text
+    lines = textwrap.wrap(text, terminal_width(), subsequent_indent=" " * indent, break_long_words=False,
+                          break_on_hyphens=False)  # fmt: skip
+    return "\n".join(lines)
 
 
 def typed_command() -> list[str]:

@@ -4,6 +4,7 @@ Curves are grouped by the first part of their names: eval/, train/, train_gradie
 train_update_norm/, train_weight_norm/. TensorBoard sorts them and unfolds the first two.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ try:
 finally:
     if _no_torch:
         del sys.modules["torch"]
+
+# Its warnings of numbers that are not finite would come between the run's own lines, which say so.
+logging.getLogger("tensorboardX").setLevel(logging.ERROR)
 
 # metrics.jsonl field → TensorBoard name
 SCALARS = {

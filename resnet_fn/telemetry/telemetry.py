@@ -19,6 +19,7 @@ from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 
 PAUSE = 60.0  # seconds between two lines about updates where there is no bar
+BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # fits into 80 columns
 
 
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
@@ -36,7 +37,7 @@ class Telemetry:
         self._board = Board(folder, recipe, options, start)
         self._left = total - start
         hidden = None if options.progress else True  # None: where stderr is no terminal
-        self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True)
+        self._bar = tqdm(total=total, initial=start, unit="update", disable=hidden, dynamic_ncols=True, bar_format=BAR)
         self._next_line = time.monotonic() + PAUSE if options.progress and self._bar.disable else float("inf")
 
     def __enter__(self) -> "Telemetry":
@@ -64,13 +65,13 @@ class Telemetry:
             self._write(event)
             self._board.norms(event.get("norms", {}), event["update"])
             place = f"epoch {epoch + 1}/{epochs}"
-            text = f"loss {event['loss']:.4f}, acc {event['accuracy']:.1%}, lr {event['lr']:.4g}"
-            text += f", {event['images_per_second']:.0f} images/s"
-            self._bar.set_description_str(place, refresh=False)
-            self._bar.set_postfix_str(text, refresh=False)
+            loss, rate = f"loss {event['loss']:.4f}", f"{event['images_per_second']:.0f} images/s"
+            self._bar.set_description_str(f"{place} ", refresh=False)
+            self._bar.set_postfix_str(f"{loss}, {rate}", refresh=False)
             if time.monotonic() > self._next_line:
                 self._next_line = time.monotonic() + PAUSE
-                self.say(f"{place}, update {event['update']}: {text}")
+                more = f"acc {event['accuracy']:.1%}, lr {event['lr']:.4g}"
+                self.say(f"{place}, update {event['update']}: {loss}, {more}, {rate}")
         self._left -= 1
         self._bar.update()
 
@@ -94,9 +95,10 @@ class Telemetry:
             self._log.flush()
 
     def say(self, text: str) -> None:
-        """Print a line on stdout without tearing the bar."""
+        """Print lines on stdout without tearing the bar, which stands below them at once."""
         self._bar.clear()
         print(text, flush=True)
+        self._bar.refresh()
 
     def _write(self, event: dict[str, Any]) -> None:
         with self._name_the_log():

@@ -12,7 +12,7 @@ from resnet_fn.benchmark.accuracy import reached, torch_top1
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.recipes import recipe
 
-DIGITS = ("--net", "resnet20-digits", "--rounds", "1")
+DIGITS = ("--net", "resnet8-digits", "--rounds", "1")
 
 
 def run(*arguments):

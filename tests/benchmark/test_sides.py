@@ -24,6 +24,7 @@ WEIGHTS = {
     "genet50_plus-224": 25_557_032 + 5_519_360 + 30_208 + 2_514_944 + 16_048,
     "resnet20-cifar": 272_474,
     "resnet20-digits": 272_474,
+    "resnet8-digits": 78_042,
 }
 
 

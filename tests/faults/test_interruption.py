@@ -250,6 +250,6 @@ def test_exit_codes_of_signals(unbroken, tmp_path):
         assert newest < 28
         again = shlex.join(command(folder))
         assert f"{number.name}: stopping after update {newest}\n" in output
-        assert f"\nto go on: {again}\n" in output
+        assert f"\nto go on:\n{again}\n" in output
     assert f"resuming after update {newest} from " in finish(folder)
     assert final_state(folder) == unbroken["state"]

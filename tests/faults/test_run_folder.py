@@ -40,7 +40,7 @@ def stop(process):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143, output
     said = re.search(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
-    lines = re.findall(r"^to go on: (.+)$", output, re.M)
+    lines = re.findall(r"^to go on:\n(.+)$", output, re.M)
     assert (bool(said), len(lines)) == (True, 1), output
     return lines[0], int(said[1])
 

@@ -201,10 +201,10 @@ def test_adam_goes_on_bit_for_bit(make_session):
 
 def test_the_first_update_of_a_process_is_its_compilation():
     pace = Pace()
-    pace.add(2.0, 30.0, applied=True)
-    pace.add(1.0, 0.5, applied=True)
-    pace.add(float("inf"), 0.25, applied=False)
-    assert (pace.compiling, pace.seconds, pace.losses) == (30.0, [0.5, 0.25], [2.0, 1.0])
-    pace.begin()
-    pace.add(0.5, 0.5, applied=True)
+    pace.add(2.0, 0.1, 30.0, applied=True)
+    pace.add(1.0, 0.2, 0.5, applied=True)
+    pace.add(float("inf"), 0.3, 0.25, applied=False)
+    assert (pace.compiling, pace.seconds, pace.losses, pace.accuracies) == (30.0, [0.5, 0.25], [2.0, 1.0], [0.1, 0.2])
+    pace.begin(1)
+    pace.add(0.5, 0.4, 0.5, applied=True)
     assert (pace.compiling, pace.seconds, pace.losses) == (0.0, [0.5], [0.5])
