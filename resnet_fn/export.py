@@ -15,7 +15,7 @@ _IMAGES = 128  # of the test set, on which the file is verified
 def parser() -> cli.Parser:
     """The command's flags."""
     about = "Write a net to a file, load it back and compare its logits on test images."
-    flags = cli.Parser("export", about, _EXAMPLES)
+    flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
     group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="what others load")

@@ -17,7 +17,9 @@ A run that was stopped goes on where it stopped: give the same command again.
 
 def main(arguments: Sequence[str]) -> int:
     """Check the images, write the shards, say what to type next."""
-    parser = cli.Parser("pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES)
+    parser = cli.Parser(
+        "pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES, "SOURCE OUT"
+    )
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
     kept = "folder to write; kept if it is the same packing, unfinished"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)

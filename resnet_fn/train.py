@@ -11,6 +11,10 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
+_FIRST = (
+    *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed"),
+    *("out_dir", "resume"),
+)
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
   python -m resnet_fn.train --epochs 5 --out-dir runs/short      flags change the recipe
@@ -29,8 +33,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     with cli.usage_errors():
         base = load_recipe(early.recipe)
     parser.description = f"{about}\nDefaults are those of the recipe {base.recipe.name}, * marks what it sets."
-    cli.add_fields(parser, base.recipe, skip=("name",))
-    cli.add_fields(parser, base.options)
+    cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST)
     parsed, wrong = parser.parse_and_list(arguments)
     file, more = base.combined(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
     cli.refuse(*((True, text) for text in (*wrong, *more)))

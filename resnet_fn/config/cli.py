@@ -21,6 +21,8 @@ from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, flag_name, show_value
 from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
+_OFTEN = "most used"
+
 
 class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
@@ -56,13 +58,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
 
-    `usage` is what must be given, as it is typed; None: all flags are listed.
+    `usage` is what must be given, as it is typed.
     """
 
-    def __init__(self, command: str, description: str, epilog: str = "", usage: str | None = None) -> None:
+    def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
             prog=f"python -m resnet_fn.{command}",
-            usage=None if usage is None else " ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
+            usage=" ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
             description=description,
             epilog=epilog,
             allow_abbrev=False,
@@ -154,30 +156,36 @@ def add_device_flags(parser: Parser) -> None:
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
 
 
-def add_fields(parser: argparse.ArgumentParser, config: Any, skip: Iterable[str] = ()) -> None:
-    """Add one flag for each setting of a dataclass but `skip`; flags that are not given are not in the namespace.
+def add_fields(
+    parser: argparse.ArgumentParser, *configs: Any, skip: Iterable[str] = (), first: Iterable[str] = ()
+) -> None:
+    """Add one flag for each setting of dataclasses but `skip`; flags that are not given are not in the namespace.
 
-    `config` is the dataclass, or an instance whose values the help shows, with a * at those that are its own.
+    `configs` are dataclasses, or instances whose values the help shows, with a * at those that are their own. The help
+    lists `first` before all others, which stand in their groups.
     """
-    fields = [field for field in dataclasses.fields(config) if field.name not in skip]
-    there = {field.metadata["group"] for field in fields}
-    groups = {name: parser.add_argument_group(name) for name in GROUPS if name in there}
-    for field in fields:
-        about = field.metadata
+    fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
+    names = [*first, *(name for name in fields if name not in first)]
+    places = {
+        name: _OFTEN if name in first else fields[name][1].metadata["group"] for name in names if name not in skip
+    }
+    groups = {name: parser.add_argument_group(name) for name in (_OFTEN, *GROUPS) if name in places.values()}
+    for name, place in places.items():
+        config, field = fields[name]
+        about, group, flag = field.metadata, groups[place], flag_name(name)
         two_flags = about["choices"] == YES_NO_AUTO
         named = "" if two_flags else ", ".join(choice for choice in about["choices"] if choice)
         choices = f" ({named})" if named else ""
         unit = f" [{about['unit']}]" if about["unit"] else ""
-        value = getattr(config, field.name)  # of a dataclass itself: the field's default
+        value = getattr(config, name)  # of a dataclass itself: the field's default
         own = "*" if value != field.default else ""
         default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
         also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
         options: dict[str, Any] = {
             "help": f"{about['meaning']}{choices}{unit}{default}{also}",
             "default": argparse.SUPPRESS,
-            "dest": field.name,
+            "dest": name,
         }
-        group, flag = groups[about["group"]], flag_name(field.name)
         if two_flags:
             group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
             group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})

@@ -53,7 +53,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> cli.Parser:
-    parser = cli.Parser("inspect", "Look into a checkpoint, compare two, see activations and gradients.", _EXAMPLES)
+    parser = cli.Parser(
+        "inspect",
+        "Look into a checkpoint, compare two, see activations and gradients.",
+        _EXAMPLES,
+        "CHECKPOINT [OTHER]",
+    )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
     parser.add_argument("--activations", action="store_true", help="every layer's output on test images")
