@@ -22,16 +22,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
     parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
+    parser.add_argument("--which", **cli.WHICH)
     cli.add_non_finite_flag(parser)
     parsed = parser.parse(arguments)
     from resnet_fn.weights.load import convert_weights
 
-    result = convert_weights(parsed.source, parsed.target, parsed.to, parsed.model, parsed.allow_non_finite)
+    result = convert_weights(**{name: value for name, value in vars(parsed).items() if name != "debug"})
     for warning in result["warnings"]:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     print(
         f"{result['model']}: {result['tensors']} tensors from {result['from']} names to {result['to']} names "
-        f"in {parsed.target}"
+        f"in {parsed.target}, read from {result['path']}"
     )
     return 0
 

@@ -23,7 +23,7 @@ def parser() -> cli.Parser:
     flags = cli.Parser("evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
-    group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors or .ckpt, with --recipe")
+    group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors, .ckpt or a run folder, with --recipe")
     group.add_argument("--recipe", metavar="NAME", help="net and data of --weights: a name or a file")
     group.add_argument("--model", metavar="NAME", help="another net than the recipe's, for --weights")
     group.add_argument("--stem", metavar="NAME", help="another stem than the recipe's, for --weights")
@@ -38,7 +38,7 @@ def parser() -> cli.Parser:
     cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != _CACHE])
     flags.set_defaults(**{_CACHE: RunOptions().compile_cache})
     group = flags.add_argument_group("what is written")
-    metrics = '{"loss", "top1", "top5", "count"}, or {"loss", "map", "count", "average_precision"}, fractions of 1'
+    metrics = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
     files = "report.html, report.json and predictions.csv"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.task import describe, summarise
+    from resnet_fn.evaluation.task import describe, monitored
     from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
@@ -71,18 +71,18 @@ def main(arguments: Sequence[str]) -> int:
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", _CACHE)
     how = {name: getattr(parsed, name) for name in shared}
     if file:
-        how["lists"] = (file.options.train_list, file.options.val_list)
-        how["data_dir"] = parsed.data_dir or file.options.data_dir
-        how["check"] = file.options.check_files
-        scores, classes = evaluate_weights(weights, file.recipe, **how)
+        lists, folder = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
+        how |= {"lists": lists, "data_dir": folder, "check": file.options.check_files}
+        scores, dataset = evaluate_weights(weights, file.recipe, parsed.which, **how)
     else:
         how |= {name: getattr(parsed, name) for name in ("tta", "ema", "image_size", "val_list")}
         evaluation = evaluate_in_detail(trained, parsed.which, **how)
-        scores, classes = evaluation.scores, evaluation.dataset.classes
+        scores, dataset = evaluation.scores, evaluation.dataset
         if parsed.report:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
-        metrics = summarise(scores)
+        classes = dataset.classes
+        metrics = monitored(scores, dataset.test.labels, len(classes))
         print(f"{describe(metrics, classes)} of {metrics['count']} test images")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

@@ -32,13 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parsed = parser.parse(arguments)
     bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
-    cli.refuse(
-        *(
-            (not least <= value <= most, f"--{flag_name(name)}: {value} is not in {least}..{most}; give a number in it")
-            for name, (least, most) in bounds.items()
-            for value in (getattr(parsed, name),)
-        )
-    )
+    given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
+    text = "--{}: {} is not in {}..{}; give a number in it"
+    cli.refuse(*((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row]))
     from tqdm import tqdm
 
     from resnet_fn.config.recipe import Recipe

@@ -7,6 +7,7 @@ from typing import Any
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
+from resnet_fn.report.plots import plain
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.run_table import read_run, run_table
 
@@ -79,7 +80,7 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
                     markersize=3,
                     linewidth=0.8 if pale else 1.5,
                     alpha=0.45 if pale else 1.0,
-                    label=None if pale else name,
+                    label=None if pale else plain(name),
                 )
     figure.axes[-1].set_xlabel("update")
     figure.axes[0].legend()

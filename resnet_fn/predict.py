@@ -61,12 +61,13 @@ def main(arguments: Sequence[str]) -> int:
     cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, threshold, doubt))
     width = max(len(str(path)) for path in files)
     results = predict(trained, files, parsed.top or TOP, threshold or SAID_FROM)
+    bad = sum("error" in result for result in results)
     if doubt:
         results = by_doubt(results)
     if parsed.csv:
         cli.write_text(Path(parsed.csv), results_csv(results))
         order = ", the least certain first" if doubt else ""
-        print(f"{len(files)} predictions in {parsed.csv}{order}")
+        print(f"{len(files) - bad} predictions in {parsed.csv}{order}")
     for result in results:
         if "error" in result:
             print(f"predict: {result['error']}", file=sys.stderr, flush=True)
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         else:
             likely = "   ".join(f"{row['class']} {row['probability']:6.2%}" for row in result["top"])
             print(f"{result['file']:{width}}   {likely or '(none)'}")
-    if bad := sum("error" in result for result in results):
+    if bad:
         raise ValueError(f"{bad} of {len(files)} images cannot be read; they are named above")
     return 0
 

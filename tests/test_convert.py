@@ -82,7 +82,7 @@ def test_for_other_classes_the_last_layer_is_new():
     flags = ["--model", "resnet8", "--no-progress", *SYNTHETIC, *still]
     done("train", *flags, "--synthetic-classes", "3", "--out-dir", "three")
     started = done("train", *flags, "--weights", "three", "--seed", "1", "--out-dir", "four")
-    assert "weights     three, for 3 classes, not 4: the last layer is new\n" in started
+    assert "weights     three/checkpoints/step-00000002, for 3 classes, not 4: the last layer is new\n" in started
     (before,), (after,) = (list(Path(run, "checkpoints").iterdir()) for run in ("three", "four"))
     before, after = (read_arrays(folder / "weights.safetensors") for folder in (before, after))
     assert (before["fc.weight"].shape, after["fc.weight"].shape) == ((3, 64), (4, 64))

@@ -1,6 +1,7 @@
 """The pack command: bad files and wrong flags."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,16 @@ def test_bad_files_are_named_or_left_out(folder):
     assert main([*flags, "--on-bad-sample", "skip"]) == 0
     assert len(load_dataset(RECORDS, "out").train) == 20
     assert json.loads(Path("out/index.json").read_text(encoding="utf-8"))["classes"][0] == "bee"
+
+
+def test_names_that_are_no_utf8_are_packed_and_come_back(folder):
+    odd = b"caf\xe9".decode("utf-8", "surrogateescape")
+    for half in ("train", "val"):
+        (folder / half / "bee").rename(folder / half / odd)
+    assert main([str(folder), "out", "--shards", "1", "--no-progress"]) == 0
+    dataset = load_dataset(RECORDS, "out")
+    assert dataset.classes == load_dataset(replace(RECORDS, dataset="imagefolder"), str(folder)).classes
+    assert (dataset.classes[0], dataset.train.names[0]) == (odd, f"{odd}/00 ü.JPEG")
 
 
 @pytest.mark.parametrize("arguments", [["--shards", "0"], ["--quality", "100"], ["--short-side", "-1"]])

@@ -65,7 +65,7 @@ def test_train_evaluate_and_resume():
         scored = command("resnet_fn.evaluate", *words)
         assert scored.returncode == 0, scored.stderr
         result = json.loads(Path("result.json").read_text())
-        assert result == {name: evals[1][name] for name in ("loss", "top1", "top5", "count")}
+        assert result == {name: evals[1][name] for name in ("loss", "top1", "top5", "count", "macro_f1")}
     assert result["count"] == 360
 
     Path("run/checkpoints/step-00000010").rename("kept")

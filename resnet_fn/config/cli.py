@@ -28,6 +28,9 @@ class UsageError(ValueError):
     """A wrong flag or value: exit code 2."""
 
 
+WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "of a run folder; default last"}
+
+
 def refuse(*faults: tuple[object, str]) -> None:
     """Raise a UsageError of all texts whose condition holds: (condition, text)."""
     if wrong := [text for is_so, text in faults if is_so]:
@@ -130,7 +133,7 @@ def add_checkpoint_flags(parser: Parser, positional: bool = True) -> None:
     group = parser.add_argument_group("which net")
     same = "the same as RUN" if positional else "a run folder or a checkpoint folder"
     group.add_argument("--checkpoint", metavar="PATH", help=same)
-    group.add_argument("--which", choices=("last", "best"), default="last", help="of a run folder; default last")
+    group.add_argument("--which", **WHICH)
     group.add_argument(
         "--ema", action=argparse.BooleanOptionalAction, help="averaged weights; default: where there are any"
     )

@@ -67,7 +67,7 @@ def value_hint(name: str, value: Any) -> str:
 
 
 def check_resume(state: Mapping[str, Any], path: object) -> None:
-    """Raise a ValueError if later updates would see other pixels than the run did up to this checkpoint's `state`."""
+    """Raise a ValueError if later updates would see other pixels or labels than up to this checkpoint's `state`."""
     made, feed = state["recipe"], state.get("feed", {})
     why = ""
     if made.get("dataset") in ("imagefolder", "mindrecord"):
@@ -76,8 +76,10 @@ def check_resume(state: Mapping[str, Any], path: object) -> None:
             why = "its images were decoded in MindSpore's C++ pipeline (image_pipeline 'fast')"
     elif "colour" not in feed and (made.get("policy") or made.get("color_jitter")):  # today's say so in the feed's key
         why = "its colours (policy, color_jitter) were varied by MindSpore's C++ operations"
+    elif made.get("label_threshold") and made.get("loss") == "cross_entropy":
+        why = "its label_threshold changed the labels of cross-entropy"
     if why:
         raise ValueError(
-            f"resume: {path}: {why}, which have gone; other pixels would follow. It can be evaluated, exported and "
+            f"resume: {path}: {why}, which has gone; other updates would follow. It can be evaluated, exported and "
             "predicted with, and a new run may start from its weights (--weights)"
         )

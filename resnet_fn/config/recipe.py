@@ -135,7 +135,7 @@ class Recipe(Settings):
         "mixed labels above it count as 1, all others as 0; 0: keep them",
         "fraction",
         within="[0, 0.5)",
-        needs=_MIXES,
+        needs=(_MIXES, Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal")),
     )
     repeats: int = _data(
         1, "times that an update sees each of its images, differently augmented", "times", at_least=1, needs=_REPEATS
@@ -185,6 +185,9 @@ class Recipe(Settings):
     dropout: float = _net(0.0, "share of the last layer's inputs that are left out", "fraction of 1", within="[0, 1)")
     weights: str = _weights(
         "", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path"
+    )
+    which: str = _weights(
+        "last", "checkpoint of --weights where that is a run folder", choices=("last", "best"), needs=_START
     )
     reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes", needs=_START)
     freeze: str = _weights(

@@ -35,20 +35,32 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
     """Decode a file's bytes to a PIL image that stands as EXIF says (torchvision's loader leaves it as it was stored).
 
     Args:
-        data: a file's bytes, of any format and mode that PIL reads.
+        data: a file's bytes, of any format that PIL reads.
         mode: "RGB", or "L" for grey.
 
     Raises:
-        OSError, SyntaxError, ValueError: the decoder's own; damaged or not an image.
+        OSError, SyntaxError, ValueError: the decoder's own; damaged, not an image, or `has_no_white`.
     """
     from PIL import Image  # a dependency of MindSpore; imported late, it costs start-up time
 
     image = Image.open(io.BytesIO(data))
+    if has_no_white(image):
+        raise ValueError(NO_WHITE)
     image.load()  # which turns a TIFF by itself
     turn = _TURNS.get(orientation_of(image))
+    if image.mode.startswith("I"):  # 16 bits, which PIL's convert would cut at 255
+        image = Image.fromarray(((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8))
     if turn is not None:
         image = image.transpose(turn)
     return image if image.mode == mode else image.convert(mode)  # which would copy
+
+
+NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
+
+
+def has_no_white(image: Any) -> bool:
+    """Whether a PIL image has numbers for pixels of which its format does not say which one is white."""
+    return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
 # EXIF orientation → PIL's Transpose that undoes it: mirrored, upside down, …

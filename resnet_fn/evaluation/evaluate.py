@@ -1,24 +1,25 @@
 """Evaluation of a checkpoint, or of a bare weight file, on its test set."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.config.hints import closest
+from resnet_fn.config.hints import closest, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.evaluation.task import Scores, summarise, task_of
+from resnet_fn.evaluation.task import Scores, monitored, task_of
 from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers, join
 from resnet_fn.update.eval_step import make_eval_step
-from resnet_fn.weights.load import load_weights, name_model, read_weights
+from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
 
 TTA = ("none", "flip")
 _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger test set keeps those of the likeliest classes
@@ -47,9 +48,10 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
     """Evaluate a checkpoint on its test set; arguments as in `evaluate_in_detail`.
 
     Returns:
-        See `summarise`: {"loss", "top1", "top5", "count"}, fractions of 1; the same on every rank.
+        See `monitored`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
     """
-    return summarise(evaluate_in_detail(checkpoint, which, **options).scores)
+    detail = evaluate_in_detail(checkpoint, which, **options)
+    return monitored(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
 
 
 def evaluate_in_detail(
@@ -107,6 +109,7 @@ def evaluate_in_detail(
 def evaluate_weights(
     file: str | Path,
     recipe: Recipe,
+    which: str = "last",
     *,
     batch_size: int = 256,
     device: str = "CPU",
@@ -116,31 +119,35 @@ def evaluate_weights(
     check: str = "auto",
     allow_non_finite: bool = False,
     compile_cache: bool = True,
-) -> tuple[Scores, tuple[str, ...]]:
+) -> tuple[Scores, DataSet]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
-    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's.
+    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's. The
+    weights that are taken are named, and where their classes are known, and others or sorted otherwise, these.
 
     Args:
-        file: the weights; the last layer has the data set's classes.
+        file, which: see `read_weights`; the last layer has the data set's classes.
         recipe: of which net, data set and evaluation size count.
         lists, check: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
 
     Returns:
-        The scores, and the names of the classes.
+        The scores, and what was scored.
 
     Raises:
         As `evaluate_in_detail`; WeightsError where the file does not fit the net.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size: {batch_size} is too small; give 1 or more")
     process.start(device, threads)
     workers = join(device)
-    if not recipe.model:
-        recipe = name_model(recipe, read_weights(file))
+    source = read_weights(file, which)
+    recipe = name_model(recipe, source)
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
     net = build_net(recipe, dataset.input)
-    load_weights(net, file, allow_non_finite=allow_non_finite)
+    load_weights(net, source, allow_non_finite=allow_non_finite)
+    if workers.is_main:
+        print(f"weights     {source.path}", flush=True)
+        if other := other_classes(source, dataset.classes):
+            names = f"{renamed(source.classes, dataset.classes)}; it is scored as if it had the latter"
+            print(f"warning: {source.path}: its last layer is {other}: {names}", file=sys.stderr, flush=True)
     step = make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit=open_cache(compile_cache).jit)
-    return score(step, dataset, batch_size, workers), dataset.classes
+    return score(step, dataset, batch_size, workers), dataset

@@ -67,8 +67,8 @@ def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndar
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
-    spec, preprocessing = trained.input, trained.input.for_image_files().to_dict()
-    del preprocessing["classes"], preprocessing["data_dir"]
+    spec, own = trained.input, ("classes", "data_dir", "train_list", "val_list")  # paths are nobody else's business
+    preprocessing = {key: value for key, value in spec.for_image_files().to_dict().items() if key not in own}
     meaning = task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {

@@ -246,6 +246,11 @@ def summarise(scores: Scores) -> dict[str, Any]:
     return {"loss": loss, **scores.task.summarise(scores), "count": count}
 
 
+def monitored(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
+    """`summarise`, and "macro_f1": all that a recipe can monitor."""
+    return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
+
+
 def describe(results: Mapping[str, Any], classes: Sequence[str], half: str = "") -> str:
     """What `summarise` gives, in words; top-5 only where there are more classes than five."""
     task = task_of("map" in results)

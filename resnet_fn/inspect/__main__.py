@@ -42,11 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     process.start(parsed.device, parsed.threads)
     with _histograms(parsed.out_dir) as write:
         if parsed.other:
-            result = _compare(parsed.checkpoint, parsed.other)
+            result = _compare(parsed.checkpoint, parsed.other, parsed.which)
         elif parsed.activations or parsed.gradients:
             result = _inside(parsed, recipe, write)
         else:
-            result = _parameters(parsed.checkpoint, write)
+            result = _parameters(parsed.checkpoint, parsed.which, write)
     if parsed.json:
         cli.write_text(Path(parsed.json), json.dumps(finite_or_null(result), indent=1, allow_nan=False) + "\n")
     return 0
@@ -68,6 +68,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--model", metavar="NAME", help="another net than the recipe's")
     parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
+    parser.add_argument("--which", **cli.WHICH)
     histograms = "write TensorBoard histograms there"
     parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help=histograms)
     statistics = "write the statistics; null where one is not finite"
@@ -96,6 +97,10 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
         (
             parsed.batch_size is not None and parsed.batch_size < 1,
             f"--batch-size: {parsed.batch_size} is too small; give 1 or more",
+        ),
+        (
+            parsed.which == "best" and not (folder or Path(f"{parsed.other}").is_dir()),
+            "--which is of run folders; leave it out",
         ),
         (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint knows its own"),
         (
@@ -139,10 +144,10 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         raise ValueError(f"out_dir: {folder} cannot be written ({board.error.strerror}); make room")
 
 
-def _read(file: str) -> "Source":
+def _read(file: str, which: str) -> "Source":
     from resnet_fn.weights.load import read_any_weights
 
-    source = read_any_weights(file)
+    source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
     names = "names of its own" if source.style == "own" else f"{source.style} names"
     average = ", the moving average of its weights" if source.averaged else ""
     print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
@@ -151,10 +156,10 @@ def _read(file: str) -> "Source":
     return source
 
 
-def _parameters(file: str, write: Write) -> dict[str, Any]:
+def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.statistics import array_statistics, statistics_table
 
-    source = _read(file)
+    source = _read(file, which)
     rows = [array_statistics(name, array) for name, array in source.arrays.items()]
     for name, array in source.arrays.items():
         write(f"weights/{name}", array, source.update)
@@ -163,10 +168,10 @@ def _parameters(file: str, write: Write) -> dict[str, Any]:
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
-def _compare(here: str, there: str) -> dict[str, Any]:
+def _compare(here: str, there: str, which: str) -> dict[str, Any]:
     from resnet_fn.inspect.statistics import compare_arrays, comparison_table
 
-    compared = compare_arrays(_read(here).arrays, _read(there).arrays)
+    compared = compare_arrays(_read(here, which).arrays, _read(there, which).arrays)
     print("\n".join(comparison_table(compared)))
     return dataclasses.asdict(compared)
 
@@ -174,7 +179,9 @@ def _compare(here: str, there: str) -> dict[str, Any]:
 def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.batch import open_net
 
-    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "", **parsed.of_file)
+    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "", **parsed.of_file, which=parsed.which)
+    if inspected.checkpoint:
+        print(f"{inspected.checkpoint.path}: {inspected.recipe.model}")
     limit = parsed.batch_size or 32
     result: dict[str, Any] = {}
     if parsed.activations:

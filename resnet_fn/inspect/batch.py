@@ -59,28 +59,30 @@ def open_net(
     data_dir: str = "",
     lists: tuple[str, str] = ("", ""),
     check: str = "auto",
+    which: str = "last",
 ) -> InspectedNet:
     """Build the net of a checkpoint or weight file and find its data.
 
     Args:
-        source: a run folder (its newest intact checkpoint), a checkpoint folder, or with `recipe` a weight file.
+        source: a run folder, a checkpoint folder, or with `recipe` a weight file.
         recipe: net and data of a weight file; None for a checkpoint, which knows.
         data_dir: where the data set lies; "": where it lay in training.
         lists, check: with `recipe`, see `open_dataset`.
+        which: of a run folder, the "last" or the "best" checkpoint.
 
     Raises:
         ValueError: the weights do not fit, or the data set is not there or is another one.
     """
     if recipe is None:
-        loaded = load_net(source, precision=PRECISION, allow_non_finite=True)
+        loaded = load_net(source, which, precision=PRECISION, allow_non_finite=True)
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = changed(recipe, precision=PRECISION)
-    if not recipe.model:
-        recipe = name_model(recipe, read_weights(source))
+    weights = read_weights(source)
+    recipe = name_model(recipe, weights)
     dataset = open_dataset(recipe, data_dir, lists=lists, check=check)
     net = build_net(recipe, dataset.input)
-    load_weights(net, source, allow_non_finite=True)
+    load_weights(net, weights, allow_non_finite=True)
     return InspectedNet(net, recipe, dataset, None)
 
 

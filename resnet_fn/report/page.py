@@ -30,6 +30,7 @@ figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margi
  .grid img[src*="/png;"] { image-rendering: pixelated; }
 td.hit { background: #dbe8f6; } td.miss { background: #f8dcdb; } footer { color: #777; margin: 3rem 0 1rem; }
 """
+NO_CLASS = "no class"
 _TABLE_UP_TO = 30  # classes; a larger confusion matrix is a plot, or the list of confused pairs
 
 
@@ -200,7 +201,7 @@ def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     cells = [
         f'<figure><div class="pair">{image(row["name"], picture)}{image("where the evidence lies", heat)}</div>'
-        f"<figcaption><b>{text(row['label'])} → {text(row['prediction'])}</b> "
+        f"<figcaption><b>{text(row['label'] or NO_CLASS)} → {text(row['prediction'])}</b> "
         f"{number(row['confidence'], '.2%')}<br><span>{text(row['name'])}</span></figcaption></figure>"
         for row, picture, heat in zip(report["mistakes"], pictures.mistakes, pictures.heatmaps, strict=True)
     ]
@@ -227,7 +228,7 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
         cells = []
         for sample in row["samples"]:
             words = number(sample["probability"], ".2%")
-            words += "" if sample["right"] else f" <b>→ {text(sample['prediction'])}</b>"
+            words += "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
             kind = "" if sample["right"] else ' class="wrong"'
             picture = image(sample["name"], next(files))
             cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")

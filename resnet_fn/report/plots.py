@@ -21,6 +21,11 @@ def available() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
+def plain(name: str) -> str:
+    """A name as a label of matplotlib's, which would typeset what stands between two dollar signs."""
+    return name.replace("$", r"\$")
+
+
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
     """PNG files: "confusion" and "reliability" where an image has one class, "curves" where there are any.
 
@@ -41,7 +46,7 @@ def plot_confusion(report: dict[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
 
     counts = np.array(report["confusion"])
-    names = [row["name"] for row in report["classes"]]
+    names = [plain(row["name"]) for row in report["classes"]]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(3.0 + 0.42 * len(names), 11.0)
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
@@ -92,7 +97,7 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     axes = figure.add_subplot()
     for place, (row, curve) in enumerate(pairs):
         few = len(pairs) <= _COLOURS
-        label = f"{row['name']} {row['average_precision']:.3f}" if few else None
+        label = f"{plain(row['name'])} {row['average_precision']:.3f}" if few else None
         style = {"color": f"C{place}"} if few else {"color": _GREY, "alpha": 0.5}
         recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
         axes.plot(recall, precision, drawstyle="steps-pre", lw=1.2, clip_on=False, label=label, **style)

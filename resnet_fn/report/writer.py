@@ -71,8 +71,10 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     positive, by_class = task.positive(labels, len(classes)), task.by_class(scores, labels, len(classes))
-    weights, training = trained.checkpoint.state.get("class_weights", []), evaluation.dataset.train.labels
-    treated = treatment(trained.recipe.sampling, weights, len(classes), training) if len(training) else []
+    state, training = trained.checkpoint.state, evaluation.dataset.train.labels
+    treated = state.get("treatment", [])
+    if "treatment" not in state and len(training):  # an earlier checkpoint: the files of now stand for those trained
+        treated = treatment(trained.recipe.sampling, state.get("class_weights", []), len(classes), training)
     treated = treated or [{}] * len(classes)
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:

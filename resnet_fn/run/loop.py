@@ -22,7 +22,7 @@ from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.evaluation.task import summarise
+from resnet_fn.evaluation.task import monitored
 from resnet_fn.recipes import load_run
 from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
@@ -326,9 +326,7 @@ def evaluate_epoch(session: Session) -> None:
 
     with averaged(components.state.average):
         scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
-    labels, classes = components.dataset.test.labels, len(components.dataset.classes)
-    averages = scores.task.averages(scores, labels, classes)
-    metrics = {**summarise(scores), "macro_f1": averages["macro"]["f1"]}
+    metrics = monitored(scores, components.dataset.test.labels, len(components.dataset.classes))
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     note_evaluation(progress, components.recipe.monitor, metrics)

@@ -1,6 +1,7 @@
 """A run while it runs: built from its recipe, saved to a checkpoint and restored from one."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import to_dict
+from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import BALANCED, class_weights, describe, treatment
@@ -232,14 +234,16 @@ def save(session: Session) -> None:
     if not session.workers.is_main:
         return
     components, progress, options, run = session.components, session.progress, session.options, session.run
+    dataset, weights = components.dataset, list(components.class_weights)
     state = {
-        **dataclasses.asdict(progress),
+        **finite_or_null(dataclasses.asdict(progress)),
         "epoch": progress.update // components.feed.updates_per_epoch,
         "recipe": to_dict(components.recipe),
-        "dataset": components.dataset.input.to_dict(),
+        "dataset": dataset.input.to_dict(),
         "feed": components.feed.reproducibility_key(),
         "split": split_of(options, session.workers),
-        "class_weights": list(components.class_weights),
+        "class_weights": weights,
+        "treatment": treatment(components.recipe.sampling, weights, len(dataset.classes), dataset.train.labels),
     }
     newest, best = progress.update, progress.best["update"] if progress.best else None
 
@@ -264,4 +268,5 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
     state, source = checkpoint.state, checkpoint.path.resolve()
     branched_from = state.get("branched_from", "") if source.parent.parent == run.path.resolve() else str(source)
     without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
-    return Progress(state["update"], state["best"], state["last"], without_gain, branched_from)
+    last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
+    return Progress(state["update"], state["best"], last, without_gain, branched_from)

@@ -4,6 +4,7 @@ TensorBoard shows a picture 350 pixels wide, without smoothing. This one is twic
 which letters of this size survive, and at its actual size it is large.
 """
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 
@@ -55,9 +56,12 @@ def input_title(images: np.ndarray) -> str:
 
 
 def label_texts(labels: np.ndarray, classes: Sequence[str]) -> list[str]:
-    """Captions of hard labels [N], or of soft ones [N, classes]: their two largest parts, a line each."""
+    """Captions of hard labels [N], or [N, classes]: all names in two lines; of soft ones the two largest parts."""
     if labels.ndim == 1:
         return [classes[label] for label in labels]
+    if np.isin(labels, (0, 1)).all():  # twelve letters fit as a rule, and "..." stands for the rest
+        names = (", ".join(classes[place] for place in np.flatnonzero(row)) or "no class" for row in labels)
+        return ["\n".join(textwrap.wrap(n, 12, max_lines=2, placeholder=" ...", break_long_words=False)) for n in names]
     texts = []
     for row in labels:
         first, second = np.argsort(-row, kind="stable")[:2]

@@ -1,6 +1,7 @@
 """Several runs in one table: those whose recipes differ in the seed alone share a line, as mean ± deviation."""
 
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
+_DATA = ("data_dir", "train_list", "val_list")  # options that do
 
 
 class Run(NamedTuple):
-    """A run as it stands: its recipe as JSON types, and its evaluations."""
+    """A run as it stands: its recipe as JSON types, with where its data lie, and its evaluations."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
@@ -23,7 +25,10 @@ class Run(NamedTuple):
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
     """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
     try:
-        recipe = translated(Recipe, json.loads((folder / "config.json").read_text())["recipe"], same_results=True)
+        config = json.loads((folder / "config.json").read_text())
+        recipe = translated(Recipe, config["recipe"], same_results=True)
+        options = config.get("options", {})
+        recipe |= {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
     except (OSError, ValueError, KeyError):
         raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder") from None
     evaluations = [event for event in events if event["event"] == "eval"]
@@ -52,7 +57,8 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
         key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
         groups.setdefault(key, []).append(name)
     first = [runs[names[0]].recipe for names in groups.values()]
-    differing = [key for key in first[0] if key not in _ALIKE and any(r.get(key) != first[0][key] for r in first)]
+    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
+    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
     for recipe, names in zip(first, groups.values(), strict=True):
         members = [runs[name] for name in names]
@@ -86,7 +92,7 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
 
 
 def _show(value: Any) -> str:
-    return (",".join(map(str, value)) if isinstance(value, list) else str(value)) or "none"
+    return (",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)) or "none"
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:

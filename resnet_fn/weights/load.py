@@ -19,6 +19,8 @@ from resnet_fn.weights.files import Arrays, read_arrays, write_arrays
 from resnet_fn.weights.names import STYLES, differences, is_basic, recognise_style, rename, to_ours
 from resnet_fn.weights.recognise import HEAD, WeightsError, ambiguity, check_fit, recognise_model, same_parameters
 
+File = str | Path
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -45,29 +47,29 @@ class Source:
     classes: tuple[str, ...] = ()
 
 
-def read_weights(file: str | Path) -> Source:
+def read_weights(file: File, which: str = "last") -> Source:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    Of a run folder, the newest checkpoint that is intact; where the weights have a moving average, that is read.
-    Optimizer state, step counts and BatchNorm counters are left out.
+    Of a run folder, the "last" checkpoint that is intact, or the "best"; where the weights have a moving average, that
+    is read. Optimizer state, step counts and BatchNorm counters are left out.
 
     Raises:
         ValueError: no such file, unknown names, or weights of a net that computes something else than ours.
     """
-    source = read_any_weights(file)
+    source = read_any_weights(file, which)
     if source.useless:
         raise WeightsError(f"{source.path}: {source.warning}; give other weights")
     return source
 
 
-def read_any_weights(file: str | Path) -> Source:
+def read_any_weights(file: File, which: str = "last") -> Source:
     """As `read_weights`, but to look at only: nothing is refused for what it computes or how its names are.
 
     Where the names are of no known style, `style` is "own" and the arrays are all there, under the file's own names.
     """
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
-        checkpoint = find_checkpoint(path)
+        checkpoint = find_checkpoint(path, which)
         path, update = checkpoint.path, checkpoint.state.get("update", 0)
         model = checkpoint.state.get("recipe", {}).get("model", "")
         classes = tuple(checkpoint.state.get("dataset", {}).get("classes", ()))
@@ -75,6 +77,8 @@ def read_any_weights(file: str | Path) -> Source:
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
     else:
         arrays = read_arrays(path)
+        if which != "last":
+            raise ValueError(f"which: {which!r} is of run folders, {path} is a file; leave it out")
     try:
         style = recognise_style(arrays)
     except ValueError as error:
@@ -84,13 +88,13 @@ def read_any_weights(file: str | Path) -> Source:
     return Source(path, ours, style, warning, useless, model, averaged, update, classes)
 
 
-def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow_non_finite: bool = False) -> None:
+def load_weights(net: nn.Cell, file: File | Source, reset_head: bool = False, allow_non_finite: bool = False) -> None:
     """Put a file's weights and BatchNorm statistics into a net of ours, by exact name and shape.
 
     A difference between the file's net and ours that equal names hide is printed to stderr as a warning, or refused.
 
     Args:
-        file: see `read_weights`.
+        file: see `read_weights`; or what that has read.
         reset_head: keep the net's own last layer (`fc`); nothing else can be left out.
         allow_non_finite: take weights with NaN or infinity in them.
 
@@ -98,7 +102,7 @@ def load_weights(net: nn.Cell, file: str | Path, reset_head: bool = False, allow
         WeightsError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
         ValueError: names what is not finite. Nothing has been assigned then.
     """
-    _assign(net, read_weights(file), str(file), reset_head, allow_non_finite)
+    _assign(net, file if isinstance(file, Source) else read_weights(file), reset_head, allow_non_finite)
 
 
 def name_model(recipe: Recipe, source: Source | None) -> Recipe:
@@ -128,7 +132,7 @@ def read_start(recipe: Recipe) -> tuple[Recipe, Source | None]:
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
-        source = read_weights(recipe.weights)
+        source = read_weights(recipe.weights, recipe.which)
         return name_model(recipe, source), source
     except ValueError as error:
         raise WeightsError(f"weights: {error}") from None
@@ -147,31 +151,31 @@ def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[s
     Raises:
         WeightsError: weights of another net, and how to get that net where it is one of ours.
     """
-    other = _other_classes(source, classes)
+    other = other_classes(source, classes)
     try:
-        _assign(net, source, recipe.weights, recipe.reset_head or bool(other))
+        _assign(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
         raise WeightsError(f"weights: {_other_net(net, source, recipe) or error}") from None
     kept = other or ("as --reset-head wants" if recipe.reset_head else "")
-    return f"weights     {recipe.weights}{f', {kept}: the last layer is new' if kept else ''}"
+    return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
 
 
 def convert_weights(
-    source: str | Path, target: str | Path, to: str = "ours", model: str = "", allow_non_finite: bool = False
+    source: File, target: File, to: str = "ours", model: str = "", allow_non_finite: bool = False, which: str = "last"
 ) -> dict[str, Any]:
     """Read weights in any style and write them in another; values keep every bit.
 
     The net is recognised from names and shapes, built, and compared with: nothing may be missing or unexpected.
 
     Args:
-        source: see `read_weights`.
+        source, which: see `read_weights`.
         target: a file ending in `.safetensors`, `.ckpt`, `.pth` or `.pt`.
         to: the names to write: "ours", "torchvision" (and timm), "mindcv" or "official".
         model: the model's name; "" recognises it.
         allow_non_finite: take weights with NaN or infinity in them.
 
     Returns:
-        {"model": name, "from": style, "to": style, "tensors": count, "warnings": texts}
+        {"model": name, "path": what was read, "from": style, "to": style, "tensors": count, "warnings": texts}
 
     Raises:
         ValueError: what does not fit, with every name, or is not finite; or the target's net would compute something
@@ -179,7 +183,7 @@ def convert_weights(
     """
     if to not in STYLES:
         raise ValueError(f"to: {to!r} is unknown; {closest(to, STYLES)}")
-    read = read_weights(source)
+    read = read_weights(source, which)
     try:
         found = recognise_model(read.arrays, model or read.model)
     except WeightsError as error:
@@ -196,7 +200,8 @@ def convert_weights(
     write_arrays(Path(target), {rename(name, to, basic): read.arrays[name] for name in names})
     unsure = "" if model or read.model else ambiguity(found["name"])
     warnings = [text for text in (read.warning, warning, unsure) if text]
-    return {"model": found["name"], "from": read.style, "to": to, "tensors": len(names), "warnings": warnings}
+    taken = {"model": found["name"], "path": read.path, "from": read.style}
+    return {**taken, "to": to, "tensors": len(names), "warnings": warnings}
 
 
 def _other_net(net: nn.Cell, source: Source, recipe: Recipe) -> str:
@@ -219,7 +224,7 @@ def _other_net(net: nn.Cell, source: Source, recipe: Recipe) -> str:
     return ""
 
 
-def _other_classes(source: Source, classes: Sequence[str]) -> str:
+def other_classes(source: Source, classes: Sequence[str]) -> str:
     """Why a source's last layer is for other classes; "" where it is not, as far as it knows."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"
@@ -233,18 +238,16 @@ def _other_classes(source: Source, classes: Sequence[str]) -> str:
     return f"for other classes ({few(source.classes)})"
 
 
-def _assign(net: nn.Cell, source: Source, file: str, reset_head: bool, allow_non_finite: bool = False) -> None:
-    parameters = {parameter.name: parameter for parameter in net.get_parameters()}
-    arrays = dict(source.arrays)
-    if reset_head:
-        parameters = {name: parameter for name, parameter in parameters.items() if name not in HEAD}
-        arrays = {name: array for name, array in arrays.items() if name not in HEAD}
-    check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, file)
+def _assign(net: nn.Cell, source: Source, reset_head: bool, allow_non_finite: bool = False) -> None:
+    kept = HEAD if reset_head else ()
+    parameters = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name not in kept}
+    arrays = {name: array for name, array in source.arrays.items() if name not in kept}
+    check_fit({name: parameter.shape for name, parameter in parameters.items()}, arrays, str(source.path))
     if not allow_non_finite:
-        check_finite(arrays, file)
+        check_finite(arrays, source.path)
     for warning in (source.warning, _other_function(net, source.model)):
         if warning:
-            print(f"warning: {file}: {warning}", file=sys.stderr, flush=True)
+            print(f"warning: {source.path}: {warning}", file=sys.stderr, flush=True)
     assign(tuple(parameters.values()), arrays)
 
 

@@ -82,6 +82,8 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "multi_label: True needs --monitor map, macro_f1 or loss; multi_label: True goes without --class-weights; "
             "multi_label: True needs --sampling shuffle",
         ),
+        ("--mixup 0.2 --label-threshold 0.2", "label_threshold: 0.2 needs --loss bce or focal"),
+        ("--which best", "which: 'best' needs weights; give --weights FILE"),
         ("--monitor map", "monitor: 'map' needs --multi-label"),
         ("--max-shift 3 --dataset imagefolder", "max_shift: 3 is for sets in memory; give 0 (image files"),
     ],
@@ -103,6 +105,7 @@ def test_all_that_is_wrong_is_told_at_once(words, message):
         # one leads to the next: without colours no policy, and without a policy no noise in its strength
         (["--recipe", "imagenet_resnet50_a3", "--dataset", "digits"], {"policy": "", "policy_noise": 0.0}),
         (["--recipe", "imagenet_resnet50_a3", "--mixup", "0", "--cutmix", "0"], {"label_threshold": 0.0}),
+        (["--recipe", "imagenet_resnet50_a3", "--loss", "cross_entropy"], {"label_threshold": 0.0}),
         (["--recipe", "imagenet_resnet50_a3", "--policy", ""], {"policy_magnitude": 9, "policy_noise": 0.0}),
     ],
 )

@@ -13,7 +13,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.colour import choose
 from resnet_fn.data.preprocess import draw_box, draw_view, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.bundled import photograph
-from resnet_fn.data.sources.scan import examine
+from resnet_fn.data.sources.scan import REASONS, examine
 from resnet_fn.evaluation.predict import read_pixels
 
 SIZES = [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
@@ -101,6 +101,22 @@ def test_training_evaluation_and_prediction_see_the_same_upright_picture(
         assert read_pixels(tmp_path / name, 3).tobytes() == reference.tobytes(), name
         grey = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("L")
         assert read_pixels(tmp_path / name, 1).tobytes() == np.asarray(grey).tobytes(), name
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_16_bits_are_scaled_not_cut(kind, encode, tmp_path):
+    """PIL's own convert makes all above 255 white; where no white is defined, the file is a bad one."""
+    grey = np.uint16([[0, 128, 129, 29298], [51914, 65278, 65407, 65535]])
+    path = tmp_path / "a"
+    path.write_bytes(encode(Image.fromarray(grey), kind))
+    expected = [[0, 0, 1, 114], [202, 254, 255, 255]]
+    assert np.asarray(open_upright(path.read_bytes()))[..., 1].tolist() == expected
+    assert read_pixels(path, 1)[0, ..., 0].tolist() == expected
+    for unclear in (grey.astype(np.int32), grey.astype(np.float32)):
+        path.write_bytes(encode(Image.fromarray(unclear), "TIFF"))
+        assert "white is not defined; save it with 8 or 16 bits" in REASONS[examine(str(path))[1]]
+        with pytest.raises(ValueError, match="white is not defined"):
+            open_upright(path.read_bytes())
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

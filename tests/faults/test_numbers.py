@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,6 +93,21 @@ def test_weights_that_run_away_are_never_saved():
         train(wild, EVERY)
     assert str(caught.value).startswith("run/checkpoints/step-00000001: not saved (conv1.weight holds a value that is")
     assert os.listdir("run/checkpoints") == []
+
+
+def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
+    """float16: after a huge update 1 all logits are infinite, and update 2 is skipped."""
+    from resnet_fn import train
+
+    wild = dataclasses.replace(
+        TINY, batch_size=1437, epochs=2, precision="fp16", learning_rate=1e6, weight_decay=0.0, clip_norm=0.0
+    )
+    assert np.isnan(train(wild, EVERY).last["loss"])
+    run = RunFolder(Path("run"))
+    assert (run.updates(), run.newest().state["last"]["loss"]) == ([1, 2], None)  # JSON has no NaN
+    shutil.rmtree(run.step(2))
+    again = train(wild, EVERY)
+    assert (again.updates, again.best, np.isnan(again.last["loss"])) == (2, None, True)
 
 
 @pytest.mark.slow

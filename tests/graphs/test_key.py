@@ -76,28 +76,11 @@ def step_words(changes, **options):
 
 # What only the inputs and the Parameters show: their shapes, and whether there are any.
 SHOWN = {
-    *(
-        "dataset",
-        "image_size",
-        "eval_size",
-        "eval_resize",
-        "crop_padding",
-        "crop_scale",
-        "flip",
-        "policy",
-        "policy_ops",
-    ),
-    *("policy_magnitude", "policy_noise", "color_jitter", "erasing", "mix_switch", "mix_off_epochs", "label_threshold"),
-    *(
-        "repeats",
-        "sampling",
-        "validation_share",
-        "on_bad_sample",
-        "synthetic_samples",
-        "synthetic_classes",
-        "drop_path",
-    ),
-    *("dropout", "weights", "reset_head", "batch_size", "milestones", "milestone_factor", "loss_scale"),
+    *("dataset", "image_size", "eval_size", "eval_resize", "crop_padding", "crop_scale", "flip", "policy", "which"),
+    *("policy_ops", "policy_magnitude", "policy_noise", "color_jitter", "erasing", "mix_switch", "mix_off_epochs"),
+    *("label_threshold", "repeats", "sampling", "validation_share", "on_bad_sample", "synthetic_samples"),
+    *("synthetic_classes", "drop_path", "dropout"),
+    *("weights", "reset_head", "batch_size", "milestones", "milestone_factor", "loss_scale"),
 }
 
 

@@ -123,7 +123,9 @@ def test_samples_are_repeated_and_mixed_as_the_recipe_says():
         np.testing.assert_allclose(labels, share * own + (1 - share) * neighbours, atol=1e-6)
         other = plain.reshape(4, 2, *plain.shape[1:])[:, ::-1].reshape(plain.shape)
         np.testing.assert_allclose(images, share * plain + (1 - share) * other, atol=1e-5)
-    counted = recipe_batches(dataclasses.replace(use, repeats=1, mixup=0.4, label_threshold=0.2), batches, 5, 0)
+    counted = recipe_batches(
+        dataclasses.replace(use, repeats=1, mixup=0.4, loss="bce", label_threshold=0.2), batches, 5, 0
+    )
     for (_, labels), (_, soft) in zip(counted, mixed, strict=True):
         assert labels.dtype == np.float32
         assert labels.tolist() == (soft > 0.2).tolist()

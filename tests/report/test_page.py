@@ -154,6 +154,8 @@ def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
     words = "\n".join(mistakes({"mistakes": [row], "map": 0.5}, Pictures([PNG], [RED])))
     assert "<b>cat;dog → not cat</b> 75.00%" in words
     assert 'Beside "not X" it is the evidence for X, which was too little.' in words
+    words = "\n".join(mistakes({"mistakes": [row | {"label": "", "prediction": "cat"}]}, Pictures([PNG], [RED])))
+    assert "<b>no class → cat</b>" in words
     assert "not X" not in "\n".join(mistakes({"mistakes": MISTAKES}, Pictures([PNG, JPEG], [RED, RED])))
 
 
@@ -173,6 +175,8 @@ def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     assert text.count("<figure>") == 2
     (wrong,) = re.findall('<figure class="wrong">.*?<figcaption>(.*?)</figcaption>', text)
     assert wrong == "not finite <b>→ d</b>"
+    samples[1]["prediction"] = ""  # several classes an image, and none is said
+    assert "not finite <b>→ no class</b>" in "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
     report["classes"][2]["support"] = 1
     assert "Of the 2 classes with the lowest F1 the images" in gallery(report, Pictures(gallery=[PNG] * 3))[1]
 

@@ -13,7 +13,12 @@ CALIBRATION = {
         {"from": 0.75, "to": 1.0, "count": 9, "confidence": 0.95, "accuracy": 0.875},
     ],
 }
-CONFUSION = {"confusion": [[3, 1], [0, 4]], "classes": [{"name": "cat"}, {"name": "dog"}]}
+CONFUSION = {"confusion": [[3, 1], [0, 4]], "classes": [{"name": "cat"}, {"name": r"$\dog$"}]}
+
+
+def shown(text):
+    """What matplotlib makes of a text, and whether as a formula."""
+    return text._preprocess_math(text.get_text())
 
 
 def test_the_reliability_diagram_names_all_that_it_draws():
@@ -34,7 +39,7 @@ def test_the_confusion_matrix_has_counts_on_the_shares_of_each_row():
     axes = plots.plot_confusion(CONFUSION).axes[0]
     np.testing.assert_array_equal(axes.get_images()[0].get_array(), [[0.75, 0.25], [0, 1]])
     assert [(*text.get_position(), text.get_text()) for text in axes.texts] == [(0, 0, "3"), (1, 0, "1"), (1, 1, "4")]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
+    assert [shown(label) for label in axes.get_yticklabels()] == [("cat", False), (r"$\dog$", False)]
 
 
 @pytest.mark.parametrize(("classes", "names", "numbers"), [(20, 20, 20), (21, 21, 0), (61, None, 0)])
@@ -46,7 +51,7 @@ def test_what_could_not_be_read_is_left_out(classes, names, numbers):
 
 
 CURVES = {
-    "classes": [{"name": "cat", "average_precision": 0.75}, {"name": "dog", "average_precision": None}],
+    "classes": [{"name": "$cat$", "average_precision": 0.75}, {"name": "dog", "average_precision": None}],
     "curves": [{"recall": [0.5, 1.0], "precision": [1.0, 0.5]}, {"recall": [], "precision": []}],
     "mean_average_precision": 0.75,
 }
@@ -57,7 +62,7 @@ def test_curves_begin_at_recall_0_and_have_names_up_to_ten():
     (line,) = figure.axes[0].get_lines()
     assert list(zip(*line.get_data(), strict=True)) == [(0, 1), (0.5, 1), (1, 0.5)]
     assert line.get_drawstyle() == "steps-pre"  # the area under it is the average precision
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cat 0.750"]
+    assert [shown(text) for text in figure.legends[0].get_texts()] == [("$cat$ 0.750", False)]
     assert figure.axes[0].get_title() == "mean average precision 0.7500"
     many = {**CURVES, "classes": CURVES["classes"][:1] * 11, "curves": CURVES["curves"][:1] * 11}
     assert (plots.plot_curves(many).legends, len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)

@@ -74,6 +74,15 @@ def test_a_broken_net_gives_a_report_without_nan(evaluation):
     assert np.isnan(summarise(broken.scores)["loss"])
 
 
+def test_the_classes_counts_are_those_that_were_trained(evaluation):
+    """Not those of the folder as it is now."""
+    rows = [{"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)]
+    trained = evaluation.trained
+    checkpoint = dataclasses.replace(trained.checkpoint, state={"update": 3, "treatment": rows})
+    there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
+    assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
+
+
 def test_a_folder_that_cannot_be_written_is_named(evaluation):
     Path("file").touch()
     with pytest.raises(ValueError, match=r"^report: file/below cannot be written \(Not a directory\); give another"):

@@ -160,7 +160,8 @@ def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(make_session, every,
 
 
 def test_what_was_saved_comes_back_bit_for_bit(make_session):
-    session = make_session()
+    recipe = dataclasses.replace(RECIPE, sampling="balanced")
+    session = make_session(recipe=recipe)
     for parameter in session.components.state.weights:
         ops.assign(parameter, parameter + 0.25)
     session.progress.update, session.progress.last = 7, {"update": 5, "top1": 0.5}
@@ -169,8 +170,10 @@ def test_what_was_saved_comes_back_bit_for_bit(make_session):
     session.writer.wait()
     checkpoint = session.run.newest()
     assert checkpoint.state["epoch"] == 1
-    assert recipe_from_dict(checkpoint.state["recipe"]) == RECIPE
-    other = make_session()
+    assert recipe_from_dict(checkpoint.state["recipe"]) == recipe
+    counts = [row["training_images"] for row in checkpoint.state["treatment"]]
+    assert counts == np.bincount(session.components.dataset.train.labels).tolist()
+    other = make_session(recipe=recipe)
     assert restore(other.components, checkpoint, other.run) == session.progress
     assert bits(other) == bits(session)
     branch = restore(other.components, checkpoint, RunFolder(Path("elsewhere")))

@@ -39,6 +39,9 @@ def test_labels_are_named():
     assert label_texts(np.array([1, 0]), ["cat", "dog"]) == ["dog", "cat"]
     soft = np.float32([[0.7, 0.3, 0.0], [0.02, 0.96, 0.02]])
     assert label_texts(soft, ["cat", "dog", "emu"]) == ["70% cat\n30% dog", "96% dog"]
+    several = np.float32([[1, 1, 1], [0, 0, 0], [0, 1, 0], [1, 1, 0]])  # in words, and never in half of one
+    names = ["a mountain bike", "snow", "an old lighthouse"]
+    assert label_texts(several, names) == ["a mountain\nbike, ...", "no class", "snow", "a mountain\nbike, snow"]
 
 
 def test_names_that_pils_font_has_not_are_told_otherwise():

@@ -37,6 +37,15 @@ def test_runs_that_differ_in_the_seed_alone_are_one_line_with_mean_and_deviation
     assert notes == []
 
 
+def test_runs_on_different_data_are_lines_of_their_own():
+    runs = {}
+    for seed, options in enumerate(({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})):
+        Path("config.json").write_text(json.dumps({"recipe": run(0, seed).recipe, "options": options}))
+        runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
+    rows, here = [cells(line)[:3] for line in run_table(runs)[0][1:]], f"digits, data_dir {Path.cwd()}"
+    assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
+
+
 def test_the_best_is_over_all_evaluations():
     worse = run(0.9)
     worse.evaluations[-1]["top1"] = 0.7

@@ -49,7 +49,9 @@ def test_command(capsys, written):
     written("a.safetensors", "torchvision")
     assert convert.main(["a.safetensors", "b.ckpt", "--to", "official"]) == 0
     # 9 convolutions, 9 BatchNorms of four, Dense weight and bias
-    assert capsys.readouterr().out == ("resnet8: 47 tensors from torchvision names to official names in b.ckpt\n")
+    assert capsys.readouterr().out == (
+        "resnet8: 47 tensors from torchvision names to official names in b.ckpt, read from a.safetensors\n"
+    )
     assert "layer1.0.bn1d.gamma" in read_arrays("b.ckpt")
     with pytest.raises(ValueError, match=r"b\.txt: cannot be written; end its name in \.safetensors"):
         convert.main(["a.safetensors", "b.txt"])

@@ -11,10 +11,11 @@ from resnet_fn import convert
 from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.inspect import __main__ as inspect
 from resnet_fn.models import create_model
 from resnet_fn.weights import names
 from resnet_fn.weights.files import read_arrays, write_arrays
-from resnet_fn.weights.load import load_weights, name_model, read_any_weights, read_weights, start_from
+from resnet_fn.weights.load import load_weights, name_model, read_any_weights, read_start, read_weights, start_from
 from resnet_fn.weights.recognise import WeightsError, recognise_model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -100,7 +101,7 @@ def test_equal_names_that_hide_another_function(capsys, written):
 
 
 def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
-    state = {"update": update, "recipe": {"model": "resnet8"}}
+    state = {"update": update, "recipe": {"model": "resnet8"}, "best": {"update": 1}}
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
 
 
@@ -119,6 +120,23 @@ def test_of_a_run_folder_the_average_counts():
         assert source.arrays[parameter.name].tobytes() == (parameter.asnumpy() * np.float32(0.5)).tobytes()
     bare = read_weights("run/checkpoints/step-00000002/weights.safetensors")
     assert bare.arrays["fc.bias"].tobytes() == weights[-1].asnumpy().tobytes()
+
+
+def test_of_a_run_folder_the_best_counts_where_it_is_asked_for(capsys):
+    weights = list(create_model("resnet8", num_classes=3).get_parameters())
+    best = checkpoint_at(1, weights, [])
+    last = checkpoint_at(2, [Parameter(parameter + 1, name=parameter.name) for parameter in weights], [])
+    for which, path in (("last", last), ("best", best)):
+        recipe, source = read_start(Recipe(model="resnet8", weights="run", which=which))
+        assert start_from(create_model("resnet8", num_classes=3), source, recipe, "abc") == f"weights     {path}"
+        assert convert.main(["run", "a.safetensors", "--which", which]) == 0
+        assert capsys.readouterr().out.endswith(f" in a.safetensors, read from {path}\n")
+        assert read_arrays("a.safetensors")["fc.bias"].tobytes() == source.arrays["fc.bias"].tobytes()
+        assert inspect.main(["run", "a.safetensors", "--which", which]) == 0
+        assert capsys.readouterr().out.startswith(f"{path}: resnet8, ours names\n")
+    for command in (convert, inspect):
+        with pytest.raises(ValueError, match=r"which.* is of run folders.*; leave it out"):
+            command.main(["a.safetensors", "b.safetensors", "--which", "best"])
 
 
 def test_a_damaged_newest_checkpoint_falls_back(capsys):

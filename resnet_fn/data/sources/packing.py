@@ -99,7 +99,7 @@ class Packer:
             index["splits"][name] = entries
             np.save(self._out / f"{name}-labels.npy", split.labels)
             replace_text(self._out / f"{name}-names.json", json.dumps(split.names) + "\n")
-        replace_text(self._out / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
+        replace_text(self._out / INDEX, json.dumps(index, indent=1) + "\n")  # ASCII holds names of any bytes
         return written
 
     def _check_plan(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
@@ -30,8 +31,9 @@ REASONS = (
     "cut or damaged",
     f"larger than {MOST_PIXELS:,} pixels",
     "missing",
+    NO_WHITE,
 )
-_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING = range(7)  # places in REASONS
+_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE = range(8)  # places in REASONS
 _AT_A_TIME = 32  # files that a thread looks at: to hand over one costs more than to ask for its size
 
 
@@ -62,6 +64,8 @@ def _examine_bytes(data: bytes) -> int:
         return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE
     if image.width * image.height > MOST_PIXELS:
         return _TOO_LARGE
+    if has_no_white(image):
+        return _NO_WHITE
     try:
         image.draft("RGB", (1, 1))  # decode every 8x8 block of a JPEG to one pixel
         image.load()
