@@ -49,14 +49,14 @@ class RecipeFile:
         A flag may give what the file lacks. What the file brings, and would have an effect without the flags, counts
         as a named recipe's: it is left out where the flags leave it without one.
         """
-        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed)]
+        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed, self.recipe)]
         typed = frozenset({*given, *(text.partition(":")[0] for text in alone)})
         of_recipe, of_options = _by_config(given)
         recipe, lines = combine(self.recipe, of_recipe, typed)
-        options, more = combine(self.options, of_options, typed)
+        options, more = combine(self.options, of_options, typed, recipe)
         places = {name: place for name, place in self.places.items() if name not in given}
         marks = {name: f"{place}: " for name, place in places.items()}
-        wrong = (*faults(recipe, typed), *faults(options, typed))
+        wrong = (*faults(recipe, typed), *faults(options, typed, recipe))
         file = RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more))
         return file, [marks.get(text.partition(":")[0], "") + text for text in wrong]
 

@@ -12,7 +12,7 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.fields import faults, to_dict
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -86,6 +86,8 @@ def build_components(
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_sync_batchnorm(recipe, options)
     check_feed(recipe, options.feed)
+    if wrong := faults(options, recipe=recipe):
+        raise ValueError("; ".join(wrong))
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
     dataset = open_dataset(
         recipe,
