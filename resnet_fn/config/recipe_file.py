@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import changed, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
 
 _FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
@@ -42,6 +42,12 @@ class RecipeFile:
     places: dict[str, str] = dataclasses.field(default_factory=dict)
     typed: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
+        """Those of a run's config.json, without where it is kept: what a run that goes on takes."""
+        options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
+        return cls(recipe_from_dict(settings["recipe"]), changed(RunOptions(), **translated(RunOptions, options)))
 
     def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
         """This with the flags that were given, and all that is wrong then, with the line of a file.

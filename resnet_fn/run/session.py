@@ -27,7 +27,7 @@ from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Noise, make_noise
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress
+from resnet_fn.run.progress import Progress, note_evaluation
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -247,10 +247,10 @@ def save(session: Session) -> None:
         "class_weights": weights,
         "treatment": treatment(components.recipe.sampling, weights, len(dataset.classes), dataset.train.labels),
     }
-    newest, best = progress.update, progress.best["update"] if progress.best else None
+    newest, keep = progress.update, {progress.began, *([progress.best["update"]] if progress.best else [])}
 
     def prune() -> None:
-        run.prune(newest, options.keep_last, options.keep_every, best)
+        run.prune(newest, options.keep_last, options.keep_every, keep)
 
     session.telemetry.flush()
     session.writer.save(run.step(newest), state, prune)
@@ -268,7 +268,13 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
             f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
         )
     state, source = checkpoint.state, checkpoint.path.resolve()
-    branched_from = state.get("branched_from", "") if source.parent.parent == run.path.resolve() else str(source)
+    branch = state.get("branched_from", ""), state.get("began", 0)
+    if source.parent.parent != run.path.resolve():
+        branch = str(source), state["update"]
     without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
     last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
-    return Progress(state["update"], state["best"], last, without_gain, branched_from)
+    progress = Progress(state["update"], state["best"], last, without_gain, *branch)
+    if progress.last and progress.is_evaluated and progress.best is None:  # the best has gone: this is, if any can be
+        note_evaluation(progress, components.recipe.monitor, progress.last)
+        progress.without_gain = without_gain
+    return progress
