@@ -127,10 +127,7 @@ def combine(
             vars(new)[field.name] = float(getattr(new, field.name))
     typed = {*given, *typed}
     lines: dict[str, str] = {}
-    while unmet := _unmet(new, typed, recipe):
-        lost = [(field, need) for field, need in unmet if field.name not in typed and not need.other]
-        if not lost:
-            break
+    while lost := [pair for pair in _unmet(new, typed, recipe) if pair[0].name not in typed and not pair[1].other]:
         for field, need in lost:
             value = getattr(config, field.name)
             if value != field.default:

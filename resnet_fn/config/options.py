@@ -12,6 +12,10 @@ _record = partial(setting, "what the run records")
 _TRAIN_LIST = Needs(lambda o: bool(o.train_list), "needs --train-list FILE too")
 _FILES = Needs(lambda o: o.dataset in ("imagefolder", "mindrecord"), "is for sets of image files; leave it out")
 _FP16 = Needs(lambda o: o.precision == "fp16", "needs --precision fp16; in float32 the first overflow ends the run")
+_ALONE = Needs(
+    lambda o: o.accumulate == 1 or not o.sync_batchnorm,
+    "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+)
 _CARD = Needs(lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are")
 
 
@@ -52,6 +56,7 @@ class RunOptions(Settings):
         "parts of a worker's share, to save memory; BatchNorm normalises each on its own",
         "micro-batches",
         at_least=1,
+        needs=_ALONE,
     )
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
     compile_cache: bool = _compute(

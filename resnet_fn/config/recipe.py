@@ -34,8 +34,7 @@ _CROP = Needs(
     "is below the crop of {r.evaluation_size}; give {r.evaluation_size} or more",
 )
 _MIXES = Needs(lambda r: r.mixes, "needs --mixup or --cutmix")
-_MIXED = Needs(lambda r: r.mix_off_epochs < r.epochs, "is off in the last {r.mix_off_epochs} of {r.epochs} epochs")
-_SOME_MIXED = Needs(lambda r: r.mix_off_epochs < r.epochs, "leaves none of {r.epochs} epochs mixed; give fewer")
+_MIXED = Needs(lambda r: r.mix_off_epochs < r.epochs, "needs --mix-off-epochs below epochs ({r.epochs})")
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
 _REPEATS = Needs(
     lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
@@ -54,10 +53,9 @@ _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset syntheti
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
 _START = Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE")
 _ONE_OF_BOTH = Needs(lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", other="freeze")
-_HEAD = Needs(lambda r: r.trains_head, "is the last layer's, which is frozen; leave it out")
+_HEAD = Needs(lambda r: r.trains_head, "needs a last layer that is trained; leave it out, or --freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
-_EMA_BEGINS = Needs(lambda r: r.ema_start < r.epochs, "begins after epoch {r.ema_start:g} of {r.epochs}")
-_BEFORE_END = Needs(lambda r: r.ema_start < r.epochs, "is not before the end; give less than {r.epochs}")
+_EMA_BEGINS = Needs(lambda r: r.ema_start < r.epochs, "needs --ema-start below epochs ({r.epochs})")
 _NESTEROV = (
     Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov"),
     Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov"),
@@ -140,7 +138,7 @@ class Recipe(Settings):
         0.5, "probability of CutMix where mixup is on too", "fraction of 1", within="[0, 1]", needs=_BOTH_MIXES
     )
     mix_off_epochs: int = _mixing(
-        0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=(_SOME_MIXED, _MIXES)
+        0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=(_MIXED, _MIXES)
     )
     label_threshold: float = _mixing(
         0.0,
@@ -274,7 +272,7 @@ class Recipe(Settings):
     )
     ema_every: int = _optimizer(1, "how often the average moves", "updates", at_least=1, needs=_EMA)
     ema_start: float = _optimizer(
-        0.0, "until when the average is a plain copy", "epochs", at_least=0, needs=(_BEFORE_END, _EMA)
+        0.0, "until when the average is a plain copy", "epochs", at_least=0, needs=(_EMA_BEGINS, _EMA)
     )
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
     loss: str = _loss("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))

@@ -84,7 +84,6 @@ def build_components(
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
-    check_sync_batchnorm(recipe, options)
     check_feed(recipe, options.feed)
     if wrong := faults(options, recipe=recipe):
         raise ValueError("; ".join(wrong))
@@ -136,19 +135,6 @@ def build_components(
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )
-
-
-def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:
-    """Refuse what would make BatchNorm over all workers depend on their number, or what it cannot be computed with.
-
-    Raises:
-        ValueError: naming the setting, its value and the fix.
-    """
-    if recipe.sync_batchnorm and options.accumulate > 1:
-        raise ValueError(
-            f"accumulate: {options.accumulate} micro-batches are normalised one by one, each with other samples than "
-            "on another number of workers, which is what sync_batchnorm is to prevent; give --accumulate 1"
-        )
 
 
 class Pace:

@@ -114,12 +114,14 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
         assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
     recipe, options, _ = parse(["--resume", "run", "--epochs", "4"])
-    with pytest.raises(ValueError, match=r"\(epochs 3 → 4\); to go on .* --resume run alone; for more epochs") as caught:
+    with pytest.raises(
+        ValueError, match=r"\(epochs 3 → 4\); to go on .* --resume run alone; for more epochs"
+    ) as caught:
         find_start(recipe, options, Workers(), lock)
     assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
     folder.rename("copy")  # of which no run folder says how it was made
     assert parse(["--resume", "copy", "--out-dir", "y"])[0].epochs == 3
-    with pytest.raises(CheckpointError, match="^nowhere: does not exist"):
+    with pytest.raises(CheckpointError, match=r"^nowhere: does not exist"):
         parse(["--resume", "nowhere"])
 
 
