@@ -6,6 +6,7 @@ runs/first/
 
 import dataclasses
 import json
+import os
 import platform
 import re
 import shutil
@@ -26,7 +27,7 @@ from resnet_fn.checkpoint.folder import (
 )
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.gone import check_resume
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import few, finite_or_null, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
@@ -113,7 +114,7 @@ class RunFolder:
         branch = {name: progress[name] for name in ("branched_from", "began")}
         for update, state in ((progress["update"], progress), (best["update"], branch)):
             if not self.step(update).exists() and (copied := _find_step(start, update)):
-                state = {**copied.state, **state}
+                state = {**copied.state, **finite_or_null(state)}
                 write_checkpoint(self.step(update), copied.weights, copied.training, state)
 
     def create(self, lock: FolderLock) -> None:
@@ -176,6 +177,12 @@ class RunFolder:
         return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
 
 
+def run_of(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    named = Path(os.path.abspath(checkpoint))
+    return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
+
+
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load a checkpoint folder, under whatever name, or the last or best checkpoint of a run folder.
 
@@ -208,7 +215,7 @@ def settings_of(*paths: str) -> dict[str, Any]:
         CheckpointError: there is none.
     """
     for path in map(Path, filter(None, paths)):
-        if config := RunFolder(path.resolve().parent.parent if _is_checkpoint(path) else path).config():
+        if config := RunFolder(run_of(path) if _is_checkpoint(path) else path).config():
             return config
     checkpoint = find_checkpoint(Path(paths[-1]))
     return {"recipe": checkpoint.state["recipe"], "options": {}}
@@ -263,9 +270,9 @@ def _find_step(start: Checkpoint, update: int) -> Checkpoint | None:
 def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
     source = None if options.resume in ("auto", "never") else Path(options.resume)
     single = source is not None and _is_checkpoint(source)
-    home = source.resolve().parent.parent if source and single else source  # the run that it is, or lies in
+    home = run_of(source) if source and single else source  # the run that it is, or lies in
     run = RunFolder(Path(options.out_dir or home or Path("runs", f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")))
-    if source and single and not options.out_dir and source.resolve().parent != run.checkpoints:
+    if source and single and not options.out_dir and source.resolve().parent != run.checkpoints.resolve():
         raise ValueError(f"out_dir: {source} lies in no run folder; give one with --out-dir")
     others = [name for name in _FILES if (run.path / name).exists()]
     if others and not run.updates() and not was_locked(run.path):
@@ -283,7 +290,7 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
         checkpoint = find_checkpoint(source) if source else None
     if checkpoint and newest and branch:
         began = Path(checkpoint.state.get("branched_from", ""))
-        if source and source.resolve() not in (began, began.parent.parent):
+        if source and source.resolve() not in (began.resolve(), run_of(began).resolve()):
             raise ValueError(
                 f"out_dir: {run.path} already holds a run, which did not begin with {source}; give another --out-dir, "
                 "or leave out --resume to go on with that run"

@@ -10,7 +10,7 @@ from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, run_of
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import faults, to_dict
 from resnet_fn.config.hints import finite_or_null
@@ -253,13 +253,12 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
         raise ValueError(
             f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
         )
-    state, source = checkpoint.state, checkpoint.path.resolve()
-    branch = state.get("branched_from", ""), state.get("began", 0)
-    if source.parent.parent != run.path.resolve():
-        branch = str(source), state["update"]
+    state, goes_on = checkpoint.state, run_of(checkpoint.path).resolve() == run.path.resolve()
+    branched_from = state.get("branched_from", "") if goes_on else str(checkpoint.path.absolute())
+    began = state.get("began", 0) if goes_on else state["update"]
     without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
     last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
-    progress = Progress(state["update"], state["best"], last, without_gain, *branch)
+    progress = Progress(state["update"], state["best"], last, without_gain, branched_from, began)
     if progress.last and progress.is_evaluated and progress.best is None:  # the best has gone: this is, if any can be
         note_evaluation(progress, components.recipe.monitor, progress.last)
         progress.without_gain = without_gain
