@@ -61,10 +61,10 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """CPU kernel threads: those of this process, or as asked for; 0: as many as its share of the CPUs."""
+    """CPU kernel threads as asked for; 0: those of this process, as many as its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
-    return _started.get("threads") or threads or cpu_share()
+    return threads or _started.get("threads") or cpu_share()
 
 
 def use_exact_kernels() -> None:
