@@ -5,9 +5,11 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from resnet_fn.checkpoint.run_folder import settings_of
 from resnet_fn.config import cli
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import RecipeFile
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
@@ -28,10 +30,16 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     about = "Train a recipe; every flag changes a field of it (python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"a file (.toml, .json), or one of {', '.join(RECIPES)}"
-    parser.add_argument("--recipe", default="digits", metavar="NAME", help=names)
-    early, _ = parser.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
-    with cli.usage_errors():
-        base = load_recipe(early.recipe)
+    parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
+    first = cli.Parser("train", about)
+    for flags in (["--recipe"], ["--resume"], ["--out-dir", "--output"]):
+        first.add_argument(*flags, default="")
+    early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
+    if not early.recipe and early.resume not in ("", "auto", "never"):
+        base = RecipeFile.of_run(settings_of(early.out_dir, early.resume))
+    else:
+        with cli.usage_errors():
+            base = load_recipe(early.recipe or "digits")
     parser.description = f"{about}\nDefaults are those of the recipe {base.recipe.name}, * marks what it sets."
     cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST)
     parsed, wrong = parser.parse_and_list(arguments)

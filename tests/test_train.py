@@ -80,7 +80,7 @@ def test_train_evaluate_and_resume():
 
     other = train(*SMALL, "--out-dir", "run", "--seed", "5")
     assert other.returncode == 1
-    assert "was made by another recipe (seed 0 → 5); give the same flags, or another --out-dir" in other.stderr
+    assert "was made by another recipe (seed 0 → 5); to go on with its own give --resume run alone" in other.stderr
     fresh = train(*SMALL, "--out-dir", "run", "--resume", "never")
     assert "out_dir: run already holds a run; give another --out-dir or --resume auto" in fresh.stderr
 

@@ -6,13 +6,16 @@ runs/first/
 
 import dataclasses
 import json
+import os
 import platform
 import re
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from resnet_fn.checkpoint.folder import (
     MANIFEST,
@@ -20,17 +23,23 @@ from resnet_fn.checkpoint.folder import (
     CheckpointError,
     load_checkpoint,
     recover_interrupted_replace,
+    write_checkpoint,
 )
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.gone import check_resume
-from resnet_fn.config.hints import few, near_path
+from resnet_fn.config.hints import few, finite_or_null, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.runtime.disk import replace_text
-from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
+from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
+# What a run that was killed leaves half written, in `checkpoints` and beside it.
+_LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
+_LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
+# What a run writes at its start, and other programs may have written too.
+_FILES = ("config.json", "recipe.toml", "recipe.json", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,21 +87,35 @@ class RunFolder:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
         return load_checkpoint(self.step(best["update"]))
 
-    def prune(self, newest: int, keep_last: int, keep_every: int = 0, best: int | None = None) -> None:
+    def prune(self, newest: int, keep_last: int, keep_every: int = 0, keep: Collection[int] = ()) -> None:
         """Remove older checkpoints and leftovers of interrupted saves.
 
         Args:
             newest: the update of the checkpoint just written; later ones (damaged, and about to be made again) do
                 not count among the `keep_last` newest, which stay.
             keep_every: those whose update is a multiple of it stay too; 0: none.
-            best: the update of the best one, which stays.
+            keep: others that stay: the best one, and the one that a branch began with.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
-            if update != best and not (keep_every and update % keep_every == 0):
+            if update not in keep and not (keep_every and update % keep_every == 0):
                 # First out of the way in one stroke: half a checkpoint must never bear a checkpoint's name.
                 self.step(update).rename(self.step(update).with_suffix(".tmp-pruned"))
-        for path in self.checkpoints.glob("step-*.tmp-*"):
-            shutil.rmtree(path, ignore_errors=True)
+        for path in self.checkpoints.iterdir():
+            if _LEFT.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def complete_branch(self, start: Checkpoint, progress: Mapping[str, Any]) -> None:
+        """Copy what a run needs to be whole by itself and has elsewhere: the checkpoint that it goes on from, the best.
+
+        Args:
+            progress: of the run that goes on, as JSON types.
+        """
+        best = progress["best"] or progress
+        branch = {name: progress[name] for name in ("branched_from", "began")}
+        for update, state in ((progress["update"], progress), (best["update"], branch)):
+            if not self.step(update).exists() and (copied := _find_step(start, update)):
+                state = {**copied.state, **finite_or_null(state)}
+                write_checkpoint(self.step(update), copied.weights, copied.training, state)
 
     def create(self, lock: FolderLock) -> None:
         """Make the folder, and keep other runs out of it.
@@ -101,15 +124,28 @@ class RunFolder:
             ValueError: it cannot be made or takes no files, or another run has it.
         """
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.take(self.path)
+            self.checkpoints.mkdir(exist_ok=True)
             with tempfile.TemporaryFile(dir=self.checkpoints):
                 pass  # a folder may be there and still not take files
         except OSError as error:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
-        lock.take(self.path)
 
-    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> None:
-        """Write config.json: what was asked for, and what computed it; and `recipe_file`, which reproduces the run."""
+    def config(self) -> dict[str, Any]:
+        """What config.json holds; {}: there is none that a run wrote."""
+        try:
+            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
+
+    def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
+        """Write config.json: what was asked for, and what computed it; and `recipe_file`, which reproduces the run.
+
+        Returns:
+            A line where that file has been changed since a run wrote it: it stays as it is.
+        """
         import mindspore
         import numpy
 
@@ -126,12 +162,25 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        for left in self.path.glob(".tmp-*"):  # of a process that was killed here; the lock keeps living ones out
-            left.unlink()
-        ending = ".json" if recipe_file.startswith("{") else ".toml"
-        replace_text(self.path / f"recipe{ending}", recipe_file, "surrogateescape")
+        for left in self.path.iterdir():  # of a process that was killed here; the lock keeps living ones out
+            if _LEFT_FILE.fullmatch(left.name):
+                left.unlink()
+        path = self.path / f"recipe{'.json' if recipe_file.startswith('{') else '.toml'}"
+        written = self.config().get("recipe_file")
+        changed = written is not None and path.exists() and sha256_of_file(path) != written
+        if not changed:
+            replace_text(path, recipe_file, "surrogateescape")
+            written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
+        config["recipe_file"] = written
         # The last: where it is, all of the run's settings are.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
+        return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    named = Path(os.path.abspath(checkpoint))
+    return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
@@ -145,12 +194,31 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
         there = ", ".join(sorted({*_runs_in(path.parent), *_runs_in(Path("runs"))})[-3:])
         hint = near_path(path, f"there is {there}" if there else "give a run folder")
         raise CheckpointError(f"{path}: does not exist; {hint}")
-    if (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name):
+    if _is_checkpoint(path):
         return load_checkpoint(path)
     run = RunFolder(path)
     if not run.checkpoints.exists() and (runs := _runs_in(path)):
         raise CheckpointError(f"{path}: is a folder of runs; give one of them: {few(runs, 20)}")
     return run.best() if which == "best" else run.newest()
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name) is not None
+
+
+def settings_of(*paths: str) -> dict[str, Any]:
+    """The "recipe" and the "options" of the first run or checkpoint that is there, as JSON types.
+
+    They are not verified: `find_start` compares them with the checkpoint's.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    for path in map(Path, filter(None, paths)):
+        if config := RunFolder(run_of(path) if _is_checkpoint(path) else path).config():
+            return config
+    checkpoint = find_checkpoint(Path(paths[-1]))
+    return {"recipe": checkpoint.state["recipe"], "options": {}}
 
 
 def _runs_in(folder: Path) -> list[str]:
@@ -168,45 +236,72 @@ def find_start(
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
     """
     run, checkpoint = _choose(recipe, options, lock) if workers.is_main else (RunFolder(Path()), None)
-    decided = [str(run.path), str(checkpoint.path if checkpoint else "")]
-    folder, start = json.loads(broadcast_text(json.dumps(decided), workers))
+    best = checkpoint.state["best"] if checkpoint else None
+    lost = False
+    if checkpoint and best and not run.step(best["update"]).exists():
+        lost = _find_step(checkpoint, best["update"]) is None
+    decided = [str(run.path), str(checkpoint.path if checkpoint else ""), lost]
+    folder, start, lost = json.loads(broadcast_text(json.dumps(decided), workers))
     if not workers.is_main:
         run = RunFolder(Path(folder))
         if start and not Path(start).exists():
             raise CheckpointError(f"{start}: this rank cannot see it; put the run folder where all machines can")
         checkpoint = load_checkpoint(Path(start)) if start else None
+    if checkpoint and lost:
+        checkpoint.state["best"] = None
     return run, checkpoint
 
 
+def _find_step(start: Checkpoint, update: int) -> Checkpoint | None:
+    """The state after an update that a run has passed: beside `start`, or where its run branched from; or None."""
+    if update == start.state["update"]:
+        return start
+    for place in filter(None, (str(start.path), start.state.get("branched_from"))):
+        folder = Path(place).with_name(RunFolder(Path()).step(update).name)
+        try:
+            if folder.exists():
+                return load_checkpoint(folder)
+        except CheckpointError as error:
+            print(f"warning: {error}", file=sys.stderr, flush=True)
+    print(f"warning: the best checkpoint, after update {update}, has gone", file=sys.stderr, flush=True)
+    return None
+
+
 def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
-    source = "" if options.resume in ("auto", "never") else options.resume
-    checkpoint = find_checkpoint(Path(source)) if source else None
-    new = Path("runs", f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-    own = checkpoint.path.resolve().parent.parent if checkpoint else new
-    run = RunFolder(Path(options.out_dir or own))
-    if checkpoint and not options.out_dir and checkpoint.path.resolve().parent != run.checkpoints:
-        raise ValueError(f"out_dir: {checkpoint.path} lies in no run folder; give one with --out-dir")
+    source = None if options.resume in ("auto", "never") else Path(options.resume)
+    single = source is not None and _is_checkpoint(source)
+    home = run_of(source) if source and single else source  # the run that it is, or lies in
+    run = RunFolder(Path(options.out_dir or home or Path("runs", f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")))
+    if source and single and not options.out_dir and source.resolve().parent != run.checkpoints.resolve():
+        raise ValueError(f"out_dir: {source} lies in no run folder; give one with --out-dir")
+    others = [name for name in _FILES if (run.path / name).exists()]
+    if others and not run.updates() and not was_locked(run.path):
+        raise ValueError(f"out_dir: {run.path}/{others[0]} is no run's; give another --out-dir")
     if run.checkpoints.is_dir():
         lock.take(run.path)
         recover_interrupted_replace(run.checkpoints)
     newest = max(run.updates(), default=0)
     if newest and options.resume == "never":
         raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
-    if newest and checkpoint is None:
-        checkpoint = run.newest()
-    elif newest and checkpoint and run.path.resolve() != own:
-        checkpoint = run.newest()
+    branch = home is not None and home.resolve() != run.path.resolve()
+    if newest and (branch or not single):
+        checkpoint: Checkpoint | None = run.newest()
+    else:
+        checkpoint = find_checkpoint(source) if source else None
+    if checkpoint and newest and branch:
         began = Path(checkpoint.state.get("branched_from", ""))
-        if Path(source).resolve() not in (began, began.parent.parent):
+        if source and source.resolve() not in (began.resolve(), run_of(began).resolve()):
             raise ValueError(
                 f"out_dir: {run.path} already holds a run, which did not begin with {source}; give another --out-dir, "
                 "or leave out --resume to go on with that run"
             )
-    elif checkpoint and newest > checkpoint.state["update"]:
-        raise ValueError(
-            f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
-            "give another --out-dir"
-        )
+    elif checkpoint and single and newest > checkpoint.state["update"]:
+        if checkpoint.state.get("began") != checkpoint.state["update"]:
+            raise ValueError(
+                f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
+                "give another --out-dir"
+            )
+        checkpoint = run.newest()  # a branch's recipe.toml names the checkpoint that it began with
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)
     return run, checkpoint
@@ -222,7 +317,12 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     keys = [key for key in ours if key != "name" and ours[key] != theirs[key]]
     if keys:
         differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
+        run = checkpoint.path.parent.parent
+        file = next((f" --recipe {run / name}" for name in _FILES[1:3] if (run / name).exists()), "")
+        file += " --resume auto" * bool(file and checkpoint.state.get("branched_from"))
+        more = f"for more epochs from its weights give{file} --weights {run} --epochs N and another --out-dir"
+        other = "for another run give another --out-dir, without --resume"
         raise ValueError(
-            f"resume: {checkpoint.path} was made by another recipe ({differences}); "
-            "give the same flags, or another --out-dir"
+            f"resume: {checkpoint.path} was made by another recipe ({differences}); to go on with its own give "
+            f"--resume {run} alone; {more if keys == ['epochs'] else other}"
         )

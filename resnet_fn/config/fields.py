@@ -106,13 +106,16 @@ class Settings:
             raise ValueError("; ".join(wrong))
 
 
-def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) -> tuple[Any, list[str]]:
+def combine(
+    config: Any, given: Mapping[str, Any], typed: Collection[str] = (), recipe: Any = None
+) -> tuple[Any, list[str]]:
     """A config with the values `given`, unchecked, without what has no effect then and the user did not type.
 
     Args:
         config: a recipe's settings, or options.
         given: text stays where a flag wants something else.
         typed: settings of the config that the user typed too.
+        recipe: of options: what they are for, whose settings their `Needs` may ask for.
 
     Returns:
         The new config, and a line for each setting, not at its default, that is left out: see `Needs`.
@@ -124,7 +127,7 @@ def combine(config: Any, given: Mapping[str, Any], typed: Collection[str] = ()) 
             vars(new)[field.name] = float(getattr(new, field.name))
     typed = {*given, *typed}
     lines: dict[str, str] = {}
-    while lost := [(field, need) for field, need in _unmet(new, typed) if field.name not in typed and not need.other]:
+    while lost := [pair for pair in _unmet(new, typed, recipe) if pair[0].name not in typed and not pair[1].other]:
         for field, need in lost:
             value = getattr(config, field.name)
             if value != field.default:
@@ -142,9 +145,12 @@ def changed(config: Any, **given: Any) -> Any:
     return new
 
 
-def faults(config: Any, typed: Collection[str] = ()) -> list[str]:
-    """All that is wrong with a config, of which `typed` was typed: values that cannot be, or do not go together."""
-    unmet = (_explain(config, field.name, need, typed) for field, need in _unmet(config, typed))
+def faults(config: Any, typed: Collection[str] = (), recipe: Any = None) -> list[str]:
+    """All that is wrong with a config, of which `typed` was typed: values that cannot be, or do not go together.
+
+    `recipe`: see `combine`.
+    """
+    unmet = (_explain(config, field.name, need, typed) for field, need in _unmet(config, typed, recipe))
     return [*_wrong(config).values(), *unmet]
 
 
@@ -186,17 +192,18 @@ class _Unknown:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _unmet(config: Any, typed: Collection[str]) -> list[tuple[Any, Needs]]:
+def _unmet(config: Any, typed: Collection[str], recipe: Any) -> list[tuple[Any, Needs]]:
     """The settings that lack what they need, and what that is; nothing is concluded from values that cannot be."""
     known = copy.copy(config)
-    vars(known).update(dict.fromkeys(_wrong(config), _Unknown()))
+    for part in (config, *([recipe] if recipe else [])):
+        vars(known).update({**vars(part), **dict.fromkeys(_wrong(part), _Unknown())})
 
     def lacks(field: Any, need: Needs) -> bool:
         try:
             value = getattr(known, field.name)
-            on = bool(value) if field.name in typed else value != off_value(field)
+            on = value != off_value(field) or (field.name in typed and bool(value))
             return on and not need.holds(known)
-        except TypeError:
+        except (TypeError, AttributeError):  # the latter of options without their recipe
             return False
 
     fields = dataclasses.fields(config)
@@ -230,7 +237,7 @@ def _fault(field: Any, value: Any) -> str:
         gone = value_hint(field.name, value)
         wrong = gone or f"is unknown; {closest(value, [choice for choice in choices if choice])}"
     else:
-        wrong = _out_of_bounds(value, **field.metadata["bounds"])
+        wrong = next(filter(None, (_out_of_bounds(number, **field.metadata["bounds"]) for number in numbers)), "")
     return wrong and f"{field.name}: {value!r} {wrong}"
 
 

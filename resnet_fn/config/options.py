@@ -10,6 +10,12 @@ _compute = partial(setting, "how updates are computed, not which")
 _record = partial(setting, "what the run records")
 
 _TRAIN_LIST = Needs(lambda o: bool(o.train_list), "needs --train-list FILE too")
+_FILES = Needs(lambda o: o.dataset in ("imagefolder", "mindrecord"), "is for sets of image files; leave it out")
+_FP16 = Needs(lambda o: o.precision == "fp16", "needs --precision fp16; in float32 the first overflow ends the run")
+_ALONE = Needs(
+    lambda o: o.accumulate == 1 or not o.sync_batchnorm,
+    "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+)
 _CARD = Needs(lambda o: o.device == "Ascend", "needs --device Ascend; on a CPU kernels repeat to the bit as they are")
 
 
@@ -33,10 +39,11 @@ class RunOptions(Settings):
         "auto",
         "decode every image file before the first update; auto: up to 20,000 of training and validation together",
         choices=YES_NO_AUTO,
+        needs=_FILES,
     )
     allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
     data_threads: int = _compute(
-        0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
+        0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0, needs=_FILES
     )
     feed: str = _compute(
         "float32",
@@ -49,6 +56,7 @@ class RunOptions(Settings):
         "parts of a worker's share, to save memory; BatchNorm normalises each on its own",
         "micro-batches",
         at_least=1,
+        needs=_ALONE,
     )
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
     compile_cache: bool = _compute(
@@ -70,5 +78,5 @@ class RunOptions(Settings):
         3, "newest checkpoints to keep, beside the best; one may be damaged", "checkpoints", at_least=2
     )
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
-    max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1)
+    max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1, needs=_FP16)
     progress: bool = _record(True, "show a progress bar")

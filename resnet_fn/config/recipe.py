@@ -1,6 +1,7 @@
 """What defines an update: (recipe, update number) → (samples, learning rate, new state)."""
 
 import dataclasses
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,8 @@ _evaluation = partial(setting, "evaluation")
 _IN_MEMORY = Needs(
     lambda r: not r.of_files, "is for sets in memory; give 0 (image files take crop_scale, flip and policy)"
 )
-_OF_FILES = Needs(lambda r: r.of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)")
+_FILES = "is for sets of image files; leave it out"
+_OF_FILES = Needs(lambda r: r.of_files, f"{_FILES} (sets in memory take crop_padding)")
 _IN_COLOUR = Needs(
     lambda r: r.dataset != "digits", "needs colour images of 0..255, which the digits are not; leave it out"
 )
@@ -32,6 +34,7 @@ _CROP = Needs(
     "is below the crop of {r.evaluation_size}; give {r.evaluation_size} or more",
 )
 _MIXES = Needs(lambda r: r.mixes, "needs --mixup or --cutmix")
+_MIXED = Needs(lambda r: r.mix_off_epochs < r.epochs, "needs --mix-off-epochs below epochs ({r.epochs})")
 _BOTH_MIXES = Needs(lambda r: r.mixup > 0 and r.cutmix > 0, "needs both --mixup and --cutmix")
 _REPEATS = Needs(
     lambda r: r.batch_size % r.repeats == 0, "does not divide the batch size {r.batch_size}", other="batch_size"
@@ -50,12 +53,17 @@ _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset syntheti
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
 _START = Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE")
 _ONE_OF_BOTH = Needs(lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", other="freeze")
+_HEAD = Needs(lambda r: r.trains_head, "needs a last layer that is trained; leave it out, or --freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
+_EMA_BEGINS = Needs(lambda r: r.ema_start < r.epochs, "needs --ema-start below epochs ({r.epochs})")
 _NESTEROV = (
     Needs(lambda r: r.optimizer == "sgd", "is SGD's, not {r.optimizer}'s; give --no-nesterov"),
     Needs(lambda r: r.momentum > 0, "needs momentum above 0; give --no-nesterov"),
 )
-_LARS = Needs(lambda r: r.optimizer == "lars", "needs --optimizer lars")
+_LARS = (
+    Needs(lambda r: r.optimizer == "lars", "needs --optimizer lars"),
+    Needs(lambda r: r.weight_decay > 0, "is for layers with weight decay; give --weight-decay above 0"),
+)
 _ADAM = Needs(lambda r: r.optimizer in ("adam", "adamw", "lamb"), "needs --optimizer adam, adamw or lamb")
 _STEP = Needs(lambda r: r.schedule == "step", "needs --schedule step")
 _MILESTONES = Needs(
@@ -124,12 +132,14 @@ class Recipe(Settings):
         0.0, "random brightness, contrast and saturation, each way", "fraction of 1", within="[0, 1)", needs=_IN_COLOUR
     )
     erasing: float = _augment(0.0, "probability of erasing a random rectangle", "fraction of 1", within="[0, 1]")
-    mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
-    cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0)
+    mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0, needs=_MIXED)
+    cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0, needs=_MIXED)
     mix_switch: float = _mixing(
         0.5, "probability of CutMix where mixup is on too", "fraction of 1", within="[0, 1]", needs=_BOTH_MIXES
     )
-    mix_off_epochs: int = _mixing(0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=_MIXES)
+    mix_off_epochs: int = _mixing(
+        0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=(_MIXED, _MIXES)
+    )
     label_threshold: float = _mixing(
         0.0,
         "mixed labels above it count as 1, all others as 0; 0: keep them",
@@ -156,7 +166,12 @@ class Recipe(Settings):
     multi_label: bool = _data(
         False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL
     )
-    on_bad_sample: str = _data("error", "what to do about files that cannot be decoded", choices=("error", "skip"))
+    on_bad_sample: str = _data(
+        "error",
+        "what to do about files that cannot be decoded",
+        choices=("error", "skip"),
+        needs=Needs(lambda r: r.of_files, _FILES),
+    )
     synthetic_samples: int = _data(
         2048, "training images of the synthetic set; an eighth as many test", "samples", at_least=8, needs=_SYNTHETIC
     )
@@ -175,7 +190,7 @@ class Recipe(Settings):
     initialisation: str = _net(
         "torchvision", "initial weights", choices=("torchvision", "torch", "he_uniform", "xavier_uniform")
     )
-    zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm")
+    zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm", needs=_BATCHNORM)
     drop_path: float = _net(
         0.0,
         "stochastic depth: share of samples that leave out the last block, linear from 0",
@@ -213,15 +228,19 @@ class Recipe(Settings):
     )
     learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases=("lr",))
     head_learning_rate: float = _rate(
-        0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases=("head-lr",)
+        0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases=("head-lr",), needs=_HEAD
     )
     layer_decay: float = _rate(
         1.0, "what each block's learning rate is of the next block's; 1: all alike", within="(0, 1]", example=0.75
     )
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
-    milestones: tuple[float, ...] = _rate((), "where the step schedule drops", "epochs, comma-separated", needs=_STEP)
-    milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", needs=_STEP)
+    milestones: tuple[float, ...] = _rate(
+        (), "where the step schedule drops", "epochs, comma-separated", above=0, needs=_STEP
+    )
+    milestone_factor: float = _rate(
+        0.1, "what a milestone multiplies the learning rate by", within="(0, 1)", example=0.1, needs=_STEP
+    )
     optimizer: str = _optimizer(
         "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
@@ -245,10 +264,16 @@ class Recipe(Settings):
         0.001, "largest step of a layer, relative to its weights (LARS)", above=0, needs=_LARS
     )
     ema: float = _optimizer(
-        0.0, "decay of the weights' moving average, which is then evaluated; 0: none", within="[0, 1)", example=0.999
+        0.0,
+        "decay of the weights' moving average, which is then evaluated; 0: none",
+        within="[0, 1)",
+        example=0.999,
+        needs=_EMA_BEGINS,
     )
     ema_every: int = _optimizer(1, "how often the average moves", "updates", at_least=1, needs=_EMA)
-    ema_start: float = _optimizer(0.0, "until when the average is a plain copy", "epochs", at_least=0, needs=_EMA)
+    ema_start: float = _optimizer(
+        0.0, "until when the average is a plain copy", "epochs", at_least=0, needs=(_EMA_BEGINS, _EMA)
+    )
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
     loss: str = _loss("cross_entropy", "loss", choices=("cross_entropy", "bce", "focal"))
     label_smoothing: float = _loss(
@@ -304,12 +329,26 @@ class Recipe(Settings):
         return self.eval_resize or round(self.evaluation_size / 0.875)
 
     @property
+    def trains_head(self) -> bool:
+        """Whether the last layer is trained: see `models.parts.select`."""
+
+        def named(path: str, names: str) -> bool:
+            return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
+
+        paths = ("fc.weight", "fc.bias")
+        return not all(named(p, self.freeze) or (self.train_only and not named(p, self.train_only)) for p in paths)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about it, a line each."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
             end = f"the run ends after epoch {self.epochs}; the learning rate never drops there"
             notes.append(f"warning: milestones {late}: {end}")
+        if self.optimizer in ("lars", "lamb") and not self.weight_decay:
+            plain = "SGD" if self.optimizer == "lars" else "Adam"
+            adapts = f"{self.optimizer} adapts the rate of layers with weight decay only; this is plain {plain}"
+            notes.append(f"warning: weight_decay 0: {adapts}")
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
             notes.append(f"warning: learning_rate {self.learning_rate:g}: {moves}")

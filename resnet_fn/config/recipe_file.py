@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import changed, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
 
 _FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
@@ -43,20 +43,26 @@ class RecipeFile:
     typed: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
+        """Those of a run's config.json, without where it is kept: what a run that goes on takes."""
+        options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
+        return cls(recipe_from_dict(settings["recipe"]), changed(RunOptions(), **translated(RunOptions, options)))
+
     def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
         """This with the flags that were given, and all that is wrong then, with the line of a file.
 
         A flag may give what the file lacks. What the file brings, and would have an effect without the flags, counts
         as a named recipe's: it is left out where the flags leave it without one.
         """
-        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed)]
+        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed, self.recipe)]
         typed = frozenset({*given, *(text.partition(":")[0] for text in alone)})
         of_recipe, of_options = _by_config(given)
         recipe, lines = combine(self.recipe, of_recipe, typed)
-        options, more = combine(self.options, of_options, typed)
+        options, more = combine(self.options, of_options, typed, recipe)
         places = {name: place for name, place in self.places.items() if name not in given}
         marks = {name: f"{place}: " for name, place in places.items()}
-        wrong = (*faults(recipe, typed), *faults(options, typed))
+        wrong = (*faults(recipe, typed), *faults(options, typed, recipe))
         file = RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more))
         return file, [marks.get(text.partition(":")[0], "") + text for text in wrong]
 

@@ -102,9 +102,12 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         progress = restore(components, checkpoint, run) if checkpoint else Progress()
         if workers.is_main:
             run.create(lock)
-            run.write_config(recipe, options, workers, recipe_text(recipe, options, progress.branched_from))
+            start = str(run.step(progress.began).resolve()) if progress.began else progress.branched_from
+            notes += run.write_config(recipe, options, workers, recipe_text(recipe, options, start))
             write_bad_files(run.path, components.dataset)
             write_validation(run.path, components.dataset.held_out)
+            if checkpoint:
+                run.complete_branch(checkpoint, dataclasses.asdict(progress))
         folder = run.path if workers.is_main else None
         with (
             contextlib.closing(components.feed),

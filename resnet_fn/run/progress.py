@@ -16,6 +16,7 @@ class Progress:
         last: the latest evaluation, None before the first.
         without_gain: evaluations since the last that was better than all before.
         branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
+        began: that checkpoint's update.
     """
 
     update: int = 0
@@ -23,6 +24,7 @@ class Progress:
     last: dict[str, Any] | None = None
     without_gain: int = 0
     branched_from: str = ""
+    began: int = 0
 
     @property
     def is_evaluated(self) -> bool:

@@ -10,9 +10,9 @@ from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, run_of
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.fields import to_dict
+from resnet_fn.config.fields import faults, to_dict
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -27,7 +27,7 @@ from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Noise, make_noise
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress
+from resnet_fn.run.progress import Progress, note_evaluation
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -84,8 +84,9 @@ def build_components(
         checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
-    check_sync_batchnorm(recipe, options)
     check_feed(recipe, options.feed)
+    if wrong := faults(options, recipe=recipe):
+        raise ValueError("; ".join(wrong))
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
     dataset = open_dataset(
         recipe,
@@ -134,19 +135,6 @@ def build_components(
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )
-
-
-def check_sync_batchnorm(recipe: Recipe, options: RunOptions) -> None:
-    """Refuse what would make BatchNorm over all workers depend on their number, or what it cannot be computed with.
-
-    Raises:
-        ValueError: naming the setting, its value and the fix.
-    """
-    if recipe.sync_batchnorm and options.accumulate > 1:
-        raise ValueError(
-            f"accumulate: {options.accumulate} micro-batches are normalised one by one, each with other samples than "
-            "on another number of workers, which is what sync_batchnorm is to prevent; give --accumulate 1"
-        )
 
 
 class Pace:
@@ -245,10 +233,10 @@ def save(session: Session) -> None:
         "class_weights": weights,
         "treatment": treatment(components.recipe.sampling, weights, len(dataset.classes), dataset.train.labels),
     }
-    newest, best = progress.update, progress.best["update"] if progress.best else None
+    newest, keep = progress.update, {progress.began, *([progress.best["update"]] if progress.best else [])}
 
     def prune() -> None:
-        run.prune(newest, options.keep_last, options.keep_every, best)
+        run.prune(newest, options.keep_last, options.keep_every, keep)
 
     session.telemetry.flush()
     session.writer.save(run.step(newest), state, prune)
@@ -265,8 +253,13 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
         raise ValueError(
             f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
         )
-    state, source = checkpoint.state, checkpoint.path.resolve()
-    branched_from = state.get("branched_from", "") if source.parent.parent == run.path.resolve() else str(source)
+    state, goes_on = checkpoint.state, run_of(checkpoint.path).resolve() == run.path.resolve()
+    branched_from = state.get("branched_from", "") if goes_on else str(checkpoint.path.absolute())
+    began = state.get("began", 0) if goes_on else state["update"]
     without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
     last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
-    return Progress(state["update"], state["best"], last, without_gain, branched_from)
+    progress = Progress(state["update"], state["best"], last, without_gain, branched_from, began)
+    if progress.last and progress.is_evaluated and progress.best is None:  # the best has gone: this is, if any can be
+        note_evaluation(progress, components.recipe.monitor, progress.last)
+        progress.without_gain = without_gain
+    return progress

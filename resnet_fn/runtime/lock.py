@@ -9,6 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+_HOLDER = "process "
+
+
+def was_locked(folder: Path) -> bool:
+    """Whether a run has been in a folder: it leaves its lock. Not for one that this process holds: it would lose it."""
+    try:
+        return (folder / "lock").read_text(encoding="utf-8", errors="replace").startswith(_HOLDER)
+    except OSError:
+        return False
+
 
 class FolderLock:
     """A lock on the file `lock` in a folder, which says who holds it. As a context it is released at the end of that.
@@ -29,7 +39,8 @@ class FolderLock:
         if self._file is not None:
             return
         try:
-            file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (open as long as the lock is held)
+            # Open as long as the lock is held.
+            file = open(folder / "lock", "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
         except OSError as error:
             raise ValueError(f"out_dir: {folder} cannot be written ({error.strerror}); give another") from None
         try:
@@ -44,8 +55,12 @@ class FolderLock:
         except OSError as error:
             warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)
+        file.seek(0)
+        if (text := file.read()) and not text.startswith(_HOLDER):
+            file.close()
+            raise ValueError(f"out_dir: {folder}/lock is no run's; give another --out-dir")
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        file.write(f"{_HOLDER}{os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()
         self._file = file
 

@@ -9,6 +9,7 @@ import platform
 import stat
 import sys
 import tempfile
+from typing import Any
 
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
@@ -60,10 +61,10 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """CPU kernel threads as asked for; 0: as many as this process's share of the CPUs."""
+    """CPU kernel threads as asked for; 0: those of this process, as many as its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
-    return threads or cpu_share()
+    return threads or _started.get("threads") or cpu_share()
 
 
 def use_exact_kernels() -> None:
@@ -92,7 +93,7 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
     Raises:
         ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
             silently gives garbage on the second run (`graphs/cache` says why, and does not); or a number of threads
-            or device that cannot be.
+            or device that cannot be, or is not what this process has started with.
     """
     check_value(RunOptions, "threads", threads)
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
@@ -110,6 +111,10 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
     if _started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
     if "device" in _started:
+        if device == "CPU" and threads not in (0, now := _started["threads"]):
+            raise ValueError(
+                f"threads: this process already computes with {now}; leave it out, or start another process"
+            )
         return
     if os.environ.get("RANK_ID", "0") == "0" and (warning := versions.warning()):  # msrun gives each worker its rank
         print(warning, file=sys.stderr, flush=True)
@@ -126,10 +131,11 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
             from resnet_fn.runtime import workers
 
             workers.join(device)  # before they are all there, they cannot be counted
-        op_tuning.threads_num(kernel_threads(threads))  # read when the first operation runs
+        _started["threads"] = kernel_threads(threads)
+        op_tuning.threads_num(_started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
     _started["device"] = device
 
 
-_started: dict[str, str] = {}  # a process has one device and one thread pool, for good
+_started: dict[str, Any] = {}  # a process has one device and one thread pool, for good

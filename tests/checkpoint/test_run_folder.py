@@ -13,6 +13,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.train import parse
 
 RECIPE = Recipe(batch_size=240)
 
@@ -40,9 +41,35 @@ def test_a_new_folder_starts_at_update_0(lock):
 def test_what_a_killed_process_left_of_its_settings_goes(lock):
     run = RunFolder(Path("run"))
     run.create(lock)
-    Path("run/.tmp-1-00aa-recipe.toml").write_text("half of")
-    run.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n')
-    assert sorted(path.name for path in Path("run").iterdir()) == ["checkpoints", "config.json", "lock", "recipe.toml"]
+    Path("run/.tmp-1-0123abcd-recipe.toml").write_text("half of")
+    others = [".tmp-1-0123abcd-net.onnx", ".tmp-mine"]  # an export's that is being written, the user's
+    for name in others:
+        Path("run", name).touch()
+    assert run.write_config(Recipe(), RunOptions(), Workers(), 'extends = "digits"\n') == []
+    there = sorted(path.name for path in Path("run").iterdir())
+    assert there == [*others, "checkpoints", "config.json", "lock", "recipe.toml"]
+
+
+def test_a_recipe_file_that_was_changed_in_the_run_folder_stays(lock):
+    run, path = RunFolder(Path("run")), Path("run/recipe.toml")
+    run.create(lock)
+    for text in ("seed = 1\n", "seed = 2\n"):
+        assert run.write_config(Recipe(), RunOptions(), Workers(), text) == []
+        assert path.read_text() == text
+    path.write_text("# mine\nseed = 2\n")
+    for _ in range(2):
+        (note,) = run.write_config(Recipe(), RunOptions(), Workers(), "seed = 3\n")
+        assert note == "run/recipe.toml has been changed since the run wrote it, and stays as it is"
+        assert path.read_text() == "# mine\nseed = 2\n"
+
+
+@pytest.mark.parametrize("name", ["config.json", "recipe.toml", "lock"])
+def test_a_users_own_file_is_never_overwritten(name, lock):
+    Path("mine").mkdir()
+    Path("mine", name).write_text("{}")
+    with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} is no run's; give another --out-dir$"):
+        find_start(RECIPE, RunOptions(out_dir="mine"), Workers(), lock)[0].create(lock)
+    assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
 
 
 def test_auto_goes_on_from_the_newest(lock):
@@ -72,8 +99,39 @@ def test_another_recipe_is_refused_with_its_differences(lock):
         find_start(other, RunOptions(out_dir="run"), Workers(), lock)
     assert str(caught.value) == (
         "resume: run/checkpoints/step-00000005 was made by another recipe (model 'resnet20' → 'resnet8', "
-        "learning_rate 0.2 → 0.1); give the same flags, or another --out-dir"
+        "learning_rate 0.2 → 0.1); to go on with its own give --resume run alone; for another run give another "
+        "--out-dir, without --resume"
     )
+
+
+def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
+    made = ["--model", "resnet8", "--lr", "0.1", "--epochs", "3", "--accumulate", "2", "--out-dir", "run"]
+    recipe, options, _ = parse(made)
+    folder = checkpoint("run", 5, recipe=recipe)
+    RunFolder(Path("run")).write_config(recipe, options, Workers(), "")
+    for source in ("run", str(folder)):
+        again, given, _ = parse(["--resume", source])
+        assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
+        assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
+    recipe, options, _ = parse(["--resume", "run", "--epochs", "4"])
+    with pytest.raises(
+        ValueError, match=r"\(epochs 3 → 4\); to go on .* --resume run alone; for more epochs"
+    ) as caught:
+        find_start(recipe, options, Workers(), lock)
+    assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
+    folder.rename("copy")  # of which no run folder says how it was made
+    assert parse(["--resume", "copy", "--out-dir", "y"])[0].epochs == 3
+    with pytest.raises(CheckpointError, match=r"^nowhere: does not exist"):
+        parse(["--resume", "nowhere"])
+
+
+def test_a_named_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(lock, capsys):
+    for update in (5, 10):
+        checkpoint("run", update)
+    Path("run/checkpoints/step-00000010/state.json").write_text("")
+    _, found = find_start(RECIPE, RunOptions(resume="run"), Workers(), lock)
+    assert found.state["update"] == 5
+    assert "step-00000010/state.json: damaged" in capsys.readouterr().err
 
 
 def test_a_path_continues_there_unless_it_would_overwrite(lock):
@@ -105,6 +163,13 @@ def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
             f"out_dir: {folder} already holds a run, which did not begin with {source}; give another --out-dir, "
             "or leave out --resume to go on with that run"
         )
+
+
+def test_a_best_checkpoint_that_has_gone_is_the_best_no_more(lock, capsys):
+    checkpoint("x", 10, best={"top1": 0.9, "update": 5})
+    _, start = find_start(RECIPE, RunOptions(resume="x", out_dir="y"), Workers(), lock)
+    assert start.state["best"] is None
+    assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, has gone\n"
 
 
 def test_all_damaged_is_refused(lock):
@@ -142,9 +207,11 @@ def test_pruning_keeps_the_newest_the_best_and_every_nth():
     for update in range(1, 11):
         checkpoint("run", update)
     (run.checkpoints / "step-00000011.tmp-1").mkdir()
-    run.prune(10, keep_last=2, keep_every=4, best=3)
+    (run.checkpoints / "step-00000011.tmp-mine").mkdir()  # not a run's
+    run.prune(10, keep_last=2, keep_every=4, keep={3})
     assert run.updates() == [3, 4, 8, 9, 10]
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)]
+    names = [f"step-{u:08d}" for u in (3, 4, 8, 9, 10)] + ["step-00000011.tmp-mine"]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == names
 
 
 def test_pruning_never_removes_what_was_just_written():

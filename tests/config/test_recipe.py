@@ -35,14 +35,17 @@ def test_every_field_explains_itself():
 WITHOUT_EFFECT = (
     "--policy-ops 2|--beta2 0.999|--ema-every 1|--trust-coefficient 0.001|--loss-scale 64|--crop-scale 0.08|"
     "--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
-    "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head"
+    "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
+    "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
+    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-learning-rate 0.1 --freeze stem,fc|"
+    "--head-learning-rate 0.1 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2"
 )
 
 
 @pytest.mark.parametrize("words", WITHOUT_EFFECT.split("|"))
 def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_the_default(words):
     flag, *_ = words.removeprefix("--").partition(" ")
-    with pytest.raises(UsageError, match=rf"^{flag.replace('-', '_')}: \S+ (needs|is for) "):
+    with pytest.raises(UsageError, match=rf"(^|; ){flag.replace('-', '_')}: \S+ (needs|is for) "):
         parse(words.split())
 
 
@@ -107,6 +110,8 @@ def test_all_that_is_wrong_is_told_at_once(words, message):
         (["--recipe", "imagenet_resnet50_a3", "--mixup", "0", "--cutmix", "0"], {"label_threshold": 0.0}),
         (["--recipe", "imagenet_resnet50_a3", "--loss", "cross_entropy"], {"label_threshold": 0.0}),
         (["--recipe", "imagenet_resnet50_a3", "--policy", ""], {"policy_magnitude": 9, "policy_noise": 0.0}),
+        (["--recipe", "finetune", "--freeze", "fc.*"], {"head_learning_rate": 0.0}),
+        (["--recipe", "imagenet_resnet50_v2", "--epochs", "5"], {"ema": 0.0, "ema_start": 0.0, "ema_every": 1}),
     ],
 )
 def test_what_only_the_recipe_brought_is_left_out_and_named_where_nothing_can_use_it(flags, off):
@@ -149,6 +154,8 @@ def test_sgds_learning_rate_for_adam_is_told():
         "warning: learning_rate 0.2: Adam moves every weight by about that much in an update; 0.001 is usual",
     )
     assert dataclasses.replace(adam, learning_rate=1e-3).notes == ()
+    lars, lamb = (Recipe(optimizer=name, learning_rate=1e-3, weight_decay=0.0).notes for name in ("lars", "lamb"))
+    assert (lars[0].split()[-1], lamb[0].split()[-1]) == ("SGD", "Adam")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,8 @@ def test_sgds_learning_rate_for_adam_is_told():
         ({"schedule": "cosin"}, "schedule: 'cosin' is unknown; use one of cosine, linear"),
         ({"warmup_epochs": 30.0}, r"warmup_epochs: 30.0 is above epochs \(20\)"),
         ({"schedule": "step"}, "go with --schedule step"),
+        ({"schedule": "step", "milestones": (5.0, -1.0)}, r"milestones: \(5.0, -1.0\) must be above 0"),
+        ({"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0}, r"is not in \(0, 1\); give 0.1"),
         ({"milestones": (3.0,)}, "needs --schedule step"),
         ({"dataset": "imagefolder", "crop_padding": 4}, "crop_padding: 4 is for sets in memory; give 0"),
         ({"policy": "trivialaugment"}, "policy: 'trivialaugment' needs colour images of 0..255, which the digits"),

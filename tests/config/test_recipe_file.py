@@ -150,6 +150,17 @@ def test_what_a_run_writes_is_the_same_recipe(name):
     assert again.options == RunOptions(data_dir=odd, accumulate=2)
 
 
+@toml
+@pytest.mark.parametrize(
+    "words", ["imagenet_resnet50_v2 --ema 0", "cifar100_resnet18 --schedule cosine", "imagenet_resnet50_v2 --epochs 5"]
+)
+def test_what_a_run_writes_is_the_same_recipe_where_something_was_left_out(words):
+    recipe, options, left_out = parse(["--recipe", *words.split()])
+    Path("recipe.toml").write_text(recipe_text(recipe, options))
+    assert parse(["--recipe", "recipe.toml"]) == (recipe, options, ())
+    assert left_out
+
+
 def test_a_flag_that_takes_away_what_several_classes_need_is_refused_not_the_classes():
     settings = '"multi_label": true, "loss": "bce", "label_smoothing": 0, "monitor": "map"'
     Path("mine.json").write_text(f'{{"extends": "finetune", {settings}}}')

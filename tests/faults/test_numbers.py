@@ -19,7 +19,7 @@ from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.data.sources.bundled import load_digits
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
-EVERY = RunOptions(out_dir="run", checkpoint_every=1, threads=1, progress=False)
+EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)
 
 
 def poison(monkeypatch, updates):

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.config.settings_file import best_ending
@@ -56,6 +58,28 @@ def test_a_run_writes_the_file_that_reproduces_it(device):
         assert weights(other) == weights("one")
     options = json.loads(Path("two/config.json").read_text())["options"]
     assert (options["norms_every"], options["out_dir"], options["resume"]) == (2, "two", "auto")
+
+
+@pytest.mark.slow
+def test_a_branch_is_whole_by_itself(device):
+    """It has the best checkpoint so far, also of a run that is complete, and needs the run that it left no more."""
+    flags = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "2", "--no-progress"]
+    first = train(*parse([*flags, "--lr", "1e-9", "--keep-last", "9", "--checkpoint-every", "7", "--out-dir", "x"]))
+    again = ["--resume", "x/checkpoints/step-00000007", "--out-dir", "y", "--keep-last", "2"]
+    train(*parse(again))
+    train(*parse(["--resume", "x", "--out-dir", "complete"]))
+    best = find_checkpoint(Path("x"), "best").state
+    shutil.rmtree("x")
+    assert first.best["update"] == best["update"] == 5
+    for branch in ("y", "complete"):
+        assert find_checkpoint(Path(branch), "best").state["update"] == best["update"]
+        assert find_checkpoint(Path(branch)).state["update"] == 10
+    assert train(*parse(again)).updates == 10  # the same line again
+    file = f"y/recipe{best_ending()}"
+    assert train(*parse(["--recipe", file])).run.resolve() == Path("y").resolve()
+    train(*parse(["--recipe", file, "--out-dir", "z"]))
+    arrays = (Path(run, "checkpoints/step-00000010/weights.safetensors").read_bytes() for run in ("y", "z", "complete"))
+    assert len(set(arrays)) == 1
 
 
 def losses(run):

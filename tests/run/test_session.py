@@ -20,7 +20,6 @@ from resnet_fn.run.session import (
     Pace,
     Session,
     build_components,
-    check_sync_batchnorm,
     restore,
     save,
     should_save_at_epoch_end,
@@ -88,10 +87,16 @@ def test_first_weights_are_read_at_the_start_alone():
         build(model="")
 
 
-def test_micro_batches_do_not_go_with_batchnorm_over_all_workers():
-    with pytest.raises(ValueError, match=r"^accumulate: 2 micro-batches .*; give --accumulate 1$"):
-        check_sync_batchnorm(Recipe(sync_batchnorm=True), RunOptions(accumulate=2))
-    check_sync_batchnorm(Recipe(), RunOptions(accumulate=2))
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        ({"sync_batchnorm": True}, {"accumulate": 2}, r"accumulate: 2 micro-batches .*; give --accumulate 1"),
+        ({}, {"max_skips": 2}, "max_skips: 2 needs --precision fp16; in float32 the first overflow ends the run"),
+    ],
+)
+def test_options_that_nothing_in_the_recipe_can_use_are_rejected(recipe, options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        build(options=RunOptions(**options), **recipe)
 
 
 def test_a_run_that_goes_on_keeps_its_validation_part(folder):
@@ -177,7 +182,7 @@ def test_what_was_saved_comes_back_bit_for_bit(make_session):
     assert restore(other.components, checkpoint, other.run) == session.progress
     assert bits(other) == bits(session)
     branch = restore(other.components, checkpoint, RunFolder(Path("elsewhere")))
-    assert branch.branched_from == str(checkpoint.path.resolve())
+    assert (branch.branched_from, branch.began) == (str(checkpoint.path.absolute()), 7)
 
 
 def test_adam_goes_on_bit_for_bit(make_session):

@@ -59,9 +59,13 @@ def test_the_compile_cache_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("device")
-def test_another_device_in_one_process_is_refused():
+def test_another_device_or_number_of_threads_in_one_process_is_rejected():
     with pytest.raises(ValueError, match="device: this process already computes on CPU"):
         process.start("Ascend")
+    now = process.kernel_threads(0)
+    process.start("CPU", now)
+    with pytest.raises(ValueError, match=rf"^threads: this process already computes with {now}; leave it out, or"):
+        process.start("CPU", now + 1)
 
 
 def test_operations_that_ran_before_are_no_hindrance():
