@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-OK, ROUNDING, DIFFERS = "ok", "rounding", "DIFFERS"
+OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
+# A reference so uncertain that rounding would allow for more than this says nothing of a smaller difference.
+CEILING = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Difference:
         rounding: relative distance of the reference's float32 array from its float64 one, 0 if there is none; at
             least what the stage says float32 costs there (`difference`).
         tolerance: the relative error that passes.
+        ceiling: what rounding may allow for; above it the verdict is "undecided".
     """
 
     name: str
@@ -42,13 +45,28 @@ class Difference:
     place: tuple[int, ...]
     rounding: float
     tolerance: float
+    ceiling: float = CEILING
 
     @property
     def verdict(self) -> str:
-        """ "ok", "rounding" (above the tolerance, but no further than float32 itself), or "DIFFERS"."""
+        """ "ok", "rounding" (above the tolerance, but no further than float32 itself), "undecided", or "DIFFERS"."""
         if self.relative <= self.tolerance:
             return OK
-        return ROUNDING if self.relative <= ROUNDING_FACTOR * self.rounding else DIFFERS
+        allowed = ROUNDING_FACTOR * self.rounding
+        if self.relative > allowed:
+            return DIFFERS
+        return ROUNDING if not math.isnan(self.relative) and allowed <= self.ceiling else UNDECIDED
+
+    @property
+    def doubt(self) -> str:
+        """Why the verdict is "undecided"; empty where it is not."""
+        if self.verdict != UNDECIDED:
+            return ""
+        if math.isnan(self.relative):
+            return "no number is finite on either side"
+        if math.isinf(self.rounding):
+            return "the reference is infinite or NaN where its float64 is not"
+        return f"the reference itself is {self.rounding:.2g} of its size away from its float64"
 
     @property
     def excess(self) -> float:
@@ -64,19 +82,41 @@ class Difference:
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
-def relative_error(a: Any, b: Any) -> float:
-    """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero. NaN or infinity on one side alone gives infinity."""
+def _finite_places(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Where both are finite; None where NaN or infinity stands in one alone."""
+    finite = np.isfinite(a) & np.isfinite(b)
+    return finite if np.array_equal(a[~finite], b[~finite], equal_nan=True) else None
+
+
+def relative_error(a: Any, b: Any, scale: float = 0.0) -> float:
+    """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
+
+    NaN and infinities are compared by their places: where they stand in one alone, the error is infinite, where they
+    are all there is, NaN; else it is the error of the finite numbers.
+
+    Args:
+        a, b: arrays of one shape.
+        scale: what to divide by instead of ‖b‖; 0: ‖b‖.
+    """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
-    if np.array_equal(a, b, equal_nan=True):
-        return 0.0
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+    finite = _finite_places(a, b)
+    if finite is None:
         return math.inf
-    norm = float(np.linalg.norm(b))
-    return float(np.linalg.norm(a - b)) / (norm or 1.0)
+    if a.size and not finite.any():
+        return math.nan
+    norm = scale or float(np.linalg.norm(b[finite]))
+    return float(np.linalg.norm(a[finite] - b[finite])) / (norm or 1.0)
 
 
 def difference(
-    name: str, ours: Any, theirs: Any, exact: Any = None, tolerance: float = 0.0, rounding: float = 0.0
+    name: str,
+    ours: Any,
+    theirs: Any,
+    exact: Any = None,
+    tolerance: float = 0.0,
+    rounding: float = 0.0,
+    scale: float = 0.0,
+    ceiling: float = CEILING,
 ) -> Difference:
     """Compare an array with the reference's.
 
@@ -86,6 +126,8 @@ def difference(
         exact: the reference's array computed in float64, if there is one.
         tolerance: the relative error that passes.
         rounding: the least to assume of rounding; a scalar may come close to its float64 value by luck.
+        scale: what the relative error is relative to; 0: ‖theirs‖.
+        ceiling: see `Difference`.
 
     Raises:
         ValueError: the shapes differ.
@@ -93,19 +135,22 @@ def difference(
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:
         raise ValueError(f"{name}: shape {a.shape} here, {b.shape} in the reference; make them equal")
-    apart = np.abs(a - b)
-    if not np.isfinite(apart).all():
-        apart = np.where(np.isnan(apart) & ~(np.isnan(a) & np.isnan(b)), np.inf, np.nan_to_num(apart, posinf=np.inf))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(
+            (a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf)
+        )
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    norms = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
     return Difference(
         name=name,
         max_abs=float(apart.max(initial=0.0)),
-        relative=relative_error(a, b),
-        cosine=float(np.vdot(a, b)) / norms if norms else float(np.array_equal(a, b)),
+        relative=relative_error(a, b, scale),
+        cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
         ours=float(a[place]) if a.size else 0.0,
         theirs=float(b[place]) if a.size else 0.0,
         place=tuple(int(index) for index in place),
         rounding=rounding if exact is None else max(rounding, relative_error(b, exact)),
         tolerance=tolerance,
+        ceiling=ceiling,
     )

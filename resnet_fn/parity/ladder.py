@@ -8,7 +8,7 @@ differs names its place.
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.layers.difference import DIFFERS, Difference
+from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
@@ -44,13 +44,18 @@ class Ladder:
 
     @property
     def agrees(self) -> bool:
-        """Whether no stage differs beyond rounding."""
-        return self.first_stage is None
+        """Whether no stage differs beyond rounding, and none is undecided."""
+        return not any(stage.verdict in (DIFFERS, UNDECIDED) for stage in self.stages)
 
     @property
     def first_stage(self) -> Stage | None:
         """The first stage that differs."""
         return next((stage for stage in self.stages if stage.verdict == DIFFERS), None)
+
+    @property
+    def undecided(self) -> list[Stage]:
+        """The stages of which nothing can be said."""
+        return [stage for stage in self.stages if stage.verdict == UNDECIDED]
 
     @property
     def first_computed(self) -> Stage | None:

@@ -143,7 +143,8 @@ def assert_parity(
         The ladder.
 
     Raises:
-        AssertionError: they differ; its text is the table, with the first stage and layer that differ.
+        AssertionError: they differ, or it is undecided whether they do; its text is the table, with the first stage
+            and layer that differ.
         ValueError: as `compare_step`.
     """
     from resnet_fn.parity.report import table
@@ -157,5 +158,6 @@ def assert_parity(
             raise ValueError("batches: are needed beside a module; give one (inputs, labels) for each update")
         ladder = compare_step(net, reference, batches, recipe or Recipe(learning_rate=_RATE), **options)
     if not ladder.agrees:
-        raise AssertionError(f"the net does not compute what its reference does\n{table(ladder)}")
+        words = "the net does not compute" if ladder.first_stage else "it is undecided whether the net computes"
+        raise AssertionError(f"{words} what its reference does\n{table(ladder)}")
     return ladder

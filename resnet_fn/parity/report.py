@@ -41,7 +41,7 @@ def table(ladder: Ladder) -> str:
 def _row(stage: Stage) -> str:
     worst = stage.worst
     if worst is None:
-        return f"{stage.name:36} {0:8} {'':51}  {stage.verdict}: {stage.note or stage.failed}"
+        return f"{stage.name:36} {0:8} {'':51}  {stage.verdict}: {stage.note or stage.failed or stage.doubt}"
     cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
     rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
     name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
@@ -53,7 +53,9 @@ def _row(stage: Stage) -> str:
 
 def _findings(ladder: Ladder) -> list[str]:
     stage = ladder.first_stage
-    if stage is None:
+    if stage is None and ladder.undecided:
+        lines = ["verdict: undecided; no stage differs beyond rounding, but of these nothing can be said:"]
+    elif stage is None:
         but = ", on these inputs; but they are set differently" if ladder.notes else ""
         lines = [f"verdict: both compute the same{but}"]
     else:
@@ -72,6 +74,8 @@ def _findings(ladder: Ladder) -> list[str]:
         gradient = ladder.first_gradient
         words = f"{gradient.name}: {gradient.values()}" if gradient else "none"
         lines.append(f"first gradient that differs, going backward: {words}")
+        lines += ["undecided:"] if ladder.undecided else []
+    lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
     if ladder.notes:
         lines.append("settings that differ:")
         groups: dict[str, list[str]] = {}
@@ -108,6 +112,7 @@ def _as_dict(ladder: Ladder) -> dict[str, Any]:
         "format": "resnet_fn parity ladder",
         "version": VERSION,
         "agrees": ladder.agrees,
+        "undecided": [stage.name for stage in ladder.undecided],
         "first_stage": first_stage.name if first_stage else None,
         "first_layer": layer.name if layer else None,
         "first_gradient": ladder.first_gradient.name if ladder.first_gradient else None,
@@ -115,7 +120,7 @@ def _as_dict(ladder: Ladder) -> dict[str, Any]:
             {
                 "name": stage.name,
                 "verdict": stage.verdict,
-                "note": stage.note or stage.failed,
+                "note": stage.note or stage.failed or stage.doubt,
                 "hints": stage.hints,
                 "differences": [_difference(item) for item in stage.differences],
             }

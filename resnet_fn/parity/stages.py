@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference, difference, relative_error
+from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, UNDECIDED, Difference, difference, relative_error
 from resnet_fn.parity.name_map import NameMap, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
@@ -21,7 +21,7 @@ TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", 
 
 _STATE_TOLERANCE = 1e-4
 SKIPPED = "skipped"
-_SEVERITY = {OK: 0, ROUNDING: 1, DIFFERS: 2}
+_SEVERITY = {OK: 0, ROUNDING: 1, UNDECIDED: 2, DIFFERS: 3}
 
 
 @dataclasses.dataclass
@@ -34,6 +34,7 @@ class Stage:
         note: why it was skipped, or what is particular about it; empty otherwise.
         hints: what the numbers say about the cause.
         failed: why it differs without any array to compare; empty otherwise.
+        undecided: why its numbers say nothing, whatever they are; empty otherwise.
     """
 
     name: str
@@ -41,16 +42,22 @@ class Stage:
     note: str = ""
     hints: list[str] = dataclasses.field(default_factory=list)
     failed: str = ""
+    undecided: str = ""
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of its differences; "skipped" without any; `failed` gives "DIFFERS" by itself."""
-        verdicts = {item.verdict for item in self.differences}
-        if self.failed or DIFFERS in verdicts:
-            return DIFFERS
-        if not verdicts:
-            return SKIPPED
-        return ROUNDING if ROUNDING in verdicts else OK
+        """`failed` gives "DIFFERS", `undecided` "undecided"; else the worst of its differences, "skipped" without."""
+        if self.failed or self.undecided:
+            return DIFFERS if self.failed else UNDECIDED
+        return max((item.verdict for item in self.differences), key=_SEVERITY.__getitem__, default=SKIPPED)
+
+    @property
+    def doubt(self) -> str:
+        """Why the verdict is "undecided"; empty where it is not."""
+        if self.verdict != UNDECIDED:
+            return ""
+        first = next((item for item in self.differences if item.doubt), None)
+        return self.undecided or (f"{first.name}: {first.doubt}" if first else "")
 
     @property
     def worst(self) -> Difference | None:
@@ -59,8 +66,9 @@ class Stage:
 
     @property
     def first(self) -> Difference | None:
-        """The first difference whose verdict is "DIFFERS"."""
-        return next((item for item in self.differences if item.verdict == DIFFERS), None)
+        """The first difference whose verdict is "DIFFERS"; none where the stage is undecided."""
+        found = (item for item in self.differences if item.verdict == DIFFERS)
+        return next(found, None) if self.verdict == DIFFERS else None
 
 
 def state_stage(kind: str) -> str:
