@@ -16,7 +16,7 @@ OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
 # A reference so uncertain that rounding would allow for more than this says nothing of a smaller difference.
-CEILING = 0.1
+CEILING = 0.25
 
 
 @dataclasses.dataclass(frozen=True)

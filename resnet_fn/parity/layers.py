@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, Difference, difference
+from resnet_fn.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.layer_causes import Case, layer_causes
 from resnet_fn.parity.notes import settings_differences
@@ -146,6 +146,9 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input."""
-    outputs = [layer.output for layer in layers if layer.mode == "train"]
+    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input.
+
+    By the layers that are sure: one that is undecided says nothing of the others.
+    """
+    outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

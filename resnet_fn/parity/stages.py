@@ -1,15 +1,27 @@
 """The stages of the ladder, in the order of a training step: both sides' numbers, side by side."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, UNDECIDED, Difference, difference, relative_error
-from resnet_fn.parity.name_map import NameMap, thirds
+from resnet_fn.layers.difference import (
+    CEILING,
+    DIFFERS,
+    OK,
+    ROUNDING,
+    ROUNDING_FACTOR,
+    UNDECIDED,
+    Difference,
+    difference,
+    relative_error,
+)
+from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
@@ -131,6 +143,22 @@ STAGES = (
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 
 
+_WEIGHTS = (CHANGE, FIRST, LAST, AVERAGE)
+
+# A gradient as far from its float64 as it is large, and beside all gradients no larger than what may differ, is zero
+# but for rounding.
+_NOISE, _ZERO = 0.5, 1e-4
+
+
+class Piece(NamedTuple):
+    """What is compared by itself: an array, or those of its rows that are a part of the reference's."""
+
+    title: str
+    name: str
+    key: str
+    rows: slice | EllipsisType
+
+
 def _state_row(kind: str) -> Row:
     return Row(state_stage(kind), _STATE_TOLERANCE, "trained", lambda trace: trace.state.get(kind, {}))
 
@@ -144,9 +172,10 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
     for row in [*rows, outputs]:
         errors, exactly = found.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
-            errors[name] = relative_error(value, exactly[name])
-            if name in trace.start:  # a third may be an attention's keys, whose bias has no gradient but rounding
-                errors |= {str(p): relative_error(p.take(value), p.take(exactly[name])) for p in thirds(name, value)}
+            # A third may be an attention's keys, whose bias has no gradient but rounding.
+            for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
+                error = relative_error(part.take(value), part.take(exactly[name]))
+                errors[str(part)] = 0.0 if math.isnan(error) else error
     return found
 
 
@@ -173,6 +202,39 @@ class Comparison:
         parts = [str(part) for part in self.names.parameters[name].parts] if name in self.names.parameters else []
         known = parts if parts and all(part in errors for part in parts) else self.names.sources(name)
         return max((errors.get(one, 0.0) for one in known), default=0.0)
+
+    @functools.cached_property
+    def _noise(self) -> set[str]:
+        """The reference's arrays, and thirds of them, whose gradient is zero but for rounding: it must be small, too.
+
+        A bias before a norm, an attention's key bias.
+        """
+        errors, found = self.rounding.get(GRADIENTS, {}), set()
+        gradients = self.theirs.trace.gradients
+        limit = _ZERO * float(np.linalg.norm(_flat(gradients.values())))
+        for name, array in gradients.items():
+            for part in (*plain(name).parts, *thirds(name, array)):
+                if errors.get(str(part), 0.0) >= _NOISE and np.linalg.norm(part.take(array)) <= limit:
+                    found.add(str(part))
+        return found
+
+    @property
+    def _is_plain_sgd(self) -> bool:
+        """Whether an update is as small as its gradient."""
+        return self.theirs.task.recipe.optimizer == "sgd" and not self.theirs.task.own_optimizer
+
+    def _pieces(self, name: str, array: np.ndarray) -> list[Piece]:
+        """One of our arrays; in parts where some are zero but for rounding and others are not."""
+        source = self.names.parameters[name]
+        parts = source.parts if len(source.parts) > 1 else tuple(thirds(source.names[0], array))
+        if len(source.parts) > 1 or source == plain(source.names[0]):
+            keys = [str(part) for part in parts]
+            if source.shape is None and not source.join and self._noise.intersection(keys):
+                ends = self.names.seams(self.theirs.trace.start).get(name) or [len(array) // 3, len(array) // 3 * 2]
+                rows = itertools.starmap(slice, itertools.pairwise([0, *ends, len(array)]))
+                titles = [f"{name} part {index + 1} of {len(parts)}" for index in range(len(parts))]
+                return [Piece(*piece) for piece in zip(titles, itertools.repeat(name), keys, rows)]
+        return [Piece(name, name, str(source.parts[0]) if len(source.parts) == 1 else "", ...)]
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Every stage from the copied weights on.
@@ -231,21 +293,38 @@ class Comparison:
             return Stage(stage, note="one side keeps none")
         alone = [name for name in names if (name in ours) != (name in theirs)]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
-        roundings = {name: self.of_name(stage, name) for name in common}
+        start = self.ours.trace.start
+        errors, changes = self.rounding.get(stage, {}), [np.zeros(1)]
+        pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
+        roundings = [errors.get(piece.key, self.of_name(stage, piece.name)) for piece in pieces]
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
-        usual = float(np.median([error for error in roundings.values() if error <= 1] or [0.0]))
-        if stage == CHANGE:  # a difference of two float32 weights is off by half a unit in their last place
-            sizes = {name: float(np.linalg.norm(theirs[name])) or 1.0 for name in common}
-            units = {name: 2**-24 * float(np.linalg.norm(self.ours.trace.start[name])) for name in common}
-            roundings = {name: max(error, units[name] / sizes[name]) for name, error in roundings.items()}
-        if stage == GRADIENTS:
-            # A gradient that is 0 but for rounding (of a bias before a norm) says nothing by itself: it must be small.
-            whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
-            large = [name for name in common if np.linalg.norm(ours[name] - theirs[name]) > allowed * whole]
-            roundings |= {name: usual for name in large if roundings[name] > 1}
-        roundings = {name: max(usual, error) for name, error in roundings.items()}
+        usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
+        whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
+        if stage in _WEIGHTS and not self._is_plain_sgd:
+            changes += [
+                theirs[name] - (stage != CHANGE) * start[name] for name in common if name in self.ours.trace.gradients
+            ]
+        largest = max(float(np.abs(change).max(initial=0)) for change in changes)
+        found = []
+        for piece, error in zip(pieces, roundings, strict=True):
+            a, b = ours[piece.name][piece.rows], theirs[piece.name][piece.rows]
+            # A difference of two float32 weights is off by half a unit in their last place.
+            unit = 2**-24 * float(np.linalg.norm(start[piece.name][piece.rows])) if stage == CHANGE else 0.0
+            error = max(error, usual, unit / (float(np.linalg.norm(b)) or 1.0))
+            item = difference(piece.title, a, b, tolerance=allowed, rounding=error)
+            is_noise, is_small = piece.key in self._noise, ROUNDING_FACTOR * unit > CEILING * np.linalg.norm(b)
+            if item.verdict in (UNDECIDED, DIFFERS) and is_noise and largest:
+                # Adam makes steps of the rate's size of any noise: two of them are apart by twice that.
+                scale = 2 * largest * a.size**0.5
+                item = difference(
+                    piece.title, a, b, tolerance=allowed, rounding=1 / ROUNDING_FACTOR, scale=scale, ceiling=1.0
+                )
+            elif item.verdict in (UNDECIDED, DIFFERS) and (is_noise or is_small):
+                error = max(usual, unit / (whole or 1.0))
+                item = difference(piece.title, a, b, tolerance=allowed, rounding=error, scale=whole)
+            found.append(item)
         failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
-        return Stage(stage, _differences(ours, theirs, allowed, roundings), failed=failed)
+        return Stage(stage, found, failed=failed)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""

@@ -82,7 +82,7 @@ def record_reference(
         layers=layers,
         trace=trace,
         rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
-        flipped=Flipped(layers["train"], flip),
+        flipped=Flipped(layers["train"], flip) if rounded == "float32" else None,
         random_eval=random_eval,
         **roles_of(module),
     )

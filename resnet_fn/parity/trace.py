@@ -9,7 +9,7 @@ import numpy as np
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import draw_mixing, mix
-from resnet_fn.layers.difference import relative_error
+from resnet_fn.layers.difference import CEILING, relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.update.schedule import make_schedule
 
@@ -256,7 +256,7 @@ class Flipped:
         flip: Callable[[float], tuple[Rounding, int]] | None,
         known: dict[float, tuple[Rounding, int]] | None = None,
     ) -> None:
-        own = SIGMAS * max((layer.output_rounding for layer in layers), default=0.0)
+        own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
         self.widths = tuple(known) if known else tuple(level * own for level in _LEVELS)
         self.known = dict(known or {})
         self.flip = flip
