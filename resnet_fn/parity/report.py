@@ -7,9 +7,9 @@ from typing import Any
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, Difference
+from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.stages import Stage
+from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 from resnet_fn.runtime.extras import import_extra
 
 VERSION = 2  # of the JSON file; docs/parity.md describes it
@@ -65,14 +65,16 @@ def _findings(ladder: Ladder) -> list[str]:
             lines += _stage_lines("first stage that differs with copied weights", computed)
         layer = ladder.first_layer
         if layer is None:
-            lines.append("first layer that differs: none; every layer's output agrees, in evaluation and training mode")
+            lines.append(f"first layer that differs: {_layers_words(ladder)}")
         else:
             mode = "evaluation" if layer.mode == "eval" else "training"
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
             lines.append(f"first layer that differs: {layer.name}{other} in {mode} mode: {layer.output.values()}")
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
-        words = f"{gradient.name}: {gradient.values()}" if gradient else "none"
+        verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
+        words = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
+        words = f"{gradient.name}: {gradient.values()}" if gradient else words
         lines.append(f"first gradient that differs, going backward: {words}")
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
@@ -86,6 +88,16 @@ def _findings(ladder: Ladder) -> list[str]:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             lines.append(f"  {names[0]}{more}: {words}")
     return lines
+
+
+def _layers_words(ladder: Ladder) -> str:
+    """What is said where no layer differs."""
+    if not ladder.layers:
+        return "not compared; there is no layer that both sides recorded under names that fit"
+    doubts = [item for item in ladder.layers if item.output.verdict == UNDECIDED]
+    if doubts:
+        return f"undecided; {doubts[0].name}, and {len(doubts) - 1} more: {doubts[0].output.doubt}"
+    return "none; every layer's output agrees, in evaluation and training mode"
 
 
 def _stage_lines(title: str, stage: Stage) -> list[str]:

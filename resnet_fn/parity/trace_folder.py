@@ -138,7 +138,17 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         **{name: getattr(recording, name) for name in _PLAIN},
         "files": files.known,
     }
-    return finite_or_null(manifest)
+    return finite_or_null(manifest, lambda number: {"float": str(number)})
+
+
+def _number(value: dict[str, Any]) -> Any:
+    """NaN and infinities as a manifest has them, {"float": "-inf"}; every other object as it is."""
+    return float(value["float"]) if list(value) == ["float"] and isinstance(value["float"], str) else value
+
+
+def _infinite(value: float | None) -> float:
+    """Earlier versions wrote null for infinity."""
+    return math.inf if value is None else value
 
 
 def _file(name: str) -> str:
@@ -169,7 +179,8 @@ def load_recording(folder: Path) -> Recording:
     if not path.is_file():
         raise ValueError(f"{folder}: there is no {_MANIFEST}; give the folder that `parity record --out` wrote")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        manifest = json.loads(text)
         own = manifest.pop("sha256")
         if manifest.get("format") != FORMAT:
             raise ValueError("it is no trace")
@@ -182,7 +193,7 @@ def load_recording(folder: Path) -> Recording:
     files = ArrayFiles(folder, manifest["files"])
     files.check()
     try:
-        return _recording(manifest, files)
+        return _recording(json.loads(text, object_hook=_number), files)
     except (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError) as error:
         words = f"not a trace that this version reads ({first_line(error)}); record it again"
         raise ValueError(f"{folder}: {words}") from None
@@ -204,7 +215,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
-    known = {entry["width"]: (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
+    known = {_infinite(entry["width"]): (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
     plain = {name: manifest[name] for name in _PLAIN if name in manifest}
     return Recording(
         task=task,
@@ -221,7 +232,8 @@ def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
     values = {name: arrays.get(f"{index} {name}") for name in ("input", "output")}
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["settings"].items()}
     parameters = tuple((leaf, tuple(shape)) for leaf, shape in fields["parameters"])
-    return Layer(**{**fields, "settings": settings, "parameters": parameters, **values})
+    roundings = {name: _infinite(fields[name]) for name in ("input_rounding", "output_rounding")}
+    return Layer(**{**fields, "settings": settings, "parameters": parameters, **roundings, **values})
 
 
 def _state_file(kind: str) -> str:
@@ -229,10 +241,7 @@ def _state_file(kind: str) -> str:
 
 
 def _rounding(found: Mapping[str, Mapping[str, float | None]]) -> Rounding:
-    return {
-        stage: {name: math.inf if error is None else error for name, error in errors.items()}
-        for stage, errors in found.items()
-    }
+    return {stage: {name: _infinite(error) for name, error in errors.items()} for stage, errors in found.items()}
 
 
 def _tree(tree: Tree, arrays: Arrays) -> Any:

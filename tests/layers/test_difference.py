@@ -25,10 +25,41 @@ def test_verdict_knows_what_float32_costs(apart, verdict):
     assert difference("x", b * (1 + apart), b, b * (1 + 1e-3), tolerance=1e-5).verdict == verdict
 
 
-def test_nan_on_one_side_is_a_divergence_and_on_both_is_none():
-    assert relative_error([1.0, math.nan], [1.0, 2.0]) == math.inf
-    assert relative_error([1.0, math.nan], [1.0, math.nan]) == 0.0
-    assert difference("x", [1.0, math.nan], [1.0, 2.0]).verdict == "DIFFERS"
+@pytest.mark.parametrize(
+    ("ours", "exact", "verdict"),
+    [(0.0, 1.4, "undecided"), (-1.0, 3.0, "undecided"), (1.2, 1.1, "undecided"), (1.1, 1.05, "rounding"),
+     (3.0, 1.1, "DIFFERS"), (1.0, 3.0, "ok")],
+)  # fmt: skip
+def test_a_reference_that_is_too_uncertain_decides_nothing(ours, exact, verdict):
+    found = difference("x", np.full(4, ours), np.ones(4), np.full(4, exact), tolerance=1e-4)
+    assert found.verdict == verdict
+    assert ("of its size away from its float64" in found.doubt) == (verdict == "undecided")
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("ours", "exact", "relative", "verdict"),
+    [
+        ([4.0, -INF, NAN], None, 0.0, "ok"),
+        ([5.0, -INF, NAN], None, 0.25, "DIFFERS"),
+        ([4.0, INF, NAN], None, INF, "DIFFERS"),
+        ([4.0, -INF, 1.0], None, INF, "DIFFERS"),
+        ([NAN, -INF, NAN], None, INF, "DIFFERS"),
+        ([5.0, -INF, NAN], [4.0, 1.0, 1.0], 0.25, "undecided"),  # it overflows in float32
+    ],
+)
+def test_infinity_and_nan_go_by_their_places_and_the_rest_by_value(ours, exact, relative, verdict):
+    found = difference("x", ours, [4.0, -INF, NAN], exact, tolerance=1e-5)
+    assert (found.relative, found.verdict) == (relative, verdict)
+    assert relative_error(ours, [4.0, -INF, NAN]) == relative
+    assert found.max_abs == (relative * 4)
+
+
+def test_two_arrays_without_a_finite_number_say_nothing():
+    found = difference("loss", [NAN], [NAN])
+    assert (found.verdict, found.doubt) == ("undecided", "no number is finite on either side")
 
 
 def test_two_shapes_are_refused():

@@ -374,7 +374,7 @@ PAIRS = {
     ),
     "ConvNeXt": Pair(pixels, ConvNeXt, PortedConvNeXt, ADAMW),
     "vision transformer": Pair(pixels, ViT, PortedViT),
-    "vision transformer, one projection": Pair(pixels, ViT, lambda: PortedViT(True)),
+    "vision transformer, one projection": Pair(pixels, ViT, lambda: PortedViT(True), ADAMW),
     "UNet": Pair(pictures, UNet, PortedUNet, options={"loss": squares, "reference_loss": F.mse_loss}),
     "text, ids and mask": Pair(ids, Text, PortedText, ADAMW),
     "text, attention, tied weights": Pair(masked, Tied, PortedTied),

@@ -1,5 +1,6 @@
 """The ladder as a table, as JSON and as a plot."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -56,6 +57,32 @@ def test_a_table_of_a_fault():
         "  bn1 and 1 more: eps 1 here, 2 in the reference",
     ]
     assert "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+
+
+def test_undecided_is_never_the_same():
+    found = ladder(faulty=False)
+    found.stages[2] = Stage("eval forward", [one("logits", 0.0, exact=np.array([3.0]), tolerance=1e-5)])
+    found.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
+    assert (found.agrees, found.first_stage) == (False, None)
+    assert [line.split(": ", 1) for line in table(found).splitlines()[-3:]] == [
+        ["verdict", "undecided; no stage differs beyond rounding, but of these nothing can be said:"],
+        ["  eval forward", "logits: the reference itself is 0.67 of its size away from its float64"],
+        ["  loss", "the net drops 0.2 of x in training"],
+    ]
+    write_json(found, "ladder.json")
+    read = json.loads(Path("ladder.json").read_text())
+    assert (read["version"], read["agrees"], read["undecided"]) == (2, False, ["eval forward", "loss"])
+    assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
+
+
+def test_what_was_not_compared_does_not_agree():
+    found = ladder(faulty=True)
+    good = [dataclasses.replace(found.layers[0], output=one("conv", 1.0), hints=())]
+    found.stages.pop()  # without gradients
+    for layers, said in ((good, "none; every layer's output agrees"), ([], "not compared")):
+        lines = table(dataclasses.replace(found, layers=layers)).splitlines()
+        assert f"first layer that differs: {said}" in next(line for line in lines if "first layer" in line)
+    assert "first gradient that differs, going backward: not compared" in lines
 
 
 def test_names_are_listed_where_names_alone_did_not_do():

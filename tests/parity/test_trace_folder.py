@@ -24,12 +24,12 @@ def recording() -> Recording:
     ids = np.arange(4, dtype=np.int64).reshape(2, 2)
     batches = [({"ids": ids, "mask": (ids > 1, ids.astype(np.float32))}, np.ones(2, np.int32))] * 2
     names = ("file", "../a/b", "Ω.weight")
-    settings = {"kernel_size": (3, 3), "eps": 1e-5, "bias": True, "pads": None}
+    settings = {"kernel_size": (3, 3), "eps": 1e-5, "bias": True, "pads": None, "max_norm": float("inf")}
     layers = [
         Layer(
             "conv", 0, "conv", "Conv2d", settings, ids[0], rng.normal(size=3), (("weight", (2, 3)),), True, 0.5, 0.25
         ),
-        Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False),
+        Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
     ]
     trace = Trace(
         arrays("logits", "logits 1"),
@@ -37,7 +37,7 @@ def recording() -> Recording:
         [0.1, 0.2],
         after=[arrays(*names), arrays(*names)],
         train_outputs=[arrays("logits"), arrays("logits")],
-        losses=[1.5, float("nan")],
+        losses=[-float("inf"), float("nan")],
         norms=[1.0, float("inf")],
         gradients=arrays(*names),
         clipped=arrays(*names),
@@ -45,7 +45,7 @@ def recording() -> Recording:
         state={"momentum": arrays(*names), "Max exp_avg": arrays("file")},
         average=arrays(*names),
     )
-    known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), 1e-5: ({"loss": {"loss": float("inf")}}, 9)}
+    known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), float("inf"): ({"loss": {"loss": float("inf")}}, 9)}
     return Recording(
         "PyTorch 9.9",
         Task(dataclasses.replace(recipe("digits"), milestones=()), batches, accumulate=2, seed=3, own_loss=True),
@@ -85,10 +85,6 @@ def test_everything_comes_back_to_the_bit(recording, written):
     for field in dataclasses.fields(Recording):
         if field.name == "flipped":
             assert found.flipped.all_widths() == recording.flipped.all_widths()
-        elif field.name == "trace":
-            trace = dataclasses.replace(found.trace, norms=recording.trace.norms)  # JSON has no infinity: NaN
-            assert same(trace, recording.trace)
-            assert np.isnan(found.trace.norms[1])
         elif field.name != "layers":
             assert same(getattr(found, field.name), getattr(recording, field.name)), field.name
     assert [same(a, b) for a, b in zip(found.layers["eval"], recording.layers["eval"], strict=True)] == [True, True]
