@@ -50,7 +50,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """ "ok", "rounding" (above the tolerance, but no further than float32 itself), "undecided", or "DIFFERS"."""
-        if self.relative <= self.tolerance:
+        if self.relative <= self.tolerance or (math.isnan(self.relative) and not self.tolerance):
             return OK
         allowed = ROUNDING_FACTOR * self.rounding
         if self.relative > allowed:

@@ -58,7 +58,7 @@ def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """The c that brings c · b closest to a, and the relative error that is left."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else 0.0
-    return c, relative_error(c * b, a)
+    return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
 
 
 def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarray:

@@ -310,18 +310,16 @@ class Comparison:
             a, b = ours[piece.name][piece.rows], theirs[piece.name][piece.rows]
             # A difference of two float32 weights is off by half a unit in their last place.
             unit = 2**-24 * float(np.linalg.norm(start[piece.name][piece.rows])) if stage == CHANGE else 0.0
-            error = max(error, usual, unit / (float(np.linalg.norm(b)) or 1.0))
+            size = float(np.linalg.norm(b)) or 1.0
+            error = max(error, usual, unit / size)
             item = difference(piece.title, a, b, tolerance=allowed, rounding=error)
-            is_noise, is_small = piece.key in self._noise, ROUNDING_FACTOR * unit > CEILING * np.linalg.norm(b)
-            if item.verdict in (UNDECIDED, DIFFERS) and is_noise and largest:
+            if item.verdict in (UNDECIDED, DIFFERS) and piece.key in self._noise:
                 # Adam makes steps of the rate's size of any noise: two of them are apart by twice that.
-                scale = 2 * largest * a.size**0.5
-                item = difference(
-                    piece.title, a, b, tolerance=allowed, rounding=1 / ROUNDING_FACTOR, scale=scale, ceiling=1.0
-                )
-            elif item.verdict in (UNDECIDED, DIFFERS) and (is_noise or is_small):
-                error = max(usual, unit / (whole or 1.0))
-                item = difference(piece.title, a, b, tolerance=allowed, rounding=error, scale=whole)
+                most = {"rounding": 1 / ROUNDING_FACTOR, "scale": 2 * largest * a.size**0.5, "ceiling": 1.0}
+                beside_all = {"rounding": usual, "scale": whole}
+                item = difference(piece.title, a, b, tolerance=allowed, **(most if largest else beside_all))
+            elif item.verdict == UNDECIDED and ROUNDING_FACTOR**2 * unit > CEILING * size and whole:
+                item = difference(piece.title, a, b, rounding=error * size / whole, scale=whole)
             found.append(item)
         failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
         return Stage(stage, found, failed=failed)
