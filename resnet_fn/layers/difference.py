@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"
+VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DIFFERS"  # the worst last
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
-# A reference so uncertain that rounding would allow for more than this says nothing of a smaller difference.
-CEILING = 0.25
+# A reference that is further from its float64 would allow for a quarter of an array: it decides nothing.
+CEILING = 0.25 / ROUNDING_FACTOR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Difference:
         rounding: relative distance of the reference's float32 array from its float64 one, 0 if there is none; at
             least what the stage says float32 costs there (`difference`).
         tolerance: the relative error that passes.
-        ceiling: what rounding may allow for; above it the verdict is "undecided".
     """
 
     name: str
@@ -45,27 +44,23 @@ class Difference:
     place: tuple[int, ...]
     rounding: float
     tolerance: float
-    ceiling: float = CEILING
 
     @property
     def verdict(self) -> str:
         """ "ok", "rounding" (above the tolerance, but no further than float32 itself), "undecided", or "DIFFERS"."""
-        if self.relative <= self.tolerance or (math.isnan(self.relative) and not self.tolerance):
+        if math.isnan(self.relative):
+            return UNDECIDED if self.tolerance else OK  # what is copied is equal bit for bit
+        if self.relative <= self.tolerance:
             return OK
-        allowed = ROUNDING_FACTOR * self.rounding
-        if self.relative > allowed:
+        if self.relative > ROUNDING_FACTOR * self.rounding:
             return DIFFERS
-        return ROUNDING if not math.isnan(self.relative) and allowed <= self.ceiling else UNDECIDED
+        return ROUNDING if self.rounding <= CEILING else UNDECIDED
 
     @property
     def doubt(self) -> str:
-        """Why the verdict is "undecided"; empty where it is not."""
-        if self.verdict != UNDECIDED:
-            return ""
+        """Why the verdict is "undecided"."""
         if math.isnan(self.relative):
             return "no number is finite on either side"
-        if math.isinf(self.rounding):
-            return "the reference is infinite or NaN where its float64 is not"
         return f"the reference itself is {self.rounding:.2g} of its size away from its float64"
 
     @property
@@ -82,25 +77,15 @@ class Difference:
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
-def _finite_places(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """Where both are finite; None where NaN or infinity stands in one alone."""
-    finite = np.isfinite(a) & np.isfinite(b)
-    return finite if np.array_equal(a[~finite], b[~finite], equal_nan=True) else None
-
-
 def relative_error(a: Any, b: Any, scale: float = 0.0) -> float:
-    """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
+    """‖a − b‖ / ‖b‖ in float64, or / `scale`; ‖a − b‖ where that is zero.
 
-    NaN and infinities are compared by their places: where they stand in one alone, the error is infinite, where they
-    are all there is, NaN; else it is the error of the finite numbers.
-
-    Args:
-        a, b: arrays of one shape.
-        scale: what to divide by instead of ‖b‖; 0: ‖b‖.
+    NaN and infinities are compared by their places: where they stand in one alone, the error is infinite; where they
+    are all there is, it is NaN; else it is the error of the finite numbers.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
-    finite = _finite_places(a, b)
-    if finite is None:
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return math.inf
     if a.size and not finite.any():
         return math.nan
@@ -116,7 +101,6 @@ def difference(
     tolerance: float = 0.0,
     rounding: float = 0.0,
     scale: float = 0.0,
-    ceiling: float = CEILING,
 ) -> Difference:
     """Compare an array with the reference's.
 
@@ -127,7 +111,6 @@ def difference(
         tolerance: the relative error that passes.
         rounding: the least to assume of rounding; a scalar may come close to its float64 value by luck.
         scale: what the relative error is relative to; 0: ‖theirs‖.
-        ceiling: see `Difference`.
 
     Raises:
         ValueError: the shapes differ.
@@ -136,9 +119,8 @@ def difference(
     if a.shape != b.shape:
         raise ValueError(f"{name}: shape {a.shape} here, {b.shape} in the reference; make them equal")
     with np.errstate(invalid="ignore"):
-        apart = np.where(
-            (a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf)
-        )
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    apart = np.where(np.isnan(apart), np.inf, apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b)
     norms = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
@@ -152,5 +134,4 @@ def difference(
         place=tuple(int(index) for index in place),
         rounding=rounding if exact is None else max(rounding, relative_error(b, exact)),
         tolerance=tolerance,
-        ceiling=ceiling,
     )

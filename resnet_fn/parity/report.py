@@ -65,7 +65,10 @@ def _findings(ladder: Ladder) -> list[str]:
             lines += _stage_lines("first stage that differs with copied weights", computed)
         layer = ladder.first_layer
         if layer is None:
-            lines.append(f"first layer that differs: {_layers_words(ladder)}")
+            outputs = [item.output for item in ladder.layers]
+            words = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
+            words += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
+            lines.append(f"first layer that differs: {[*words, 'not compared'][0]}")
         else:
             mode = "evaluation" if layer.mode == "eval" else "training"
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
@@ -73,9 +76,9 @@ def _findings(ladder: Ladder) -> list[str]:
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
         verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
-        words = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
-        words = f"{gradient.name}: {gradient.values()}" if gradient else words
-        lines.append(f"first gradient that differs, going backward: {words}")
+        none = {SKIPPED: "not compared", UNDECIDED: "undecided"}.get(verdict, "none")
+        where = f"{gradient.name}: {gradient.values()}" if gradient else none
+        lines.append(f"first gradient that differs, going backward: {where}")
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
     if ladder.notes:
@@ -88,16 +91,6 @@ def _findings(ladder: Ladder) -> list[str]:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             lines.append(f"  {names[0]}{more}: {words}")
     return lines
-
-
-def _layers_words(ladder: Ladder) -> str:
-    """What is said where no layer differs."""
-    if not ladder.layers:
-        return "not compared; there is no layer that both sides recorded under names that fit"
-    doubts = [item for item in ladder.layers if item.output.verdict == UNDECIDED]
-    if doubts:
-        return f"undecided; {doubts[0].name}, and {len(doubts) - 1} more: {doubts[0].output.doubt}"
-    return "none; every layer's output agrees, in evaluation and training mode"
 
 
 def _stage_lines(title: str, stage: Stage) -> list[str]:

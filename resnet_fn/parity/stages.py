@@ -10,17 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import (
-    CEILING,
-    DIFFERS,
-    OK,
-    ROUNDING,
-    ROUNDING_FACTOR,
-    UNDECIDED,
-    Difference,
-    difference,
-    relative_error,
-)
+from resnet_fn.layers.difference import CEILING, DIFFERS, UNDECIDED, VERDICTS, Difference, difference, relative_error
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
@@ -33,7 +23,6 @@ TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", 
 
 _STATE_TOLERANCE = 1e-4
 SKIPPED = "skipped"
-_SEVERITY = {OK: 0, ROUNDING: 1, UNDECIDED: 2, DIFFERS: 3}
 
 
 @dataclasses.dataclass
@@ -61,20 +50,18 @@ class Stage:
         """`failed` gives "DIFFERS", `undecided` "undecided"; else the worst of its differences, "skipped" without."""
         if self.failed or self.undecided:
             return DIFFERS if self.failed else UNDECIDED
-        return max((item.verdict for item in self.differences), key=_SEVERITY.__getitem__, default=SKIPPED)
+        return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
 
     @property
     def doubt(self) -> str:
-        """Why the verdict is "undecided"; empty where it is not."""
-        if self.verdict != UNDECIDED:
-            return ""
-        first = next((item for item in self.differences if item.doubt), None)
-        return self.undecided or (f"{first.name}: {first.doubt}" if first else "")
+        """Why the verdict is "undecided"."""
+        doubts = (f"{item.name}: {item.doubt}" for item in self.differences if item.verdict == UNDECIDED)
+        return self.undecided or next(doubts, "")
 
     @property
     def worst(self) -> Difference | None:
         """The difference furthest beyond what it is allowed."""
-        return max(self.differences, key=lambda item: (_SEVERITY[item.verdict], item.excess), default=None)
+        return max(self.differences, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None)
 
     @property
     def first(self) -> Difference | None:
@@ -145,18 +132,9 @@ _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 
 _WEIGHTS = (CHANGE, FIRST, LAST, AVERAGE)
 
-# A gradient as far from its float64 as it is large, and beside all gradients no larger than what may differ, is zero
-# but for rounding.
-_NOISE, _ZERO = 0.5, 1e-4
-
-
-class Piece(NamedTuple):
-    """What is compared by itself: an array, or those of its rows that are a part of the reference's."""
-
-    title: str
-    name: str
-    key: str
-    rows: slice | EllipsisType
+# A gradient that is so far from its float64, and so small beside all gradients, is zero but for rounding.
+_NOISE, _SMALL = 0.5, 1e-4
+Rows = slice | EllipsisType
 
 
 def _state_row(kind: str) -> Row:
@@ -204,37 +182,23 @@ class Comparison:
         return max((errors.get(one, 0.0) for one in known), default=0.0)
 
     @functools.cached_property
-    def _noise(self) -> set[str]:
-        """The reference's arrays, and thirds of them, whose gradient is zero but for rounding: it must be small, too.
+    def _zero(self) -> set[str]:
+        """The reference's arrays, and thirds, whose gradient is zero but for rounding: biases before norms, of keys."""
+        errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
+        limit = _SMALL * float(np.linalg.norm(_flat(gradients.values())))
+        parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
+        noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE]
+        return {str(part) for part, a in noise if np.linalg.norm(part.take(a)) <= limit}
 
-        A bias before a norm, an attention's key bias.
-        """
-        errors, found = self.rounding.get(GRADIENTS, {}), set()
-        gradients = self.theirs.trace.gradients
-        limit = _ZERO * float(np.linalg.norm(_flat(gradients.values())))
-        for name, array in gradients.items():
-            for part in (*plain(name).parts, *thirds(name, array)):
-                if errors.get(str(part), 0.0) >= _NOISE and np.linalg.norm(part.take(array)) <= limit:
-                    found.add(str(part))
-        return found
-
-    @property
-    def _is_plain_sgd(self) -> bool:
-        """Whether an update is as small as its gradient."""
-        return self.theirs.task.recipe.optimizer == "sgd" and not self.theirs.task.own_optimizer
-
-    def _pieces(self, name: str, array: np.ndarray) -> list[Piece]:
-        """One of our arrays; in parts where some are zero but for rounding and others are not."""
+    def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
+        """One of our arrays: a title, its name, the reference's for it, its rows; in thirds where one is zero."""
         source = self.names.parameters[name]
-        parts = source.parts if len(source.parts) > 1 else tuple(thirds(source.names[0], array))
-        if len(source.parts) > 1 or source == plain(source.names[0]):
-            keys = [str(part) for part in parts]
-            if source.shape is None and not source.join and self._noise.intersection(keys):
-                ends = self.names.seams(self.theirs.trace.start).get(name) or [len(array) // 3, len(array) // 3 * 2]
-                rows = itertools.starmap(slice, itertools.pairwise([0, *ends, len(array)]))
-                titles = [f"{name} part {index + 1} of {len(parts)}" for index in range(len(parts))]
-                return [Piece(*piece) for piece in zip(titles, itertools.repeat(name), keys, rows)]
-        return [Piece(name, name, str(source.parts[0]) if len(source.parts) == 1 else "", ...)]
+        parts = thirds(source.names[0], array) if source == plain(source.names[0]) else source.parts
+        if len(parts) == 3 and self._zero.intersection(map(str, parts)):
+            rows = len(array) // 3
+            places = [slice(index * rows, (index + 1) * rows) for index in range(3)]
+            return [(f"{name} part {i + 1} of 3", name, str(parts[i]), place) for i, place in enumerate(places)]
+        return [(name, name, str(source), ...)]
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
         """Every stage from the copied weights on.
@@ -293,36 +257,38 @@ class Comparison:
             return Stage(stage, note="one side keeps none")
         alone = [name for name in names if (name in ours) != (name in theirs)]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
-        start = self.ours.trace.start
-        errors, changes = self.rounding.get(stage, {}), [np.zeros(1)]
+        start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
-        roundings = [errors.get(piece.key, self.of_name(stage, piece.name)) for piece in pieces]
+        roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
         whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
-        if stage in _WEIGHTS and not self._is_plain_sgd:
-            changes += [
-                theirs[name] - (stage != CHANGE) * start[name] for name in common if name in self.ours.trace.gradients
-            ]
-        largest = max(float(np.abs(change).max(initial=0)) for change in changes)
         found = []
-        for piece, error in zip(pieces, roundings, strict=True):
-            a, b = ours[piece.name][piece.rows], theirs[piece.name][piece.rows]
+        for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
+            a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * float(np.linalg.norm(start[piece.name][piece.rows])) if stage == CHANGE else 0.0
+            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage == CHANGE else 0.0
             size = float(np.linalg.norm(b)) or 1.0
             error = max(error, usual, unit / size)
-            item = difference(piece.title, a, b, tolerance=allowed, rounding=error)
-            if item.verdict in (UNDECIDED, DIFFERS) and piece.key in self._noise:
-                # Adam makes steps of the rate's size of any noise: two of them are apart by twice that.
-                most = {"rounding": 1 / ROUNDING_FACTOR, "scale": 2 * largest * a.size**0.5, "ceiling": 1.0}
-                beside_all = {"rounding": usual, "scale": whole}
-                item = difference(piece.title, a, b, tolerance=allowed, **(most if largest else beside_all))
-            elif item.verdict == UNDECIDED and ROUNDING_FACTOR**2 * unit > CEILING * size and whole:
-                item = difference(piece.title, a, b, rounding=error * size / whole, scale=whole)
+            item = difference(title, a, b, tolerance=allowed, rounding=error)
+            if item.verdict in (UNDECIDED, DIFFERS) and key in self._zero:
+                # Adam makes steps of the rate's size of any noise: two are apart by twice that, here a quarter.
+                scale = 8 * self._largest_change(stage, theirs) * a.size**0.5
+                error = CEILING if scale else usual
+                item = difference(title, a, b, tolerance=allowed, rounding=error, scale=scale or whole)
+            elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
+                item = difference(title, a, b, rounding=error * size / whole, scale=whole)
             found.append(item)
         failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
         return Stage(stage, found, failed=failed)
+
+    def _largest_change(self, stage: str, values: Arrays) -> float:
+        """Of any weight's number up to a stage; 0 of what is no weight, and of SGD's, as small as their gradients."""
+        task, start = self.theirs.task, self.ours.trace.start
+        if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
+            return 0.0
+        names = [name for name in self.ours.trace.gradients if name in values]
+        return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
@@ -333,14 +299,8 @@ class Comparison:
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        return Stage(stage, _differences(ours, theirs, row.tolerance, roundings))
-
-
-def _differences(ours: Arrays, theirs: Arrays, tolerance: float, roundings: Mapping[str, float]) -> list[Difference]:
-    return [
-        difference(name, ours[name], theirs[name], tolerance=tolerance, rounding=rounding)
-        for name, rounding in roundings.items()
-    ]
+        pairs = [(name, ours[name], theirs[name], roundings[name]) for name in theirs]
+        return Stage(stage, [difference(n, a, b, tolerance=row.tolerance, rounding=error) for n, a, b, error in pairs])
 
 
 def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
