@@ -77,8 +77,8 @@ class Difference:
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
-def relative_error(a: Any, b: Any, scale: float = 0.0) -> float:
-    """‖a − b‖ / ‖b‖ in float64, or / `scale`; ‖a − b‖ where that is zero.
+def relative_error(a: Any, b: Any) -> float:
+    """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
     NaN and infinities are compared by their places: where they stand in one alone, the error is infinite; where they
     are all there is, it is NaN; else it is the error of the finite numbers.
@@ -89,18 +89,12 @@ def relative_error(a: Any, b: Any, scale: float = 0.0) -> float:
         return math.inf
     if a.size and not finite.any():
         return math.nan
-    norm = scale or float(np.linalg.norm(b[finite]))
+    norm = float(np.linalg.norm(b[finite]))
     return float(np.linalg.norm(a[finite] - b[finite])) / (norm or 1.0)
 
 
 def difference(
-    name: str,
-    ours: Any,
-    theirs: Any,
-    exact: Any = None,
-    tolerance: float = 0.0,
-    rounding: float = 0.0,
-    scale: float = 0.0,
+    name: str, ours: Any, theirs: Any, exact: Any = None, tolerance: float = 0.0, rounding: float = 0.0
 ) -> Difference:
     """Compare an array with the reference's.
 
@@ -110,7 +104,6 @@ def difference(
         exact: the reference's array computed in float64, if there is one.
         tolerance: the relative error that passes.
         rounding: the least to assume of rounding; a scalar may come close to its float64 value by luck.
-        scale: what the relative error is relative to; 0: ‖theirs‖.
 
     Raises:
         ValueError: the shapes differ.
@@ -127,7 +120,7 @@ def difference(
     return Difference(
         name=name,
         max_abs=float(apart.max(initial=0.0)),
-        relative=relative_error(a, b, scale),
+        relative=relative_error(a, b),
         cosine=float(np.vdot(a[finite], b[finite])) / norms if norms else float(not apart.any()),
         ours=float(a[place]) if a.size else 0.0,
         theirs=float(b[place]) if a.size else 0.0,

@@ -179,8 +179,8 @@ def padding_notes(
         row, a = next((rows[one] for one in names.sources(name) if rows.get(one) is not None), None), ours.get(name)
         if row is None or a is None or a.shape != b.shape:
             continue
-        rest = [np.delete(array, row, 0) for array in (a, b)]
-        if relative_error(a[row], b[row]) > _FITS > relative_error(*rest):
+        rest = relative_error(np.delete(a, row, 0), np.delete(b, row, 0))
+        if relative_error(a[row], b[row]) > _FITS > rest:
             notes.append(
                 f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
                 "only starts it at zero: mask its output"

@@ -66,9 +66,9 @@ def _findings(ladder: Ladder) -> list[str]:
         layer = ladder.first_layer
         if layer is None:
             outputs = [item.output for item in ladder.layers]
-            words = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
-            words += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
-            lines.append(f"first layer that differs: {[*words, 'not compared'][0]}")
+            said = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
+            said += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
+            lines.append(f"first layer that differs: {[*said, 'not compared'][0]}")
         else:
             mode = "evaluation" if layer.mode == "eval" else "training"
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"

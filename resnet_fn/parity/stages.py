@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -273,11 +274,12 @@ class Comparison:
             item = difference(title, a, b, tolerance=allowed, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and key in self._zero:
                 # Adam makes steps of the rate's size of any noise: two are apart by twice that, here a quarter.
-                scale = 8 * self._largest_change(stage, theirs) * a.size**0.5
-                error = CEILING if scale else usual
-                item = difference(title, a, b, tolerance=allowed, rounding=error, scale=scale or whole)
+                most = 8 * self._largest_change(stage, theirs) * a.size**0.5
+                part = size / (most or whole or 1.0)
+                item = replace(item, relative=item.relative * part, rounding=CEILING if most else usual)
             elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
-                item = difference(title, a, b, rounding=error * size / whole, scale=whole)
+                part = size / whole
+                item = replace(item, relative=item.relative * part, rounding=error * part, tolerance=0.0)
             found.append(item)
         failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
         return Stage(stage, found, failed=failed)

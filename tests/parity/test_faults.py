@@ -168,7 +168,7 @@ class Less(nn.Cell):
         return x * 0.7 + ops.stop_gradient(x * 0.3)
 
 
-def half(*more: nn.Cell) -> nn.Cell:
+def in_float16(*more: nn.Cell) -> nn.Cell:
     dense = nn.Dense(8, 8).to_float(mindspore.float16)
     return Ours(nn.SequentialCell(dense, nn.ReLU(), *more))
 
@@ -508,7 +508,7 @@ FAULTS = [
         "30 % of a layer's gradient missing in half precision",
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.ReLU())),
-        lambda: half(Less()),
+        lambda: in_float16(Less()),
         "gradients",
         "none",
         "",
@@ -539,7 +539,9 @@ def test_stage_layer_and_cause_are_named(name):
 
 
 def test_half_precision_without_a_fault_agrees():
-    ladder = climbed(dataclasses.replace(BY_NAME["30 % of a layer's gradient missing in half precision"], ours=half))
+    ladder = climbed(
+        dataclasses.replace(BY_NAME["30 % of a layer's gradient missing in half precision"], ours=in_float16)
+    )
     assert ladder.agrees, table(ladder)
 
 
