@@ -45,6 +45,7 @@ def _row(stage: Stage) -> str:
     cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
     rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
     name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
+    name += f"; {stage.note}" if stage.note else ""
     return (
         f"{stage.name:36} {len(stage.differences):8} {worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} "
         f"{worst.tolerance:8.0e} {rounding:>9}  {stage.verdict}{name}"

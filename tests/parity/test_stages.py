@@ -80,6 +80,17 @@ def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
     assert found["loss"].verdict == "DIFFERS"
 
 
+def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
+    ours, theirs, exact = traces()
+    for trace, losses in ((ours, [1, 1, 1.2, 1.3]), (theirs, [1, 1, 1.1, 1.2]), (exact, [1, 1, 1.001, 1.0])):
+        trace.losses, trace.train_outputs = losses, []
+    stage = compared(ours, theirs, exact)["loss trajectory"]
+    assert (stage.verdict, [item.name for item in stage.differences]) == ("ok", ["update 1", "update 2"])
+    assert stage.note.startswith("without 2 from update 3 on: the reference itself is 0.099 of its size away from ")
+    ours.losses[3] = 2.5  # further than that
+    assert compared(ours, theirs, exact)["loss trajectory"].first.name == "update 4"
+
+
 def test_what_flipped_ties_change_is_rounding():
     ours, theirs, exact = traces(gradients=1e-2)
     flipped = traces()[2]
