@@ -169,8 +169,10 @@ class Less(nn.Cell):
 
 
 def in_float16(*more: nn.Cell) -> nn.Cell:
-    dense = nn.Dense(8, 8).to_float(mindspore.float16)
-    return Ours(nn.SequentialCell(dense, nn.ReLU(), *more))
+    net = Ours(nn.SequentialCell(nn.Dense(8, 8), nn.ReLU(), *more))
+    for layer in (net.part[0], net.head):
+        layer.to_float(mindspore.float16)
+    return net
 
 
 class Dropping(nn.Cell):
