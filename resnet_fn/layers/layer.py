@@ -26,6 +26,7 @@ class Layer:
         leaf: whether no recorded layer runs inside it.
         input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
         further: fingerprints of its further inputs, where it is compared whole: an attention's key and value.
+        states: what a recurrent layer returns beside its output: the hidden state, and an LSTM's cell state.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Layer:
     input_rounding: float = 0.0
     output_rounding: float = 0.0
     further: tuple[str, ...] = ()
+    states: tuple[np.ndarray, ...] = ()
 
     @property
     def is_own(self) -> bool:

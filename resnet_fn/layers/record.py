@@ -59,7 +59,7 @@ def record_layers(
 
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
             given = [convert(value) for value in _tensors((inputs, named))]
-            first, result = given[0] if given else None, next(_tensors(output), None)
+            first, results = given[0] if given else None, [convert(value) for value in _tensors(output)]
             visit(
                 Layer(
                     name=name,
@@ -68,10 +68,11 @@ def record_layers(
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
-                    output=None if result is None else convert(result),
+                    output=results[0] if results else None,
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
+                    states=tuple(results[1:]) if kind_of(layer) in ("lstm", "gru", "rnn") else (),
                 )
             )
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.layers.difference import relative_error
+from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.trace import Arrays, Trace
 
-_FITS = 1e-3  # relative error up to which a candidate explains what is seen
-_AS_WELL = 10.0  # and how many times the best one's error: a small eps shows in a few small gradients only
+_AS_WELL = 10.0  # how many times the best one's error fits as well: a small eps shows in a few small gradients only
 _LEAST, _MOST = 8, 4096  # numbers of a parameter: fewer fit anything, more say nothing new
 
 _CORRECTED = "m and v are divided by 1 − β^t"
@@ -101,13 +101,13 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
         columns = np.stack([one.gradient, one.weight], 1) if one.weight.any() else one.gradient[:, None]
         found = np.linalg.lstsq(columns, one.momentum, rcond=None)[0]
         share, of_weight = float(found[0]), float(found[1]) if len(found) > 1 else 0.0
-        if not share or relative_error(columns @ found, one.momentum) > _FITS:
+        if not share or relative_error(columns @ found, one.momentum) > FITS:
             return None
-        if abs(of_weight) * np.linalg.norm(one.weight) < _FITS * abs(share) * np.linalg.norm(one.gradient):
+        if abs(of_weight) * np.linalg.norm(one.weight) < FITS * abs(share) * np.linalg.norm(one.gradient):
             of_weight = 0.0
         square = (one.gradient + of_weight / share * one.weight) ** 2
         second = float(np.vdot(one.variance, square) / max(float(np.vdot(square, square)), 1e-300))
-        if relative_error(second * square, one.variance) > _FITS:
+        if relative_error(second * square, one.variance) > FITS:
             return None
         coupled[name] = of_weight / share
         firsts.append(share)
@@ -121,7 +121,7 @@ def _fitting(side: Side) -> list[Way]:
     """All ways that fit about as well as the best."""
     ways = [Way(*one) for one in itertools.product(_CORRECTIONS, (_OUTSIDE, _INSIDE, _BEFORE), _EPSILONS)]
     errors = {way: _rests(side, way)[1] for way in ways}
-    allowed = min(_FITS, _AS_WELL * min(errors.values()))
+    allowed = min(FITS, _AS_WELL * min(errors.values()))
     return [way for way, error in errors.items() if error <= allowed]
 
 
@@ -141,7 +141,7 @@ def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
         square = float(np.vdot(one.weight, one.weight))
         decay = float(np.vdot(rest, one.weight)) / square if square else 0.0
         size = float(np.linalg.norm(step)) or 1.0
-        if abs(decay) * math.sqrt(square) < _FITS * size:
+        if abs(decay) * math.sqrt(square) < FITS * size:
             decay = 0.0
         decays[name] = decay
         worst = max(worst, float(np.linalg.norm(rest - decay * one.weight)) / size)
@@ -150,12 +150,12 @@ def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
 
 def _beta_hints(ours: Side, theirs: Side) -> list[str]:
     a, b = ours[2:4], theirs[2:4]
-    if np.allclose(1 - np.array(a), 1 - np.array(b), rtol=_FITS):
+    if np.allclose(1 - np.array(a), 1 - np.array(b), rtol=FITS):
         return []
     words = f"β1 {a[0]:.4g} and β2 {a[1]:.4g} here, {b[0]:.4g} and {b[1]:.4g} in the reference"
-    if np.allclose(1 - np.array(a[::-1]), 1 - np.array(b), rtol=_FITS):
+    if np.allclose(1 - np.array(a[::-1]), 1 - np.array(b), rtol=FITS):
         return [f"betas swapped: {words}"]
-    if any(math.isclose(1 - one, other, rel_tol=_FITS) for one, other in zip(a, b, strict=True)):
+    if any(math.isclose(1 - one, other, rel_tol=FITS) for one, other in zip(a, b, strict=True)):
         return [f"betas: {words}; β is what is kept of the old state, not what is added of the new"]
     return [f"betas: {words}"]
 

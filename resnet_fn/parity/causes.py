@@ -16,10 +16,9 @@ from resnet_fn.parity.adam_causes import adam_causes
 from resnet_fn.parity.layers import LayerDifference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Task, Tree, leaves
-
-_FITS = 1e-3  # relative error up to which a candidate explains what is seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +104,18 @@ def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int)
     return hints
 
 
+def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
+    """Is one of a loss's parts left out or weighted otherwise? The gradients that come from it alone show it."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, b in theirs.items():
+        if name in ours and (ours[name].any() or b.any()):
+            times, left = _fit(ours[name], b) if b.any() else (math.inf, 0.0)
+            if left < FITS:
+                groups[f"{times:.4g}"].append(name)
+    same = groups.pop("1", [])
+    return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
+
+
 def _loss(case: Case) -> list[str]:
     first, task, labels = case.stage.differences[0], case.task, case.task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
@@ -112,16 +123,16 @@ def _loss(case: Case) -> list[str]:
     if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
         logits = next(iter(outputs.values())).astype(np.float64)
         hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    return hints
+    return hints or another_part(case.ours.trace.gradients, case.reference(case.theirs.trace.gradients))
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     """Is every gradient the same multiple of the reference's?"""
     factor, left = _fit(_flat(ours, theirs), _flat(theirs, theirs))
-    if left >= _FITS or abs(factor - 1) <= _FITS:
+    if left >= FITS or abs(factor - 1) <= FITS:
         return []
     words = f"every gradient is {factor:.6g} times the reference's"
-    if math.isclose(factor, parts, rel_tol=_FITS) and parts > 1:
+    if math.isclose(factor, parts, rel_tol=FITS) and parts > 1:
         words += f": the sum over {parts} micro-batches instead of their mean"
     return [words]
 
@@ -169,7 +180,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
             [clip(_flat(part, names)) for part in parts], axis=0
         )
         candidates["the sum over micro-batches is clipped, not their mean"] = clip(whole * len(parts))
-    return [words for words, value in candidates.items() if relative_error(seen, value) < _FITS]
+    return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
 def _clipping(case: Case) -> list[str]:
@@ -219,10 +230,10 @@ def _length(case: Case) -> list[str]:
     names = [name for name in case.reference(there.gradients) if name in ours.start]
     step = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
     factor, left = _fit(step, _flat({name: first[name] - start[name] for name in names}, names))
-    if left >= 0.01 or abs(factor - 1) <= _FITS:
+    if left >= 0.01 or abs(factor - 1) <= FITS:
         return []
     words = f"the first update is {factor:.6g} times the reference's"
-    if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=_FITS):
+    if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
         words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
     return [words]
 
@@ -238,7 +249,7 @@ def _nesterov(case: Case) -> list[str]:
         factor, left = _fit(step, trace.rates[0] * _flat(momentum, momentum))
         times.append(factor if left < 0.01 else 0.0)
     here, there = times
-    if not math.isclose(min(times), 1, rel_tol=_FITS) or max(times) < 1 + _FITS:
+    if not math.isclose(min(times), 1, rel_tol=FITS) or max(times) < 1 + FITS:
         return []
     ahead, plain = ("here", "in the reference") if here > there else ("in the reference", "here")
     return [f"Nesterov momentum {ahead} (μ {max(times) - 1:.3g}), plain momentum {plain}"]

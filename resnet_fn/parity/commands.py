@@ -217,7 +217,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     net = build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
     ladder = replay(reference, net, **options(net, task))
     print(f"trace of {reference.framework}: {parsed.trace}")
-    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.trace}")
+    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.trace}", ladder.environment)
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -245,7 +245,7 @@ def compare(arguments: Sequence[str]) -> int:
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
     ladder = compare_recordings(ours, theirs, names, not parsed.no_initialisation)
-    return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}")
+    return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
 def check_same_task(ours: Recording, theirs: Recording) -> None:
@@ -320,12 +320,16 @@ def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task
     return reference_of(parsed.model or task.recipe.model, shape, task.recipe.zero_init_residual)
 
 
-def _finish(parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str) -> int:
-    """Print and write what was found. Returns the exit code."""
+def _finish(
+    parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str, environment: Sequence[str] = ()
+) -> int:
+    """Print and write what was found, with what differs of both environments. Returns the exit code."""
     from resnet_fn.parity import report
 
     print(report.name_map(ladder))
     print(report.table(ladder))
+    if environment and not ladder.agrees:
+        print("\n  ".join(["environment:", *environment]))
     size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
     seconds = time.perf_counter() - began
     print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")

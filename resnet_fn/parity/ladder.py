@@ -12,6 +12,7 @@ from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
+from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
@@ -31,6 +32,7 @@ class Ladder:
         ties: ReLU inputs over all updates that are within rounding of 0 (`Flipped`), counted only where the
             gradients differ and no layer does; else 0.
         changed: what was changed in the nets to make them comparable, a line each.
+        environment: what differs between the two sides' versions, devices and kernels, a line each.
         precision: in which the reference's own rounding was measured.
     """
 
@@ -40,6 +42,7 @@ class Ladder:
     notes: list[str]
     ties: int = 0
     changed: list[str] = dataclasses.field(default_factory=list)
+    environment: list[str] = dataclasses.field(default_factory=list)
     precision: str = "float32"
 
     @property
@@ -98,6 +101,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
+    ladder.environment = environment_notes(ours.environment, theirs.environment)
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped is not None and precision == "float32":
         # Other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0. In float16 the

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def compare_layers(
         inputs: what both nets were called with: a mask among them may be the cause.
     """
     found: list[LayerDifference] = []
-    masks = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if np.ndim(leaf) == 2}
+    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf is not None}
     for mode, executions in ours.items():
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
         for index, layer in enumerate(executions):
@@ -69,7 +70,12 @@ def compare_layers(
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
             if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
-                causes = layer_causes(Case(executions[:index], layer, other, weights, masks))
+                arrays = {name: _as_ours(getattr(layer, name), getattr(other, name)) for name in ("input", "output")}
+                of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
+                owned = {f"{one.name}.{leaf}" for one in of_others if not one.is_own for leaf, _ in one.parameters}
+                free = {name: value for name, value in weights.items() if name not in owned}
+                case = Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
+                causes = layer_causes(case)
                 item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
             found.append(item)
     return found
@@ -124,12 +130,12 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
 
 
-def _as_ours(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+def _as_ours(ours: Any, theirs: Any) -> Any:
     """The reference's array in our order of axes: where only one axis stands elsewhere, or the shape alone is another.
 
     A port may keep channels last where the reference has them second, or the sequence before the batch.
     """
-    if ours.shape == theirs.shape or ours.size != theirs.size:
+    if ours is None or theirs is None or ours.shape == theirs.shape or ours.size != theirs.size:
         return theirs
     candidates = [theirs.reshape(ours.shape)]
     if ours.ndim == theirs.ndim:

@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.layers.cells import record_cell
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.environment import environment
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -29,6 +30,7 @@ from resnet_fn.parity.trace import (
     split,
     what_failed,
 )
+from resnet_fn.runtime import process
 from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
@@ -85,6 +87,7 @@ def record_net(
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
+        environment=environment(deterministic=mindspore.get_context("deterministic"), **process.started),
         random_eval=random_eval,
         **roles_of(net),
     )

@@ -14,6 +14,7 @@ from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import record_layers, recorded_layers
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
+from resnet_fn.parity.environment import environment
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -83,6 +84,13 @@ def record_reference(
         trace=trace,
         rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
         flipped=Flipped(layers["train"], flip) if rounded == "float32" else None,
+        environment=environment(
+            device="CPU",
+            threads=torch.get_num_threads(),
+            deterministic="ON" if torch.are_deterministic_algorithms_enabled() else "OFF",
+            HF32="off" if torch.get_float32_matmul_precision() == "highest" else "as it comes",
+            kernels=torch.backends.cpu.get_cpu_capability(),
+        ),
         random_eval=random_eval,
         **roles_of(module),
     )

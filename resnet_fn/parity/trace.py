@@ -291,6 +291,7 @@ class Recording:
         trainable: the parameters that an update changes, by name.
         constants: arrays that need no counterpart: neither trained nor statistics.
         notes: what was changed to make the two comparable, a line each.
+        environment: what it was recorded with (`environment`); empty: not known.
         random_eval: whether it gave another output each time in evaluation mode, before dropout was set to 0.
     """
 
@@ -305,6 +306,7 @@ class Recording:
     trainable: list[str] = dataclasses.field(default_factory=list)
     constants: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
     random_eval: bool = False
 
 

@@ -75,7 +75,7 @@ _MANIFEST = "manifest.json"
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
 _NUMBERS = ("losses", "norms", "rates")
-_PLAIN = ("framework", "tied", "trainable", "constants", "notes", "random_eval")
+_PLAIN = ("framework", "tied", "trainable", "constants", "notes", "environment", "random_eval")
 _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
@@ -160,8 +160,8 @@ def _layers(mode: str, executions: Sequence[Layer], files: ArrayFiles, which: st
     found = []
     for index, layer in enumerate(executions):
         fields = dict(vars(layer))
-        for name in ("input", "output"):
-            value = fields.pop(name)
+        named = {f"state {number}": state for number, state in enumerate(fields.pop("states"))}
+        for name, value in {"input": fields.pop("input"), "output": fields.pop("output"), **named}.items():
             if value is not None and which == "all":
                 arrays[f"{index} {name}"] = value
         found.append(fields)
@@ -233,7 +233,9 @@ def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["settings"].items()}
     parameters = tuple((leaf, tuple(shape)) for leaf, shape in fields["parameters"])
     roundings = {name: _infinite(fields[name]) for name in ("input_rounding", "output_rounding")}
-    return Layer(**{**fields, "settings": settings, "parameters": parameters, **roundings, **values})
+    states = tuple(arrays[f"{index} state {number}"] for number in range(2) if f"{index} state {number}" in arrays)
+    plain = {**fields, "settings": settings, "parameters": parameters, **roundings, **values}
+    return Layer(states=states, **plain)
 
 
 def _state_file(kind: str) -> str:

@@ -64,7 +64,7 @@ def kernel_threads(threads: int) -> int:
     """CPU kernel threads as asked for; 0: those of this process, as many as its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
-    return threads or _started.get("threads") or cpu_share()
+    return threads or started.get("threads") or cpu_share()
 
 
 def use_exact_kernels() -> None:
@@ -108,10 +108,10 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
             "set_context(enable_compile_cache=True) makes MindSpore return garbage from a compiled function on the "
             "second run; leave it out: train and evaluate keep compiled functions by themselves"
         )
-    if _started.get("device", device) != device:
-        raise ValueError(f"device: this process already computes on {_started['device']}; start another for {device}")
-    if "device" in _started:
-        if device == "CPU" and threads not in (0, now := _started["threads"]):
+    if started.get("device", device) != device:
+        raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
+    if "device" in started:
+        if device == "CPU" and threads not in (0, now := started["threads"]):
             raise ValueError(
                 f"threads: this process already computes with {now}; leave it out, or start another process"
             )
@@ -131,11 +131,11 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
             from resnet_fn.runtime import workers
 
             workers.join(device)  # before they are all there, they cannot be counted
-        _started["threads"] = kernel_threads(threads)
-        op_tuning.threads_num(_started["threads"])  # read when the first operation runs
+        started["threads"] = kernel_threads(threads)
+        op_tuning.threads_num(started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
-    _started["device"] = device
+    started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")
 
 
-_started: dict[str, Any] = {}  # a process has one device and one thread pool, for good
+started: dict[str, Any] = {}  # a process has one device and one thread pool, for good; MindSpore does not say all of it

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.name_map import Part, Source
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
@@ -107,6 +109,77 @@ class PortedAttention(nn.Cell):
         hidden = mask if self.hides else ops.logical_not(mask)
         mixed = ops.matmul(ops.softmax(scores.masked_fill(hidden.reshape(4, 1, 1, 5), -1e9), self.axis), v)
         return self.head(self.out_proj(mixed.transpose(0, 2, 1, 3).reshape(4, 5, 8)).mean(1))
+
+
+class Encoder(t.Module):
+    """A class token, positions, a residual block, attention by hand, an LSTM's state, a flattened layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.positions = t.Parameter(torch.randn(1, 1, 8)), t.Parameter(torch.randn(1, 6, 8))
+        self.norm, self.last = t.LayerNorm(8), t.LayerNorm(8)
+        self.fc, self.q, self.k, self.v, self.out = (t.Linear(8, 8) for _ in range(5))
+        self.small, self.lstm = t.Linear(8, 3), t.LSTM(8, 4, 2, batch_first=True)
+        self.head, self.flat, self.state = t.Linear(8, 3), t.Linear(18, 3), t.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.cat([self.token.expand(4, 1, 8), x], 1) + self.positions
+        x = x + self.fc(self.norm(x))
+        q, k, v = (part(x).reshape(4, 6, 2, 4).transpose(1, 2) for part in (self.q, self.k, self.v))
+        mixed = (q @ k.transpose(2, 3) / 2).softmax(-1) @ v
+        x = self.last(x + self.out(mixed.transpose(1, 2).reshape(4, 6, 8)))
+        return self.head(x[:, 0]), self.flat(self.small(x).flatten(1)) + self.state(self.lstm(x)[1][0][-1])
+
+
+class PortedEncoder(nn.Cell):
+    """A port with the fault of that name."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+        self.token, self.positions = (Parameter(Tensor(np.ones((1, n, 8), np.float32)), name=f"{n}") for n in (1, 6))
+        self.norm, self.last = (nn.LayerNorm((8,), epsilon=1e-5) for _ in range(2))
+        self.fc, self.q, self.k, self.v, self.out = (nn.Dense(8, 8) for _ in range(5))
+        self.small, self.lstm = nn.Dense(8, 3), nn.LSTM(8, 4, 2, batch_first=True)
+        self.head, self.flat, self.state = nn.Dense(8, 3), nn.Dense(18, 3), nn.Dense(4, 3)
+
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        fault = self.fault
+        x = ops.cat((ops.tile(self.token, (4, 1, 1)), x), 1)
+        x = x if fault == "positions" else x + self.positions
+        h = self.norm(x)
+        x = self.fc(h) + (0.0 if fault == "skip" else h if fault == "residual" else x)
+        q, k, v, heads = self.q(x), self.k(x), self.v(x), 4 if fault == "heads" else 2
+        q, k, v = (part.reshape(4, 6, heads, 8 // heads).transpose(0, 2, 1, 3) for part in (q, k, v))
+        q, k = (k, q) if fault == "swapped" else (q, k)
+        mixed = ops.matmul(ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / (8 // heads) ** 0.5, -1), v)
+        x = self.last(x + self.out(mixed.transpose(0, 2, 1, 3).reshape(4, 6, 8)))
+        small, (_, (h, c)) = self.small(x), self.lstm(x)
+        small = small.swapaxes(1, 2) if fault == "order" else small
+        states = c[-1] if fault == "cell" else h[-1]
+        return self.head(x.mean(1) if fault == "token" else x[:, 0]), self.flat(small.reshape(4, 18)) + self.state(
+            states
+        )
+
+
+def both(function: Any, second: float = 0.5) -> Callable[[Any, Any], Any]:
+    """The loss of two outputs."""
+
+    def loss(outputs: Any, labels: Any) -> Any:
+        return function(outputs[0], labels) + second * function(outputs[1], labels)
+
+    return loss
+
+
+class ByHand(nn.Cell):
+    """A dense layer whose weight is [in, out]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Parameter(Tensor(np.ones((8, 4), np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.weight)
 
 
 class Transposed(nn.Dense):
@@ -249,7 +322,21 @@ def dense() -> tuple[Callable[[], Any], Callable[[], nn.Cell]]:
     return lambda: Theirs(t.Linear(8, 8)), lambda: Ours(nn.Dense(8, 8))
 
 
+TWO_LOSSES = {
+    "loss": both(ops.cross_entropy),
+    "reference_loss": both(lambda outputs, labels: t.functional.cross_entropy(outputs, labels.long())),
+}
 EVAL, MOMENTUM, CHANGE = "eval forward", "momentum after update 1", "change by update 1"
+IN_ENCODER = """
+a skip connection left out | skip | q | its input has norm's input added in the reference and not here
+a residual from after the norm | residual | q | its input has norm's output added here, norm's input in the reference
+positions left out | positions | norm | its input has positions added in the reference and not here
+mean for class token | token | head | its input is last's output.mean(1) here, last's output[:, 0] in the reference
+other heads | heads | out | attention: 4 heads here, 2 in the reference
+q and k swapped | swapped | out | attention: queries, keys and values from k, q, v here, q, k, v in the reference
+an LSTM's c for its h | cell | state | its input is lstm's c[-1] here, lstm's h[-1] in the reference
+flattened wrongly | order | flat | its input is small's output.transpose(0, 2, 1) here, small's output in the reference
+"""
 FAULTS = [
     Fault(
         "GELU by tanh instead of exact",
@@ -341,7 +428,32 @@ FAULTS = [
         lambda: Ours(Transposed(8, 8)),
         EVAL,
         "part",
-        "its square weight is used transposed; MindSpore's Dense and torch's Linear keep [out, in]",
+        "its output is its input times part.weight here, its input times part.weight transposed in the reference",
+    ),
+    Fault(
+        "a weight reshaped where it is transposed (--map)",
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 4, bias=False), 4),
+        lambda: Ours(ByHand(), 4),
+        EVAL,
+        "part",
+        "its output is its input times part.weight here, its input times part.weight reshaped to [4, 8] and transposed "
+        "in the reference",
+        {"corrections": {"part.weight": Source((Part("part.weight"),), shape=(8, 4))}},
+    ),
+    *(
+        Fault(name, TOKENS, Encoder, partial(PortedEncoder, fault), EVAL, layer, cause, TWO_LOSSES)
+        for name, fault, layer, cause in (row.split(" | ") for row in IN_ENCODER.strip().split("\n"))
+    ),
+    Fault(
+        "one loss of two",
+        TOKENS,
+        Encoder,
+        PortedEncoder,
+        "loss",
+        "none",
+        "a part of the loss: small.weight's gradient is 0 times the reference's",
+        {**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)},
     ),
     Fault(
         "an embedding's padding row trains",

@@ -138,7 +138,8 @@ class Product(nn.Dense):
 
 def test_a_bias_that_is_left_out_is_named(first_hints):
     module = torch.nn.Sequential(torch.nn.Linear(8, 8))
-    assert first_hints(nn.SequentialCell(Product(False)), module, INPUTS["x"]) == ("its bias is not added",)
+    words = "its output has 0.bias added in the reference and not here"
+    assert first_hints(nn.SequentialCell(Product(False)), module, INPUTS["x"]) == (words,)
     assert first_hints(nn.SequentialCell(Product(True)), module, INPUTS["x"]) is None
 
 

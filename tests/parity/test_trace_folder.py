@@ -3,14 +3,18 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
+
+TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,10 @@ def recording() -> Recording:
         Layer(
             "conv", 0, "conv", "Conv2d", settings, ids[0], rng.normal(size=3), (("weight", (2, 3)),), True, 0.5, 0.25
         ),
-        Layer("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
+        Layer(
+            *("lstm", 1, "lstm", "LSTM", {}, None, None, (), False, float("inf"), float("inf")),
+            states=(rng.normal(size=2), rng.normal(size=3)),
+        ),
     ]
     trace = Trace(
         arrays("logits", "logits 1"),
@@ -56,6 +63,7 @@ def recording() -> Recording:
         Flipped((), None, known),
         [("a", "b")],
         ["dropout is off"],
+        environment={"threads": "2"},
     )
 
 
@@ -157,6 +165,25 @@ def test_a_manifest_that_says_something_else_is_refused(written, tmp_path, chang
     with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "copy")
     assert message in str(error.value)
+
+
+def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path, capsys):
+    """The trace was recorded before traces had an environment."""
+    for name, environment, loss in (
+        ("a", {"torch": "2.13.0", "kernels": "AVX2", "threads": "2"}, 1.0),
+        ("b", {"mindspore": "2.10.0", "threads": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1.0),
+        ("c", {"threads": "1"}, 2.0),
+    ):
+        values = {"environment": environment, "losses": [loss] * 5}
+        rewritten(TRACE, tmp_path / name, lambda manifest, values=values: manifest.update(values))
+    for ours, theirs, code, words in (
+        ("a", "c", 1, "\nenvironment:\n  threads: 2 here, 1 in the reference\n5 updates"),
+        ("b", "c", 1, "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates"),
+        (TRACE, "c", 1, "\nenvironment:\n  this side's is not known: an earlier version recorded it\n5 updates"),
+        ("a", "b", 0, "verdict: both compute the same\n5 updates"),
+    ):
+        assert main(["compare", str(tmp_path / ours), str(tmp_path / theirs)]) == code
+        assert words in capsys.readouterr().out
 
 
 def test_nothing_in_a_trace_is_executed(written, tmp_path):

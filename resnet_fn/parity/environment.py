@@ -1,0 +1,44 @@
+"""What a trace was recorded with: versions, device, CPU, and what limits or changes its kernels. Needs NumPy only."""
+
+import contextlib
+import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import resnet_fn
+
+# Prefixes of the variables that choose kernels, or how they compute.
+_VARIABLES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_NUM", "MKL_", "MS_DEV_", "HCCL_DETERMINISTIC", "CUBLAS_WORKSPACE")
+_LIBRARIES = ("mindspore", "torch", "numpy")
+
+
+def environment(**settings: Any) -> dict[str, str]:
+    """This process's, by name; `settings` are the framework's own: its device, threads, determinism, HF32."""
+    values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": _cpu()}
+    for name in _LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            values[name] = metadata.version(name)
+    values |= {name: str(value) for name, value in settings.items()}
+    return values | {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+
+
+def _cpu() -> str:
+    """The processor's model as Linux names it; elsewhere its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """What differs, a line each; a library counts where both sides have it, a variable that is not set as "not set"."""
+    for side, known in (("this side's", ours), ("the reference's", theirs)):
+        if not known:
+            return [f"{side} is not known: an earlier version recorded it"]
+    common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
+    pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
+    return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]
