@@ -1,6 +1,7 @@
 """python -m resnet_fn.launch: train on several workers, on one machine or several."""
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -81,6 +82,16 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
     """That of the first worker that failed, else the scheduler's. Says which, unless it was stopped as asked."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
+    scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""
+    if silent := re.findall(r"The node: (\d+) is timed out", scheduler):
+        # MindSpore's, see docs/distributed.md; the other workers ended by a SIGTERM of its own, if they did.
+        who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
+        print(
+            f"launch: no sign of life of worker {who} for {seconds} s: it stands still, or its machine is gone; "
+            "MS_NODE_TIMEOUT=SECONDS waits longer",
+            file=sys.stderr,
+        )
+        return ended["scheduler"]
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
         print(

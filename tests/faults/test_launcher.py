@@ -220,6 +220,32 @@ def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path
         os.kill(int(child[1]), signal.SIGTERM)  # a ProcessLookupError where it is gone
 
 
+STANDING = """
+import os, signal, subprocess
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import barrier, join
+process.start("CPU", 1)
+workers = join()
+barrier(workers)
+if not workers.is_main:
+    subprocess.Popen(["sh", "-c", f"sleep 18; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+barrier(workers)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patience", "code"), [("10", 1), ("40", 0)])
+def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path, patience, code):
+    """For 18 s, while the other waits for it in an all-reduce."""
+    inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
+    process = launcher.start(tmp_path / "run", "python", "-c", STANDING, inside=inside)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    assert ("launch: no sign of life of worker 1 for 10 s: " in output) == bool(code)
+    assert not launcher.processes(tmp_path / "run")
+
+
 def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):
     """`… | head -1`: the job goes on to its own end, with its own exit code."""
     words = ["import sys, time", "print('first', flush=True)", "time.sleep(1)", "print('second', flush=True)"]
