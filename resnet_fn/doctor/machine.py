@@ -2,12 +2,12 @@
 
 import os
 import platform
-from importlib import metadata
 from typing import Any
 
 import resnet_fn
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.process import kernel_threads
+from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers
 
 # Packages of the extras, and what they are for.
@@ -20,13 +20,6 @@ _VARIABLES = (
 )
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
     """Versions, device, threads, packages and variables, as JSON types; "" for a package that is not there."""
     return {
@@ -37,7 +30,7 @@ def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
         "cpus": cpu_count(),
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "workers": workers.size,
-        "packages": {name: _version(name) for name in (*_ALWAYS, *_EXTRAS)},
+        "packages": {name: installed(name) for name in (*_ALWAYS, *_EXTRAS)},
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
     }
 
