@@ -24,7 +24,7 @@ def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
 
 def warnings() -> list[str]:
     """What to say of a MindSpore that this package was not run on, and of a Pillow that it does not work with."""
-    lines, version = [], installed()
+    lines, version = [], installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
         lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
