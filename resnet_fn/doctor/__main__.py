@@ -27,6 +27,7 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
+    several = Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge")
     return [
         Check("batchnorm", batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
         Check("nesterov", nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
@@ -34,9 +35,13 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
         Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
         Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
-        Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge"),
+        *([several] if workers.size > 1 else []),
         Check("checkpoint", lambda: checkpoint(folder), "a run goes on bit for bit; else stopping changes it"),
-        Check("rename", lambda: rename(folder), "a crash leaves old or new files, whole; else it may leave half ones"),
+        Check(
+            "rename",
+            lambda: rename(folder),
+            "files are whole after a crash, one run at a time writes; else there may be half ones, or two",
+        ),
         Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 
@@ -101,7 +106,9 @@ def main(arguments: Sequence[str]) -> int:
             written = {**told, "findings": [finding._asdict() for finding in findings], "broken": broken}
             cli.write_text(Path(parsed.json), json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
-        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)
+        alone = "python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor tries the all-reduce too"
+        more = f"; {alone}" if workers.size == 1 else ""
+        print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s{more}", flush=True)
     if broken:
         raise ValueError(f"broken: {', '.join(broken)}")
     return 0

@@ -32,9 +32,13 @@ def rename(folder: Path) -> Answer:
         with replace_file(path) as temporary:
             temporary.write_text(text)
     with FolderLock() as lock:
-        lock.take(folder)
+        locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
-    return path.read_text() == "new" and not left, "a file was replaced in one step, and the folder locked"
+    replaced = "" if path.read_text() == "new" and not left else "not "
+    return (
+        locked and not replaced,
+        f"a file was {replaced}replaced in one step, the folder {'' if locked else 'not '}locked",
+    )
 
 
 def free_space(folder: Path) -> Answer:
