@@ -10,8 +10,7 @@ from resnet_fn.runtime.process import kernel_threads
 from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers
 
-# Packages of the extras, and what they are for.
-_EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}
+_EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
 # Prefixes of the variables that change what MindSpore and its libraries do.
 _VARIABLES = (
@@ -38,12 +37,12 @@ def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
 def lines(machine: dict[str, Any]) -> list[str]:
     """The same for a reader."""
     packages, variables = machine["packages"], machine["variables"]
-    absent = [f"{name} (resnet_fn[{extra}])" for name, extra in _EXTRAS.items() if not packages[name]]
+    absent = [name for name in _EXTRAS if not packages[name]]
     threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
     return [
         f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, {machine['system']}",
         f"packages   {', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
-        *([f"           not installed: {', '.join(absent)}"] if absent else []),
+        *([f"           not installed, some commands need them: {', '.join(absent)}"] if absent else []),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
         f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
     ]
