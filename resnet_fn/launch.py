@@ -84,13 +84,10 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
     name, code = next(iter(failed), ("", 0))
     scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""
     if silent := re.findall(r"The node: (\d+) is timed out", scheduler):
-        # MindSpore's, see docs/distributed.md; the other workers ended by a SIGTERM of its own, if they did.
+        # The other workers may have ended by a SIGTERM of MindSpore's own.
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
-        print(
-            f"launch: no sign of life of worker {who} for {seconds} s: it stands still, or its machine is gone; "
-            "MS_NODE_TIMEOUT=SECONDS waits longer",
-            file=sys.stderr,
-        )
+        why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
+        print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
         return ended["scheduler"]
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])

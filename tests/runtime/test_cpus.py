@@ -26,14 +26,11 @@ def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
-        ("0::/", {"cpu.max": "max 100000"}, sys.maxsize),
-        ("0::/", {"cpu.max": "250000 100000"}, 2),
         ("0::/", {"cpu.max": "50000 100000"}, 1),
         ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),  # the one above limits it
         ("0::/docker/1f", {"cpu.max": "200000 100000"}, 2),  # in a container: the host's path, which is not there
         ("4:memory:/a\n2:cpu,cpuacct:/a\n0::/", {"cpu,cpuacct/a/cpu.cfs_quota_us": "400000"}, 4),
         ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, sys.maxsize),
-        ("1:cpu:/", {}, sys.maxsize),
     ],
 )
 def test_a_quota_of_control_groups_counts_as_cpus(groups, files, expected, tmp_path):
