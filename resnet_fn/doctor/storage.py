@@ -34,11 +34,9 @@ def rename(folder: Path) -> Answer:
     with FolderLock() as lock:
         locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
-    replaced = "" if path.read_text() == "new" and not left else "not "
-    return (
-        locked and not replaced,
-        f"a file was {replaced}replaced in one step, the folder {'' if locked else 'not '}locked",
-    )
+    replaced = path.read_text() == "new" and not left
+    words = ["" if fine else "not " for fine in (replaced, locked)]
+    return replaced and locked, f"a file was {words[0]}replaced in one step, the folder {words[1]}locked"
 
 
 def free_space(folder: Path) -> Answer:

@@ -41,9 +41,8 @@ def cache_folder() -> Path:
         KeyError: a user without a home.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir  # Path.home() of an empty HOME is /
-        base = os.path.join(home, ".cache")
+    if not os.path.isabs(base):  # Path.home() takes / for an empty HOME
+        base = os.path.join(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache")
     return Path(base, "resnet_fn", "graphs")
 
 
