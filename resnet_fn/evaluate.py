@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.json:
             cli.write_text(Path(parsed.json), json.dumps(finite_or_null(metrics)) + "\n")
         if parsed.report:
-            without = "" if available() else " (tables only; for plots: pip install 'resnet_fn[plots]')"
+            without = "" if available() else " (tables only; for plots: pip install matplotlib)"
             print(f"report: {Path(parsed.report, 'report.html')}{without}")
     return 0
 

@@ -1,6 +1,8 @@
 """python -m resnet_fn.launch: train on several workers, on one machine or several."""
 
 import argparse
+import os
+import re
 import signal
 import sys
 import tempfile
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.runtime import console
-from resnet_fn.runtime.msrun import WorkerProcesses, claim_port
+from resnet_fn.runtime.msrun import WorkerProcesses, claim_port, describe_exit
 from resnet_fn.runtime.signals import SIGNALS, heeded
 
 _EXAMPLES = """examples:
@@ -65,19 +67,33 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
             processes.poll()
             while signals:
                 processes.send(signals.pop(0))
-            print(log.read(), end="", flush=True)
+            print(_shown(log.read()), end="", flush=True)
             failed, left = any(processes.ended.values()), list(processes.running.values())
             if failed or left == ["scheduler"]:
                 deadline = min(deadline, time.monotonic() + (_AFTER_FAILURE if failed else _AFTER_END))
+
+
+def _shown(log: str) -> str:
+    """What a worker prints but for what MindSpore, whatever its log level, says when a process ends."""
+    return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
 
 
 def exit_code(ended: dict[str, int], logs: Path) -> int:
     """That of the first worker that failed, else the scheduler's. Says which, unless it was stopped as asked."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
+    scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""
+    if silent := re.findall(r"The node: (\d+) is timed out", scheduler):
+        # The other workers may have ended by a SIGTERM of MindSpore's own.
+        who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
+        why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
+        print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
+        return ended["scheduler"]
     if code and code - 128 not in SIGNALS:
-        end = "\n".join((logs / f"{name}.log").read_text(errors="replace").splitlines()[-20:])
-        print(f"launch: {name.replace('_', ' ')} ended with exit code {code}; its log ends:\n{end}", file=sys.stderr)
+        end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
+        print(
+            f"launch: {name.replace('_', ' ')} ended with {describe_exit(code)}; its log ends:\n{end}", file=sys.stderr
+        )
     return code
 
 
@@ -96,6 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
     signals: list[int] = []
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how the workers end
     for number in heeded():
         signal.signal(number, lambda got, _: signals.append(got))
     ranks = range(given.node_rank * local, (given.node_rank + 1) * local)

@@ -63,7 +63,7 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("plot needs matplotlib; pip install 'resnet_fn[plots]'") from None
+        raise ValueError("plot needs matplotlib; pip install matplotlib") from None
     figure = Figure(figsize=(8, 10), layout="constrained")
     for axes, (title, label, curves) in zip(figure.subplots(len(_PANELS), 1, sharex=True), _PANELS, strict=True):
         axes.set(title=title, ylabel=label)

@@ -173,6 +173,12 @@ def test_extras_exist():
             assert set(named.split(",")) <= extras, f"{page.name}: {named}"
 
 
+def test_the_package_is_installed_from_a_checkout():
+    """It is on no index, where its name is free for anybody."""
+    for path in [*PAGES, *(ROOT / "resnet_fn").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        assert not re.search(r"pip install [^`\n&;]*\bresnet_fn\b", path.read_text(encoding="utf-8")), path
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):

@@ -56,6 +56,14 @@ def test_type_checkers_are_told_that_the_package_has_types():
     assert (root / "resnet_fn" / "py.typed").exists()
 
 
+def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
+    """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).resolve().parents[1] / "setup.cfg")
+    torch, floor = setup["options.extras_require"]["torch"].strip().split(" >=")
+    assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
+
+
 def test_train_takes_a_recipes_name():
     import resnet_fn
 

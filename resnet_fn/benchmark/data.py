@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         rates = {name: 1 / statistics.median(values) for name, values in seconds.items()}
         result: dict[str, Any] = {"threads": threads, "rates": rates}
     if not workers:
-        print("no comparison: PyTorch is not installed; pip install 'resnet_fn[torch]'")
+        print("no comparison: PyTorch is not installed; pip install torch")
     else:
         result["workers"] = workers
         result["ratios"] = {

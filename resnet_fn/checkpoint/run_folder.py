@@ -4,7 +4,9 @@ runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
 """
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -116,6 +118,20 @@ class RunFolder:
             if not self.step(update).exists() and (copied := _find_step(start, update)):
                 state = {**copied.state, **finite_or_null(state)}
                 write_checkpoint(self.step(update), copied.weights, copied.training, state)
+
+    def reserve(self, workers: Workers) -> "RunFolder":
+        """Have rank 0 make a new run's folder, under a name of its own where another run has made it meanwhile."""
+        path = self.path
+        if workers.is_main:
+            with contextlib.suppress(OSError):  # `create` names it
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for number in itertools.count(2):
+                    try:
+                        path.mkdir()
+                        break
+                    except FileExistsError:
+                        path = self.path.with_name(f"{self.path.name}-{number}")
+        return RunFolder(Path(broadcast_text(str(path), workers)))
 
     def create(self, lock: FolderLock) -> None:
         """Make the folder, and keep other runs out of it.

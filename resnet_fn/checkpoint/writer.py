@@ -43,8 +43,9 @@ class CheckpointWriter:
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
         event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
         arguments = (folder, dict(state), then, event)
-        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
-        self._thread.start()
+        thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
+        thread.start()
+        self._thread = thread
 
     def poll(self) -> list[dict[str, Any]]:
         """Raise a failed save's error; else the events of saves that were completed since the last call.

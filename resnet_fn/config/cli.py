@@ -270,6 +270,8 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
+    if "can't start new thread" in str(error):
+        return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):
         return f"out of memory ({first_line(error)}); give smaller images or a smaller batch"
     return f"{type(error).__name__}: {first_line(error)} (--debug shows the traceback)"

@@ -27,6 +27,7 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
+    several = Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge")
     return [
         Check("batchnorm", batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
         Check("nesterov", nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
@@ -34,9 +35,13 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
         Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
         Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
-        Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge"),
+        *([several] if workers.size > 1 else []),
         Check("checkpoint", lambda: checkpoint(folder), "a run goes on bit for bit; else stopping changes it"),
-        Check("rename", lambda: rename(folder), "a crash leaves old or new files, whole; else it may leave half ones"),
+        Check(
+            "rename",
+            lambda: rename(folder),
+            "files are whole after a crash, one run at a time writes; else there may be half ones, or two",
+        ),
         Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 

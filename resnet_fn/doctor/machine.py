@@ -2,29 +2,21 @@
 
 import os
 import platform
-from importlib import metadata
 from typing import Any
 
 import resnet_fn
 from resnet_fn.runtime.cpus import cpu_count
 from resnet_fn.runtime.process import kernel_threads
+from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers
 
-# Packages of the extras, and what they are for.
-_EXTRAS = {"torch": "torch", "matplotlib": "plots", "onnx": "export", "onnxruntime": "export"}
+_EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
 # Prefixes of the variables that change what MindSpore and its libraries do.
 _VARIABLES = (
     *("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_"),
     *("DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"),
 )
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
@@ -37,7 +29,7 @@ def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
         "cpus": cpu_count(),
         "threads": kernel_threads(threads) if device == "CPU" else 0,
         "workers": workers.size,
-        "packages": {name: _version(name) for name in (*_ALWAYS, *_EXTRAS)},
+        "packages": {name: installed(name) for name in (*_ALWAYS, *_EXTRAS)},
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
     }
 
@@ -45,12 +37,12 @@ def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
 def lines(machine: dict[str, Any]) -> list[str]:
     """The same for a reader."""
     packages, variables = machine["packages"], machine["variables"]
-    absent = [f"{name} (resnet_fn[{extra}])" for name, extra in _EXTRAS.items() if not packages[name]]
+    absent = [name for name in _EXTRAS if not packages[name]]
     threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
     return [
         f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, {machine['system']}",
         f"packages   {', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
-        *([f"           not installed: {', '.join(absent)}"] if absent else []),
+        *([f"           not installed, some commands need them: {', '.join(absent)}"] if absent else []),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
         f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
     ]

@@ -32,9 +32,11 @@ def rename(folder: Path) -> Answer:
         with replace_file(path) as temporary:
             temporary.write_text(text)
     with FolderLock() as lock:
-        lock.take(folder)
+        locked = lock.take(folder)
     left = sorted(name for name in os.listdir(folder) if name.startswith(".tmp"))
-    return path.read_text() == "new" and not left, "a file was replaced in one step, and the folder locked"
+    replaced = path.read_text() == "new" and not left
+    words = ["" if fine else "not " for fine in (replaced, locked)]
+    return replaced and locked, f"a file was {words[0]}replaced in one step, the folder {words[1]}locked"
 
 
 def free_space(folder: Path) -> Answer:

@@ -170,8 +170,8 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
-    import_extra("onnxruntime", "--format onnx", "export")  # say it before the work, not after
-    onnx = import_extra("onnx", "--format onnx", "export")
+    import_extra("onnxruntime", "--format onnx")  # say it before the work, not after
+    onnx = import_extra("onnx", "--format onnx")
     # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import platform
+import pwd
 import shutil
 import stat
 import sys
@@ -34,9 +35,15 @@ Compiled = Callable[..., Any]
 
 
 def cache_folder() -> Path:
-    """Where graphs are kept: resnet_fn/graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache)."""
+    """Where graphs are kept: resnet_fn/graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
+
+    Raises:
+        KeyError: a user without a home.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if os.path.isabs(base) else Path.home() / ".cache", "resnet_fn", "graphs")
+    if not os.path.isabs(base):  # Path.home() takes / for an empty HOME
+        base = os.path.join(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache")
+    return Path(base, "resnet_fn", "graphs")
 
 
 def open_cache(wanted: bool) -> "CompileCache":
@@ -46,7 +53,7 @@ def open_cache(wanted: bool) -> "CompileCache":
         return CompileCache(None)
     try:
         return CompileCache(cache_folder())
-    except RuntimeError:  # a user without a home
+    except KeyError:
         _warn("nothing is kept: there is no home folder; set XDG_CACHE_HOME, or --no-compile-cache")
         return CompileCache(None)
 
@@ -127,8 +134,8 @@ class CompileCache:
 
 def _sources() -> str:
     """The SHA-256 of this package's code."""
-    package = Path(__file__).parent.parent
-    return sha256(b"".join(sha256(path.read_bytes()).encode() for path in sorted(package.rglob("*.py"))))
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
 
 
 _SOURCES = _sources()  # of the code that this process has loaded; files may change while it runs

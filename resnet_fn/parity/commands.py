@@ -50,7 +50,7 @@ _FLAGS = {
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
     "json": ("FILE", "write everything, every array and layer"),
-    "figure": ("FILE", "draw the error of every layer; needs resnet_fn[plots]"),
+    "figure": ("FILE", "draw the error of every layer; needs matplotlib"),
 }
 
 
@@ -276,7 +276,7 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
     """What `replay` takes of the flags, for a net; all that can be wrong with them is said first."""
     if parsed.figure:
-        import_extra("matplotlib", "--figure", "plots")
+        import_extra("matplotlib", "--figure")
     corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
     return lambda net, task: {
         "loss": functions.get("our_loss"),

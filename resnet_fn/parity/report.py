@@ -171,8 +171,8 @@ def write_plot(ladder: Ladder, path: str, title: str) -> None:
     Raises:
         ValueError: matplotlib is not installed.
     """
-    import_extra("matplotlib", "--figure", "plots").use("Agg")
-    plots = import_extra("matplotlib.pyplot", "--figure", "plots")
+    import_extra("matplotlib", "--figure").use("Agg")
+    plots = import_extra("matplotlib.pyplot", "--figure")
     figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
     for ax, mode, words in zip(axes, ("eval", "train"), ("evaluation", "training"), strict=True):
         layers = [item for item in ladder.layers if item.mode == mode]

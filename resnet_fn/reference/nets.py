@@ -14,7 +14,7 @@ try:
     import torch
     from torch import nn
 except ImportError:
-    raise ValueError("the PyTorch reference net needs torch; pip install 'resnet_fn[torch]'") from None
+    raise ValueError("the PyTorch reference net needs torch; pip install torch") from None
 
 
 @dataclasses.dataclass(frozen=True)

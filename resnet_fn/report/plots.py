@@ -1,4 +1,4 @@
-"""The report's plots, drawn by matplotlib where it is installed (`pip install 'resnet_fn[plots]'`)."""
+"""The report's plots, drawn by matplotlib where it is installed."""
 
 import importlib.util
 import io

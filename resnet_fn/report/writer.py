@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
@@ -84,7 +85,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
-            "run": trained.checkpoint.path.resolve().parent.parent.name,
+            "run": run_of(trained.checkpoint.path).name,
             "update": trained.checkpoint.state["update"],
             "recipe": trained.recipe.name,
             "model": trained.recipe.model,

@@ -100,6 +100,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             notes += notes_on_resume(state, classes, components.feed, options.allow_other_data)
             notes += split_notes(state, options, workers)
         progress = restore(components, checkpoint, run) if checkpoint else Progress()
+        if not (options.out_dir or checkpoint):
+            run = run.reserve(workers)
         if workers.is_main:
             run.create(lock)
             start = str(run.step(progress.began).resolve()) if progress.began else progress.branched_from

@@ -73,8 +73,9 @@ class Prefetcher:
         if update < self._total:
             self.close()
             self._next, self._tensors, self._error = update, (), None
-            self._thread = threading.Thread(target=self._prepare, args=(update,), name="prefetch", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._prepare, args=(update,), name="prefetch", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def hand_over(self) -> None:
         """Wait for the thread and make tensors of the batch: on a card they are copied while it computes."""

@@ -76,7 +76,7 @@ def _ancestors() -> list[list[str]]:
     found = []
     pid = os.getppid()
     try:
-        while pid > 1:
+        while pid:  # 1 may be the launcher, in a container
             place = Path(f"/proc/{pid}")
             found.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
             pid = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])

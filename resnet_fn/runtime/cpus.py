@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,8 +13,32 @@ _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own c
 
 
 def cpu_count() -> int:
-    """The number of CPUs that this process may use (its affinity mask, not the machine's size)."""
-    return len(os.sched_getaffinity(0))
+    """The number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's."""
+    return min(len(os.sched_getaffinity(0)), cpu_quota())
+
+
+def cpu_quota(root: Path = Path("/")) -> int:
+    """How many CPUs' time the control groups of this process leave it (cgroup v1 and v2), at least 1."""
+    quota = sys.maxsize
+    with contextlib.suppress(OSError):  # no /proc: not Linux
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                mount = root / "sys/fs/cgroup" / controllers
+                place = mount / path.lstrip("/")  # in a container it may be the host's path, which is not there
+                for folder in (place, *place.parents[: len(place.parts) - len(mount.parts)]):
+                    quota = min(quota, _quota_of(folder))
+    return quota
+
+
+def _quota_of(folder: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):  # no quota here; "max"
+        if (file := folder / "cpu.max").exists():
+            time, period = map(int, file.read_text().split())
+        else:
+            time, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return max(1, time // period) if time > 0 else sys.maxsize
+    return sys.maxsize
 
 
 def cpu_share() -> int:
@@ -23,7 +48,8 @@ def cpu_share() -> int:
     counted. Call it after `workers.join`: before, some may not have started yet.
     """
     mine = os.sched_getaffinity(0)
-    return shared(mine, local_workers() or [mine]) if launched_by_msrun() else len(mine)
+    masks = (local_workers() if launched_by_msrun() else []) or [mine]
+    return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:

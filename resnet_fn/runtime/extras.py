@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 
-def import_extra(module: str, purpose: str, extra: str = "torch") -> Any:
+def import_extra(module: str, purpose: str) -> Any:
     """Import a package that only some commands need.
 
     Raises:
@@ -13,4 +13,4 @@ def import_extra(module: str, purpose: str, extra: str = "torch") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"{purpose} needs {module}; pip install 'resnet_fn[{extra}]'") from None
+        raise ValueError(f"{purpose} needs {module}; pip install {module.partition('.')[0]}") from None

@@ -30,14 +30,15 @@ class FolderLock:
     def __init__(self) -> None:
         self._file: TextIO | None = None
 
-    def take(self, folder: Path) -> None:
-        """Take it, if this process has not got it yet. Where the file system has no locks, say so and go on.
+    def take(self, folder: Path) -> bool:
+        """Take it, if this process has not got it yet. Where the file system has no locks, say so, and return False.
 
         Raises:
             ValueError: another process has it, and which; or the folder takes no files.
         """
         if self._file is not None:
-            return
+            return True
+        locked = True
         try:
             # Open as long as the lock is held.
             file = open(folder / "lock", "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -55,6 +56,7 @@ class FolderLock:
         except OSError as error:
             warning = f"warning: {folder}: no lock ({error.strerror}); start no other run there"
             print(warning, file=sys.stderr, flush=True)
+            locked = False
         file.seek(0)
         if (text := file.read()) and not text.startswith(_HOLDER):
             file.close()
@@ -63,6 +65,7 @@ class FolderLock:
         file.write(f"{_HOLDER}{os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()
         self._file = file
+        return locked
 
     def __enter__(self) -> "FolderLock":
         return self

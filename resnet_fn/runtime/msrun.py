@@ -36,6 +36,13 @@ def shell_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
+def describe_exit(code: int) -> str:
+    """A `shell_code` in words, with the name of a signal."""
+    with contextlib.suppress(ValueError):
+        return f"exit code {code} ({signal.Signals(code - 128).name})"
+    return f"exit code {code}"
+
+
 class WorkerProcesses:
     """The workers of this machine, on machine 0 also the scheduler.
 
@@ -48,6 +55,7 @@ class WorkerProcesses:
     """
 
     def __init__(self) -> None:
+        self._inherited = set(parent.children(os.getpid()))  # whatever was started before the launcher took its place
         self.running: dict[int, str] = {}
         self.ended: dict[str, int] = {}
 
@@ -67,12 +75,17 @@ class WorkerProcesses:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # In a session of its own: Ctrl-C reaches the workers through this process, once.
         done = subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, start_new_session=True)
-        started = parent.children(os.getpid())
+        started = self._children()
         if done.returncode or len(started) < len(ranks):
             last = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])
             raise ValueError(f"msrun ended with exit code {done.returncode}: {last}")
         names = ["scheduler", *(f"worker_{rank}" for rank in ranks)]
         self.running = dict(zip(started, names[-len(started) :], strict=True))
+
+    def _children(self) -> list[int]:
+        """What msrun has started is in other sessions than this process, and than the orphans of what it inherited."""
+        below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
+        return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 
     def send(self, number: int) -> None:
         """Send a signal to every worker. (The scheduler ends after them; before, it takes them along.)"""
@@ -88,9 +101,9 @@ class WorkerProcesses:
                     self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:
-        """Leave nothing behind: kill whatever runs below this process, for 5 s at most."""
+        """Leave nothing behind: kill whatever of it runs below this process, for 5 s at most."""
         deadline = time.monotonic() + 5
-        while (left := parent.children(os.getpid())) and time.monotonic() < deadline:
+        while (left := self._children()) and time.monotonic() < deadline:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)

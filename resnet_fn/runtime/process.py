@@ -116,8 +116,9 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
                 f"threads: this process already computes with {now}; leave it out, or start another process"
             )
         return
-    if os.environ.get("RANK_ID", "0") == "0" and (warning := versions.warning()):  # msrun gives each worker its rank
-        print(warning, file=sys.stderr, flush=True)
+    if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
+        for warning in versions.warnings():
+            print(warning, file=sys.stderr, flush=True)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

@@ -8,27 +8,29 @@ from importlib import metadata
 RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs the tests on each
 
 
-def installed() -> str:
+def installed(package: str = "mindspore") -> str:
     """The version that is installed; "" where pip knows of none."""
     try:
-        return metadata.version("mindspore")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def at_least(major: int, minor: int) -> bool:
+def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
     """Whether it is this version or a later one; one that says nothing of itself counts as later."""
-    words = installed().split(".")
+    words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 
 
-def warning() -> str:
-    """What to say of a version that this package was not run on; "" for the others."""
-    version = installed()
-    if version in RUN_ON:
-        return ""
-    untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
-    return f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor"
+def warnings() -> list[str]:
+    """What to say of a MindSpore that this package was not run on, and of a Pillow that it does not work with."""
+    lines, version = [], installed("mindspore")
+    if version not in RUN_ON:
+        untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
+        lines.append(f"warning: MindSpore {version} {untried}; run python -m resnet_fn.doctor")
+    if not at_least(9, 1, "pillow"):
+        lines.append(f"warning: Pillow {installed('pillow')} is too old to read images with; pip install 'pillow>=9.1'")
+    return lines
 
 
 def avx512_convolutions_are_slow() -> bool:

@@ -36,7 +36,10 @@ def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -
     side, top = _CELL - _GAP, 2 * _LINE + _GAP
     resample = Image.Resampling.BOX if pixels.shape[1] > side else Image.Resampling.NEAREST
     height = _CELL + labels.ndim * _LINE  # a soft label has two lines
-    font = ImageFont.load_default(_TEXT)
+    try:
+        font = ImageFont.load_default(_TEXT)
+    except TypeError:  # before Pillow 10.1 it has one size, 11
+        font = ImageFont.load_default()
     texts = label_texts(labels, [ascii_name(name, index) for index, name in enumerate(classes)])
     sheet = Image.new("RGB", (_COLUMNS * _CELL, top + -(-len(pixels) // _COLUMNS) * height), "white")
     ImageDraw.Draw(sheet).text((4, 2), input_title(images), "black", font, spacing=3)

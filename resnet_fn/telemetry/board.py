@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES
@@ -59,7 +60,12 @@ class SummaryWriter(tensorboardX.SummaryWriter):
     """
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
-        super().__init__(str(folder), **options)
+        try:
+            super().__init__(str(folder), **options)
+        except RuntimeError:  # no thread can start, and at the process's end it would wait for one
+            if self.file_writer:
+                self.file_writer.event_writer._closed = True
+            raise
         self.error: OSError | None = None
         events = self.file_writer.event_writer._ev_writer
         for name in ("write_event", "flush", "close"):
@@ -107,8 +113,11 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first batch as the net sees it, with its labels."""
-        self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
+        """Add the run's first batch as the net sees it, with its labels. A picture never ends a run."""
+        try:
+            self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
+        except Exception as error:
+            print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
         """Write everything; if the run is `whole`, came to its end, an OSError where that was impossible."""

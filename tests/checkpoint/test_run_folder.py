@@ -38,6 +38,23 @@ def test_a_new_folder_starts_at_update_0(lock):
     assert run.checkpoints.is_dir()
 
 
+def test_runs_that_start_in_one_second_get_folders_of_their_own():
+    run = RunFolder(Path("runs/digits-20260102-030405"))
+    names = [run.reserve(Workers()).path.name for _ in range(3)]
+    assert names == ["digits-20260102-030405", "digits-20260102-030405-2", "digits-20260102-030405-3"]
+
+
+@pytest.mark.parametrize("source", ["run", "run/checkpoints/step-00000005"])
+def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
+    """The run folder is the one that was named, not the one beside which the checkpoints lie."""
+    checkpoint("disk/here", 5)
+    Path("run").mkdir()
+    Path("run/checkpoints").symlink_to(Path("disk/here/checkpoints").absolute())
+    run, found = find_start(RECIPE, RunOptions(resume=source), Workers(), lock)
+    assert (run.path.absolute(), found.state["update"]) == (Path("run").absolute(), 5)
+    assert not Path("disk/here/lock").exists()
+
+
 def test_what_a_killed_process_left_of_its_settings_goes(lock):
     run = RunFolder(Path("run"))
     run.create(lock)

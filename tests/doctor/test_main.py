@@ -16,7 +16,7 @@ from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
 NAMES = [
-    *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip", "all-reduce"),
+    *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"),
     *("checkpoint", "rename", "free space"),
 ]
 
@@ -40,7 +40,7 @@ def test_this_machine_is_well(report):
     output, written = report
     assert [finding["name"] for finding in written["findings"]] == NAMES
     assert written["broken"] == []
-    assert output.splitlines()[-1].startswith("10 of 10 ok, in ")
+    assert output.splitlines()[-1].startswith("9 of 9 ok, in ")  # a sum of one worker cannot be wrong: not shown
     for finding in written["findings"]:
         assert f"ok      {finding['name']:12} {finding['found']}\n{'':20} {finding['means']}\n" in output
 
@@ -55,12 +55,12 @@ def test_what_is_installed_is_told(report):
     assert (written["device"], written["workers"]) == ("CPU", 1)
 
 
-def test_what_is_not_installed_is_named_with_its_extra():
+def test_what_is_not_installed_is_named():
     described = machine.describe("CPU", 3, Workers(0, 2))
     assert (described["threads"], described["workers"]) == (3, 2)
     described["packages"] |= {"torch": "", "onnx": "1.2"}
     text = "\n".join(machine.lines(described))
-    assert "not installed: torch (resnet_fn[torch])" in text
+    assert "not installed, some commands need them: torch\n" in text
     assert "onnx 1.2" in text
 
 

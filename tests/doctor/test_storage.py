@@ -1,3 +1,6 @@
+import errno
+import fcntl
+import os
 import shutil
 from collections import namedtuple
 
@@ -10,7 +13,15 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_good_disk(tmp_path):
     assert storage.checkpoint(tmp_path) == (True, "read back bit for bit")
-    assert storage.rename(tmp_path) == (True, "a file was replaced in one step, and the folder locked")
+    assert storage.rename(tmp_path) == (True, "a file was replaced in one step, the folder locked")
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    assert storage.rename(tmp_path) == (False, "a file was replaced in one step, the folder not locked")
 
 
 def test_a_full_disk(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind. (Two machines: test_machines.)"""
 
 import json
+import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,7 +68,7 @@ def die_in_save(launcher, run):
     process = launcher.start(run, "python", FAULTY, "die-in-save", "0")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGKILL, output
-    assert "launch: worker 0 ended with exit code 137; its log ends:" in output
+    assert "launch: worker 0 ended with exit code 137 (SIGKILL); its log ends:" in output
     assert "resuming after update" in output
     assert RunFolder(run).newest().state["update"] == 6
 
@@ -96,7 +99,7 @@ def die_in_all_reduce(launcher, run):
     output, _ = process.communicate(timeout=60)
     assert time.monotonic() - died < 10
     assert process.returncode == 128 + signal.SIGKILL, output
-    assert "launch: worker 1 ended with exit code 137; its log ends:" in output
+    assert "launch: worker 1 ended with exit code 137 (SIGKILL); its log ends:" in output
 
 
 def kill_the_launcher(launcher, run):
@@ -178,6 +181,69 @@ def test_a_worker_that_fails_gives_its_code_and_its_log(tmp_path):
     assert done.returncode == 2
     assert "launch: worker 0 ended with exit code 2; its log ends:" in done.stderr
     assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
+
+
+STARTER = """
+import os, signal, subprocess, sys
+if sys.argv[1] == "with a child":
+    nowhere = subprocess.DEVNULL
+    print("child", subprocess.Popen(["sleep", "300"], stdout=nowhere, stderr=nowhere).pid, flush=True)
+elif sys.argv[1] == "without SIGCHLD":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+DYING = """
+import os, signal
+from resnet_fn.runtime.console import typed_command
+if os.environ["MS_ROLE"] == "MS_WORKER":
+    print("typed:", *typed_command()[1:5])
+    print("[INFO] DISTRIBUTED(1,7f88,python):2026-01-02 [tcp_client.cc:367] Start] Event base", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+@pytest.mark.parametrize("starter", ["with a child", "without SIGCHLD", "as PID 1"])
+def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path, starter):
+    """As PID 1 it is in a container. A worker's death is named with its signal; a child that it inherited lives on."""
+    inside = [sys.executable, "-c", STARTER, starter]
+    if starter == "as PID 1":
+        inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        if shutil.which("unshare") is None or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode:
+            pytest.skip("no process namespaces here")
+    process = launcher.start(tmp_path / "run", "python", "-c", DYING, inside=inside)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGSEGV, output
+    assert re.search(r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M)
+    assert "typed: -m resnet_fn.launch --workers 2\n" in output
+    assert "[INFO]" not in output
+    if child := re.search(r"^child (\d+)$", output, re.M):
+        os.kill(int(child[1]), signal.SIGTERM)  # a ProcessLookupError where it is gone
+
+
+STANDING = """
+import os, signal, subprocess
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import barrier, join
+process.start("CPU", 1)
+workers = join()
+barrier(workers)
+if not workers.is_main:
+    subprocess.Popen(["sh", "-c", f"sleep 18; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+barrier(workers)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patience", "code"), [("10", 1), ("40", 0)])
+def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path, patience, code):
+    """For 18 s, while the other waits for it in an all-reduce."""
+    inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
+    process = launcher.start(tmp_path / "run", "python", "-c", STANDING, inside=inside)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    assert ("launch: no sign of life of worker 1 for 10 s: " in output) == bool(code)
+    assert not launcher.processes(tmp_path / "run")
 
 
 def test_a_reader_that_leaves_ends_nothing(launcher, tmp_path):

@@ -71,7 +71,7 @@ def kill_machine(name):
 @pytest.mark.parametrize(
     ("dead", "message"),
     [
-        (1, "launch: scheduler ended with exit code 1; its log ends:"),
+        (1, "launch: no sign of life of worker 1 for 30 s: "),
         (0, "error: lost msrun's scheduler at 10.77.0.1, port 8118: its machine is dead or out of reach"),
     ],
 )

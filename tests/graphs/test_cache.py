@@ -144,8 +144,20 @@ def test_the_folder_is_the_users(monkeypatch, tmp_path):
     for base, folder in ((str(tmp_path), tmp_path), ("", "/home/me/.cache"), ("relative", "/home/me/.cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", base)
         assert cache_folder() == Path(folder, "resnet_fn/graphs")
+    monkeypatch.setenv("HOME", "")  # as if unset, not the root folder
+    assert cache_folder() == Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache/resnet_fn/graphs")
     assert open_cache(False).folder is None
     assert open_cache(True).folder == (cache_folder() if versions.compile_cache_is_exact() else None)
+
+
+def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
+    """A link from `.#NAME.py` to nowhere, as Emacs makes one."""
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "code.py").write_text("pass\n")
+    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "graphs" / "cache.py"))
+    before = cache_module._sources()
+    (tmp_path / ".#code.py").symlink_to("me@machine.1234")
+    assert cache_module._sources() == before
 
 
 def double(x):

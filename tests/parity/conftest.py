@@ -9,7 +9,7 @@ from mindspore import Tensor, nn
 
 @pytest.fixture(scope="session")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+    return pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 
 
 @pytest.fixture(scope="session")

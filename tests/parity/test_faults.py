@@ -19,7 +19,7 @@ from resnet_fn.recipes import recipe
 from resnet_fn.update.adaptive import adam
 from resnet_fn.update.state import Optimizer
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 t = torch.nn
 pytestmark = pytest.mark.usefixtures("device")
 

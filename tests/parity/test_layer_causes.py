@@ -7,7 +7,7 @@ from mindspore import nn, ops
 from resnet_fn.parity.layers import compare_layers
 from resnet_fn.parity.mindspore_side import layers_of, state
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 from resnet_fn.parity.torch_side import layers_of as torch_layers_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -14,7 +14,7 @@ from resnet_fn.parity.mindspore_side import state
 from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.stages import initialisation_stage
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 from resnet_fn.parity.torch_side import state as torch_state  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -11,7 +11,7 @@ from resnet_fn.layers.difference import relative_error
 from resnet_fn.parity.layers import compare_layers
 from resnet_fn.parity.notes import settings_notes
 
-pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
+pytest.importorskip("torch", reason="compares with torch: pip install torch")
 from resnet_fn.parity.torch_side import layers_of as torch_layers_of
 
 pytestmark = pytest.mark.usefixtures("device")

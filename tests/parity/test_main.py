@@ -47,7 +47,7 @@ def test_command_mistakes_are_one_line():
 
 @pytest.mark.slow
 def test_figure(torch, tmp_path):
-    pytest.importorskip("matplotlib", reason="the figure needs matplotlib: pip install 'resnet_fn[plots]'")
+    pytest.importorskip("matplotlib", reason="the figure needs matplotlib: pip install matplotlib")
     done = parity("--image-size", "16", "--steps", "1", "--figure", "layers.png")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

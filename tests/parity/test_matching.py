@@ -6,7 +6,7 @@ from mindspore import Parameter, nn
 
 from resnet_fn.parity.matching import match
 
-pytest.importorskip("torch", reason="compares with torch: pip install 'resnet_fn[torch]'")
+pytest.importorskip("torch", reason="compares with torch: pip install torch")
 
 pytestmark = pytest.mark.usefixtures("device")
 

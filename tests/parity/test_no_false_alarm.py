@@ -12,7 +12,7 @@ from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
 
-torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install 'resnet_fn[torch]'")
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 t, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -110,7 +110,7 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
 
 
 def test_a_plot_of_every_layer():
-    pytest.importorskip("matplotlib", reason="the plot needs matplotlib: pip install 'resnet_fn[plots]'")
+    pytest.importorskip("matplotlib", reason="the plot needs matplotlib: pip install matplotlib")
     write_plot(ladder(faulty=True), "layers.svg", "every layer")
     drawn = Path("layers.svg").read_text()
     assert "<!-- every layer -->" in drawn

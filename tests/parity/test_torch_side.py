@@ -11,7 +11,7 @@ from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.trace import Task, make_batches
 from resnet_fn.recipes import recipe
 
-pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install 'resnet_fn[torch]'")
+pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.torch_side import find_torchvision, layers_of, prepare_reference, roles_of, run_torch, state
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from resnet_fn.runtime.cpus import cpu_count, cpu_share, shared
+from resnet_fn.runtime.cpus import cpu_count, cpu_quota, cpu_share, shared
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,26 @@ from resnet_fn.runtime.cpus import cpu_count, cpu_share, shared
 )
 def test_each_cpu_is_shared_by_those_who_may_use_it(mine, masks, expected):
     assert shared(mine, [set(mask) for mask in masks]) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),  # the one above limits it
+        ("0::/docker/1f", {"cpu.max": "200000 100000"}, 2),  # in a container: the host's path, which is not there
+        ("4:memory:/a\n2:cpu,cpuacct:/a\n0::/", {"cpu,cpuacct/a/cpu.cfs_quota_us": "400000"}, 4),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, sys.maxsize),
+    ],
+)
+def test_a_quota_of_control_groups_counts_as_cpus(groups, files, expected, tmp_path):
+    """Version 2 (`cpu.max`) and 1: microseconds of the CPUs' time in a period, whose usual length is 0.1 s."""
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {"proc/self/cgroup": groups}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+        (tmp_path / name).with_name("cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_quota(tmp_path) == expected
 
 
 def worker(rank, code, port=1, **options):

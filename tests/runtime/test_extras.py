@@ -11,6 +11,6 @@ def test_what_is_there_is_imported():
     assert import_extra("json", "this test") is json
 
 
-def test_what_is_not_there_is_named_with_its_extra():
-    with pytest.raises(ValueError, match=r"^a plot needs no_such_module; pip install 'resnet_fn\[plots\]'$"):
-        import_extra("no_such_module", "a plot", "plots")
+def test_what_is_not_there_is_named_with_what_to_type():
+    with pytest.raises(ValueError, match=r"^a plot needs no_such_module.part; pip install no_such_module$"):
+        import_extra("no_such_module.part", "a plot")

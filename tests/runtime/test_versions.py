@@ -20,25 +20,26 @@ def test_pip_and_mindspore_agree():
     ("version", "later"), [("2.7.2", False), ("2.8.0", False), ("2.9.0", True), ("2.10.0", True), ("2.11.0rc1", True)]
 )
 def test_ten_is_more_than_nine(version, later, monkeypatch):
-    monkeypatch.setattr(versions, "installed", lambda: version)
+    monkeypatch.setattr(versions, "installed", lambda _: version)
     assert versions.at_least(2, 9) == later
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.7.1", "2.11.0"])
 def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
-    assert versions.warning() == "" or versions.installed() not in versions.RUN_ON
-    monkeypatch.setattr(versions, "installed", lambda: version)
-    assert versions.warning() == (
+    assert versions.warnings() == [] or versions.installed() not in versions.RUN_ON
+    monkeypatch.setattr(versions.metadata, "version", {"mindspore": version, "pillow": "9.0.1"}.get)
+    assert versions.warnings() == [
         f"warning: MindSpore {version} was never tried with this package (2.7.2, 2.8.0, 2.9.0, 2.10.0 were); "
-        "run python -m resnet_fn.doctor"
-    )
+        "run python -m resnet_fn.doctor",
+        "warning: Pillow 9.0.1 is too old to read images with; pip install 'pillow>=9.1'",
+    ]
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("0", 1), ("1", 0)])
 def test_the_warning_is_no_refusal_and_comes_once(rank, lines):
     code = (
         "from resnet_fn.runtime import process, versions\n"
-        "versions.installed = lambda: '2.11.0'\n"
+        "versions.installed = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
         "process.start(threads=1); process.start(threads=1)\n"
         "print((__import__('mindspore').Tensor([1.0]) + 1).asnumpy())"
     )

@@ -1,6 +1,7 @@
 """What the picture of the first batch shows, by its pixels."""
 
 import numpy as np
+from PIL import ImageFont
 
 from resnet_fn.telemetry.batch_picture import ascii_name, draw_batch, input_title, label_texts
 
@@ -14,6 +15,14 @@ def test_the_grey_scale_is_fixed():
     for index, grey in enumerate((128, 255, 0, 191, 255)):
         assert (picture[58:192, 3 + 140 * index : 137 + 140 * index] == grey).all(), index
     assert (picture[224:358, 3:137] == 128).all()  # the sixth is in the second row
+
+
+def test_before_pillow_10_1_letters_are_small(monkeypatch):
+    first = ImageFont.load_default()
+    monkeypatch.setattr(ImageFont, "load_default", lambda: first)
+    picture = draw_batch(np.zeros((1, 1, 8, 8), np.float32), np.array([0]), ["a"])
+    assert (picture[:58] < 128).any()
+    assert (picture[192:] < 128).any()
 
 
 def test_colours_are_the_channels():

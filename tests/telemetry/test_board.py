@@ -48,6 +48,28 @@ def run(tmp_path_factory):
     return folder
 
 
+def test_a_picture_never_ends_a_run(tmp_path, capsys):
+    board = Board(tmp_path, SMALL, RunOptions(), 0)
+    board.batch(np.zeros((1, 1, 8, 8), np.float32), np.array([3]), ["one class"])  # which has no fourth
+    board.close(whole=True)
+    assert capsys.readouterr().err == "warning: no picture of the first batch: list index out of range\n"
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_where_no_thread_can_start_the_process_ends(allowed):
+    """At a limit of processes or memory: with an error, and not waiting for a thread that never was."""
+    code = (
+        "import threading; from resnet_fn.telemetry.board import SummaryWriter; start = threading._start_new_thread\n"
+        "def limited(*arguments, **more):\n"
+        '    if threading.active_count() > ALLOWED: raise RuntimeError("can\'t start new thread")\n'
+        "    return start(*arguments, **more)\n"
+        "threading._start_new_thread = limited; SummaryWriter('.', purge_step=0)"
+    )
+    command = [sys.executable, "-c", code.replace("ALLOWED", str(allowed))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "RuntimeError: can't start new thread")
+
+
 def test_every_group_of_names_is_there(run):
     events = read_board(run)
     tags = {value.tag for event in events for value in event.summary.value}
