@@ -15,6 +15,7 @@ from resnet_fn.parity.causes import Case, explain
 from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
 
@@ -91,7 +92,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     order = _execution_order(ours.layers["eval"], names)
 
     def all_stages(rounding: Rounding) -> list[Stage]:
-        return [*first_stages, *stages.Comparison(ours, theirs, names, rounding).all_stages(order)]
+        computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
+        return with_doubts([*first_stages, *computed], ours, theirs, names.layers)
 
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
