@@ -288,7 +288,7 @@ def _dropped(layer: Any) -> float:
     for name in ("p", "prob"):
         if getattr(layer, name, None) is not None:
             return float(getattr(layer, name))
-    return 1.0 - float(layer.keep_prob)
+    return round(1.0 - float(layer.keep_prob), 6)
 
 
 @contextlib.contextmanager
@@ -323,7 +323,7 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
                     found.append((name, attribute, float(value)))
                     change(layer, attribute, type(value)(0))
             if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
-                found.append((name, "p", 1.0 - kept))
+                found.append((name, "p", round(1.0 - kept, 6)))
                 change(layer, "keep_prob", 1.0)
         yield found
     finally:

@@ -2,7 +2,9 @@
 
 import difflib
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,7 @@ _CALLS = 8  # of a net that draws them, before it is taken to repeat: a drop-pat
 
 
 def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer]) -> list[Drop]:
-    """Where a net drops, in the order in which its layers ran: (layer, share, whether it drops once in a call).
+    """Where a net drops, in the order in which its layers ran.
 
     What a layer of layers keeps is left out where a layer inside drops as much: that one was made with it.
 
@@ -28,50 +30,37 @@ def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer])
         dropped: what `without_dropout` set to 0.
         layers: every layer's executions in training mode.
     """
-    found = []
-    runs = [(layer.name, layer.title, layer.kind in _DROPPING, layer.settings) for layer in layers]
-    for name, title, once, settings in [*runs, ("", "the net", False, {})]:
-        for share in [share for other, _, share in dropped if other == name and settings.get("num_layers") != 1]:
-            inside = (
-                other for other, _, its in dropped if its == share and other.startswith(f"{name}." if name else "")
-            )
-            if once or not set(inside) - {name}:
-                found.append((title, share, once))
-    return found
+    drops = []
+    runs = [(one.name, one.title, one.kind in _DROPPING) for one in layers if one.settings.get("num_layers") != 1]
+    for name, title, once in [*runs, ("", "the net", False)]:
+        for share in [share for other, _, share in dropped if other == name]:
+            alike = {other for other, _, inner in dropped if inner == share and other != name}
+            if once or not any(other.startswith(f"{name}." if name else "") for other in alike):
+                drops.append((title, share, once))
+    return drops
 
 
 def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> Stage:
     """How much both nets drop, before it was set to 0; `layers` has the MindSpore layer's path → the reference's."""
-    stage, here, there = Stage(DROPOUT), ours.drops, theirs.drops
+    here, there = ours.drops, theirs.drops
     if here is None or there is None:
-        if here or there:
-            stage.undecided = "a trace of an earlier version does not say how much its net drops; record it again"
-        return stage
-    shares = [[round(share, 6) for _, share, _ in side] for side in (here, there)]
-    keys: list[Sequence[object]] = [*shares]
-    if shares[0] != shares[1]:
+        old = "a trace of an earlier version does not say how much its net drops; record it again"
+        return Stage(DROPOUT, undecided=old if here or there else "")
+    keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
+    if keys[0] != keys[1]:
         keys = [[(layers.get(name), share) for name, share, _ in here], [(name, share) for name, share, _ in there]]
-    alone, doubts = [], []
-    for _, a, b, c, d in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        for mine, other in itertools.zip_longest(here[a:b], there[c:d]):
-            if mine and other:
-                item = difference(mine[0], mine[1], other[1], tolerance=1e-6)
-                stage.differences.append(item)
-                if item.verdict == DIFFERS and abs(item.ours + item.theirs - 1) < 1e-6:
-                    call = f"nn.Dropout({item.theirs:g}) keeps {item.theirs:g} in MindSpore"
-                    stage.hints.append(f"{item.name}: {call}; write nn.Dropout(p={item.theirs:g})")
-            else:
-                name, share, once = mine or other
-                alone.append(
-                    f"{name}: p={share:g} {'here, none in the reference' if mine else 'in the reference, none here'}"
-                )
-                random = theirs.random_train if mine else ours.random_train
-                doubts.append(random or not (once and all(one[2] for one in (there if mine else here))))
-    if alone and all(doubts) and not stage.first:
-        stage.undecided = f"{'; '.join(alone)}, unless a function there drops as much"
-    else:
-        stage.failed, stage.hints = "; ".join(alone), [*stage.hints, *alone]
-    return stage
+    blocks = difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes()
+    pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
+    found = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
+    wrong, hints = [item for item in found if item.verdict == DIFFERS], []
+    for item in wrong:
+        p, keeps = f"{item.theirs:g}", math.isclose(item.ours, 1 - item.theirs)
+        words = f": nn.Dropout({p}) keeps {p} in MindSpore; write nn.Dropout(p={p})" if keeps else ""
+        hints.append(f"{item.name}: p={item.ours:g} here, {p} in the reference{words}")
+    functions = ours.random_train or theirs.random_train or not all(once for _, _, once in (*here, *there))
+    doubtful = functions and wrong and all(0 in (item.ours, item.theirs) for item in wrong)
+    doubt = f"{'; '.join(hints)}; but a function may drop as much there" if doubtful else ""
+    return Stage(DROPOUT, found, hints=hints, undecided=doubt)
 
 
 def is_random(call: Callable[[], Arrays], drawn: Callable[[], object] = tuple) -> bool:
@@ -92,19 +81,18 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], object] = tuple) -
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     """Cut off a net's executions from the first that does not repeat `again`; which draws random numbers, in words."""
-    pairs, others = [], {layer.title: layer for layer in again}
-    for index, layer in enumerate(layers):
-        other = others.get(layer.title)
-        if other is None or _apart(layer.output, other.output):
-            pairs.append((index, layer, other))
-    alike = (one for _, one, other in pairs if other and one.further == other.further)
-    place = next((one for one in alike if not _apart(one.input, others[one.title].input)), None)
-    del layers[pairs[0][0] if pairs else 0 :]
-    return f"{place.title} ({place.class_name})" if place else "what stands between its layers, or the loss,"
+    others = {layer.title: layer for layer in again}
 
+    def repeats(layer: Layer, what: str) -> bool:
+        value, other = getattr(layer, what), others.get(layer.title)
+        return other is not None and (value is None or not relative_error(value, getattr(other, what)) > _DRAWN)
 
-def _apart(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    return a is not None and b is not None and relative_error(a, b) > _DRAWN
+    changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
+    drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
+    del layers[min(changed, default=0) :]
+    return (
+        f"{drawing[0].title} ({drawing[0].class_name})" if drawing else "what stands between its layers, or the loss,"
+    )
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:

@@ -74,10 +74,11 @@ def record_reference(
         outputs = first_call(reference, first, True)
         return {**outputs_of(outputs), stages.LOSS: _array(_scalar(criterion(outputs, tensors(labels, torch.float32))))}
 
-    random_train = is_random(trained, torch.get_rng_state)
+    random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
     drops = drops_of(dropped, layers["train"])
+    random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
@@ -95,7 +96,7 @@ def record_reference(
         rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
         flipped=Flipped(layers["train"], flip) if rounded == "float32" else None,
         random_eval=random_eval,
-        random_train=cut_random(layers["train"], layers_of(reference, first, True)) if random_train else "",
+        random_train=random_train,
         drops=drops,
         **roles_of(module),
     )
@@ -119,7 +120,7 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
 
 @contextlib.contextmanager
 def _in_float64() -> Iterator[None]:
-    """Inside, what a module makes in float32 is float64: `torch.zeros(…)`, `x.float()`, constants that are no buffers."""
+    """Inside, what a module makes in float32 is float64: `torch.zeros(…)`, `x.float()`, constants beside buffers."""
 
     def wide(tree: Any) -> Any:
         return torch.utils._pytree.tree_map(widen, tree)
@@ -141,8 +142,8 @@ def _in_float64() -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         line = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(torch.__file__))][-1]
         raise ValueError(
-            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, by which rounding is measured "
-            f"({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
+            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which says how much rounding "
+            f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
         ) from error
 
 
