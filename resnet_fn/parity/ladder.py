@@ -106,7 +106,6 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         # reference's own rounding has put many of them there.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
-    _evaluation(ladder, ours.random_eval, theirs.random_eval)
     if (stage := ladder.first_computed) is not None:  # what follows from it needs no cause
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder
@@ -125,12 +124,3 @@ def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
     met = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
     known = [name for name in dict.fromkeys(met) if name in names.parameters]
     return known + [name for name in names.parameters if name not in set(known)]
-
-
-def _evaluation(ladder: Ladder, ours: bool, theirs: bool) -> None:
-    """What drops in evaluation mode differs, although dropout was set to 0 for everything else."""
-    stage = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
-    for random, side in ((ours, "the net"), (theirs, "the reference")):
-        if random:
-            stage.failed = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
-            stage.hints.append(stage.failed)

@@ -307,9 +307,7 @@ class Outputs:
         found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
         self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
         self.paths = tuple(path for path, _ in found)
-        self.parameters = tuple(
-            record_parameter(leaf.shape, f"{name}.{index}") for index, (_, leaf) in enumerate(found)
-        )
+        self.parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(found))
 
     def keeper(self) -> Callable[[Any], None]:
         """A function for compiled code: keep these outputs."""

@@ -48,7 +48,10 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         return Stage(DROPOUT, undecided=old if here or there else "")
     keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
     if keys[0] != keys[1]:
-        keys = [[(layers.get(name), share) for name, share, _ in here], [(name, share) for name, share, _ in there]]
+        paired = {other: other for other in layers.values()}
+        keys = [
+            [(names.get(name), share) for name, share, _ in side] for names, side in ((layers, here), (paired, there))
+        ]
     blocks = difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes()
     pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
     found = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
@@ -96,11 +99,16 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
-    """The stages with that of dropout; those that depend on what else is random are undecided."""
+    """The stages with that of dropout; one that depends on what is random otherwise differs, or is undecided."""
     names = [stage.name for stage in stages]
-    for place, side in ((ours.random_train, "the net"), (theirs.random_train, "the reference")):
-        for stage in stages[names.index(TRAIN_FORWARD) :] if place else ():
+    evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
+    for recording, side in ((ours, "the net"), (theirs, "the reference")):
+        if recording.random_eval:
+            words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
+            evaluation.failed, evaluation.hints = words, [*evaluation.hints, words]
+        for stage in stages[after:] if recording.random_train else ():
             if stage.name != RATE and stage.verdict != SKIPPED:
-                stage.undecided = f"in {side} {place} draws random numbers in training; switch it off to compare"
-    dropout, after = _dropout_stage(ours, theirs, layers), names.index(EVAL_FORWARD) + 1
+                place = f"in {side} {recording.random_train}"
+                stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
+    dropout = _dropout_stage(ours, theirs, layers)
     return [*stages[:after], *([dropout] if dropout.verdict != SKIPPED else ()), *stages[after:]]

@@ -335,11 +335,7 @@ def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[s
 
 
 def make_recording(
-    framework: str,
-    task: Task,
-    seen: Callable[[np.ndarray], np.ndarray],
-    dropped: Sequence[tuple[str, str, float]],
-    **recorded: Any,
+    framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[Any], **recorded: Any
 ) -> Recording:
     """What both sides' recorders end with.
 
