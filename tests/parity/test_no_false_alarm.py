@@ -304,8 +304,8 @@ class Trained(Heads):
     """Other outputs in training, one of which does not have the batch first."""
 
     def forward(self, x: Any) -> Any:
-        classes, boxes = super().forward(x)
-        return (classes, boxes.T) if self.training else classes
+        x = torch.tanh(self.body(x))
+        return (self.classes(x), self.boxes(x).T) if self.training else self.classes(x)
 
 
 class PortedTrained(PortedHeads):
