@@ -52,7 +52,7 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         keys = [
             [(names.get(name), share) for name, share, _ in side] for names, side in ((layers, here), (paired, there))
         ]
-    blocks = difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes()
+    blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes()
     pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
     found = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
     wrong, hints = [item for item in found if item.verdict == DIFFERS], []
@@ -66,7 +66,7 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     return Stage(DROPOUT, found, hints=hints, undecided=doubt)
 
 
-def is_random(call: Callable[[], Arrays], drawn: Callable[[], object] = tuple) -> bool:
+def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
     """Whether calls with the same inputs give different arrays.
 
     Args:

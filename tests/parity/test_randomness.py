@@ -10,7 +10,7 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.matching import match_recordings
-from resnet_fn.parity.randomness import drops_of, is_random
+from resnet_fn.parity.randomness import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
@@ -31,9 +31,16 @@ class Ported(nn.Cell):
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(
-    ("way", "share"), [("function", 0.2), ("layer", 0.2), ("noise", 0.0), ("rare", 0.0), ("loss", 0.0)]
+    ("way", "share", "place"),
+    [
+        ("function", 0.2, "the reference 0 (Block)"),
+        ("layer", 0.2, "the net 0 (Ported)"),
+        ("noise", 0.0, "the reference 0 (Block)"),
+        ("rare", 0.0, "the reference 0 (Block)"),
+        ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
+    ],
 )
-def test_what_draws_is_named_and_what_depends_on_it_is_undecided(torch, way, share):
+def test_what_draws_is_named_and_what_depends_on_it_is_undecided(torch, way, share, place):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -57,14 +64,9 @@ def test_what_draws_is_named_and_what_depends_on_it_is_undecided(torch, way, sha
     assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
     names = [stage.name for stage in ladder.undecided]
     assert names[-9:-6] == ["train forward", "loss", "gradients"]
-    assert "eval forward" not in names
+    assert names[:-9] == (["dropout"] if way == "layer" else [])
     assert "learning rate" not in names
-    assert ("dropout" in names) == (way == "layer")
-    place = {
-        "layer": "in the net 0 (Ported) draws",
-        "loss": "in the reference what stands between its layers, or the loss",
-    }
-    assert place.get(way, "in the reference 0 (Block) draws") in ladder.undecided[-1].doubt
+    assert f"in {place} draws" in ladder.undecided[-1].doubt
 
 
 A, B, FUNCTION = ("a", 0.1, True), ("b", 0.2, True), ("c", 0.1, False)
@@ -93,30 +95,12 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     assert words in " ".join([*stage.hints, stage.doubt] if stage else [])
 
 
-def layer(name: str, kind: str, call: int = 0, **settings: int) -> Layer:
-    return Layer(name, call, kind, "", settings, None, None, (), True)
-
-
 def test_where_a_net_drops():
-    ran = [layer("body.drop", "dropout"), layer("body.drop", "dropout", 1), layer("body", "own block")]
-    ran += [layer("lstm", "lstm", num_layers=2), layer("one", "lstm", num_layers=1), layer("swin", "own attention")]
+    kinds = {"body.drop": "dropout", "body": "own block", "lstm": "lstm", "one": "lstm", "swin": "own attention"}
+    settings = {"lstm": {"num_layers": 2}, "one": {"num_layers": 1}}
+    ran = [Layer(n, 0, kind, "", settings.get(n, {}), None, None, (), True) for n, kind in kinds.items()]
+    ran.insert(1, dataclasses.replace(ran[0], call=1))
     dropped = [("", "dropout", 0.1), ("body", "dropout", 0.1), ("body.drop", "p", 0.1), ("unused", "p", 0.4)]
-    dropped += [
-        ("lstm", "dropout", 0.3),
-        ("lstm.dropout_op", "p", 0.3),
-        ("one", "dropout", 0.3),
-        ("swin", "dropout", 0.2),
-    ]
+    dropped += [(name, "dropout", 0.3) for name in ("lstm", "lstm.dropout_op", "one", "swin")]
     once = [("body.drop", 0.1, True), ("body.drop (2)", 0.1, True), ("lstm", 0.3, True)]
-    assert drops_of(dropped, ran) == [*once, ("swin", 0.2, False)]
-
-
-def test_what_rarely_differs_is_called_again_where_numbers_are_drawn():
-    calls = []
-
-    def call():
-        calls.append(1)
-        return {"": np.array(1.01 if len(calls) == 5 else 1.0)}
-
-    assert is_random(call, lambda: len(calls))
-    assert not is_random(call)
+    assert drops_of(dropped, ran) == [*once, ("swin", 0.3, False)]
