@@ -196,7 +196,6 @@ def _attention(layer: Any, image: np.ndarray | None) -> Settings:
         "add_bias_kv": layer.bias_k is not None,
         "add_zero_attn": bool(layer.add_zero_attn),
         "batch_first": bool(layer.batch_first),
-        "p": float(layer.dropout),
     }
 
 
@@ -206,7 +205,7 @@ def _recurrent(layer: Any, image: np.ndarray | None) -> Settings:
         relu = "Relu" in type(getattr(layer, "rnn", None)).__name__
         found["nonlinearity"] = getattr(layer, "nonlinearity", "relu" if relu else "tanh")
     bias = layer.has_bias if hasattr(layer, "has_bias") else layer.bias
-    return {**found, "bias": bias, "proj_size": getattr(layer, "proj_size", 0), "p": float(layer.dropout)}
+    return {**found, "bias": bias, "proj_size": getattr(layer, "proj_size", 0)}
 
 
 def _softmax(layer: Any, image: np.ndarray | None) -> Settings:
@@ -274,8 +273,6 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
     "softplus": _numbers(beta=("beta",), threshold=("threshold",)),
     **dict.fromkeys(("softmax", "logsoftmax"), _softmax),
     "upsample": _upsample,
-    "dropout": lambda layer, _: {"p": _dropped(layer)},
-    "drop path": lambda layer, _: {"p": float(getattr(layer, "drop_prob", getattr(layer, "p", 0.0)))},
 }
 
 # Where layers keep how much they drop: attention's and LSTM's `dropout`, timm's DropPath's drop_prob; others hand a
@@ -291,18 +288,18 @@ def _dropped(layer: Any) -> float:
     for name in ("p", "prob"):
         if getattr(layer, name, None) is not None:
             return float(getattr(layer, name))
-    return 1.0 - float(layer.keep_prob)
+    return round(1.0 - float(layer.keep_prob), 6)
 
 
 @contextlib.contextmanager
-def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[str]]:
+def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, str, float]]]:
     """Inside, nothing is dropped, for no two frameworks share their random masks: dropout layers, attention's, LSTM's,
     and drop-path by its usual attributes.
 
     Compile functions of the net inside: what is compiled keeps what was set then.
 
     Yields:
-        What is set to 0, with its value: "encoder.0.dropout: p=0.1".
+        What is set to 0: the layer's path, the attribute that said it, and the share that it dropped.
     """
     changed: list[tuple[Any, str, Any]] = []
     found = []
@@ -315,7 +312,7 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[str]]:
         for name, layer in layers:
             if kind_of(layer) == "dropout":
                 if (share := _dropped(layer)) > 0:
-                    found.append(f"{name}: p={share:g}")
+                    found.append((name, "p", share))
                     for attribute, nothing in (("p", 0.0), ("prob", 0.0), ("keep_prob", 1.0)):
                         if hasattr(layer, attribute):
                             change(layer, attribute, nothing)
@@ -323,10 +320,10 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[str]]:
             for attribute in (*_DROPS, *["p"] * (type(layer).__name__ == "StochasticDepth")):
                 value = getattr(layer, attribute, None)
                 if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                    found.append(f"{name}: {attribute}={value:g}")
+                    found.append((name, attribute, float(value)))
                     change(layer, attribute, type(value)(0))
             if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
-                found.append(f"{name}: keep_prob={kept:g}")
+                found.append((name, "p", round(1.0 - kept, 6)))
                 change(layer, "keep_prob", 1.0)
         yield found
     finally:

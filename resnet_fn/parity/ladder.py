@@ -16,6 +16,7 @@ from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
 
@@ -94,7 +95,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     order = _execution_order(ours.layers["eval"], names)
 
     def all_stages(rounding: Rounding) -> list[Stage]:
-        return [*first_stages, *stages.Comparison(ours, theirs, names, rounding).all_stages(order)]
+        computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
+        return with_doubts([*first_stages, *computed], ours, theirs, names.layers)
 
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
@@ -108,7 +110,6 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         # reference's own rounding has put many of them there.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
-    _evaluation(ladder, ours.random_eval, theirs.random_eval)
     if (stage := ladder.first_computed) is not None:  # what follows from it needs no cause
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder
@@ -127,12 +128,3 @@ def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
     met = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
     known = [name for name in dict.fromkeys(met) if name in names.parameters]
     return known + [name for name in names.parameters if name not in set(known)]
-
-
-def _evaluation(ladder: Ladder, ours: bool, theirs: bool) -> None:
-    """What drops in evaluation mode differs, although dropout was set to 0 for everything else."""
-    stage = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
-    for random, side in ((ours, "the net"), (theirs, "the reference")):
-        if random:
-            stage.failed = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
-            stage.hints.append(stage.failed)

@@ -301,13 +301,18 @@ def shapes_of(arrays: Arrays) -> Shapes:
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
 
+def fuller_mode(recording: Recording) -> str:
+    """The mode in which more layers run: a second head may run in training only."""
+    return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
+
+
 def match_recordings(ours: Recording, theirs: Recording, corrections: Corrections | None = None) -> NameMap:
     """The same for two recordings."""
     return match(
         shapes_of(ours.trace.start),
         shapes_of(theirs.trace.start),
-        ours.layers["eval"],
-        theirs.layers["eval"],
+        ours.layers[fuller_mode(theirs)],
+        theirs.layers[fuller_mode(theirs)],
         corrections,
         tied=(ours.tied, theirs.tied),
         constants=(ours.constants, theirs.constants),

@@ -1,5 +1,6 @@
 """MindSpore's side of the ladder: any net, its loss and its optimizer in the compiled functions that training calls."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,10 +9,12 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.layers.cells import record_cell
+from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.randomness import cut_random, drops_of, is_random
+from resnet_fn.parity.stages import LOSS
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -20,7 +23,6 @@ from resnet_fn.parity.trace import (
     Task,
     Trace,
     Tree,
-    is_random,
     leaves,
     make_recording,
     map_tree,
@@ -65,19 +67,26 @@ def record_net(
         ValueError: inputs that do not fit the net, or a loss that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
-    random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
-    with without_dropout(net.cells_and_names()) as dropped:
-        like = first_call(net, inputs)
-        first = split(inputs, task.accumulate)[0]
-        layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
-        if isinstance(optimizer, nn.Optimizer):
-            optimizer = of_mindspore(optimizer, net)
-        loss = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-        value = loss(like, map_tree(Tensor, task.batches[0][1]))
+    first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
+    criterion = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+
+    def trained() -> Arrays:
+        outputs = first_call(net, first, True)
+        value = criterion(outputs, map_tree(Tensor, labels))
         if not isinstance(value, Tensor) or value.size != 1:
             raise not_one_number("the net", value)
+        return {**outputs_of(outputs), LOSS: value.asnumpy()}
+
+    random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
+    with without_dropout(net.cells_and_names()) as dropped:
+        like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
+        drops = drops_of(dropped, layers["train"])
+        random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
+        if isinstance(optimizer, nn.Optimizer):
+            optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-        trace = run_mindspore(net, task, rates, loss, optimizer or make_optimizer(recipe, net), make_step, like)
+        trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
     assign(net, start)
     return make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -89,6 +98,8 @@ def record_net(
         trace=trace,
         environment=environment(deterministic=mindspore.get_context("deterministic"), **process.started),
         random_eval=random_eval,
+        random_train=random_train,
+        drops=drops,
         **roles_of(net),
     )
 
@@ -132,8 +143,7 @@ def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
     """The outputs of the compiled evaluation step; of a compiled forward pass where labels are no classes."""
     inputs, labels = task.batches[0]
     forward = with_inputs(net, inputs)
-    rows = len(next(leaf for _, leaf in leaves(inputs)))
-    kept = Outputs(like, "eval", rows)
+    kept = Outputs(like, "eval")
     keep = kept.keeper()
 
     def recorded(x: Any) -> Any:
@@ -157,7 +167,7 @@ def run_mindspore(
     loss: Loss,
     optimizer: Optimizer,
     make_step: MakeStep,
-    like: Any,
+    like: Mapping[str, Any],
 ) -> Trace:
     """Train a net for a few updates through its compiled step and record everything that the ladder compares.
 
@@ -167,23 +177,23 @@ def run_mindspore(
         rates: the learning rate of each update.
         loss, optimizer: what the step is made of.
         make_step: `resnet_fn.update.step.make_train_step`, or the user's own function with its signature.
-        like: the net's outputs on the first batch, run before.
+        like: the net's outputs, run before: on the first batch in evaluation mode ("eval"), on its first micro-batch
+            in training mode ("train").
     """
-    trace = Trace(_eval_outputs(net, task, like), start=state(net), rates=list(rates))
+    trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
     paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
     weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     inputs, labels = task.batches[0]
-    rows = len(next(leaf for _, leaf in leaves(inputs))) // task.accumulate
-    outputs = Outputs(like, "train", rows)
+    outputs = Outputs(like["train"], "train")
     keep = outputs.keeper()
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets)
+        return loss(values, targets).reshape(())
 
     average = make_average(task.recipe, net, task.updates_per_epoch)
-    metric = accuracy if is_classifier(like, labels) else _no_metric
+    metric = accuracy if is_classifier(like["train"], labels) else _no_metric
 
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> TrainStep:
         scaler = make_scaler(task.recipe)
@@ -267,16 +277,17 @@ def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
-def first_call(net: nn.Cell, inputs: Tree) -> Any:
-    """What a net returns for a batch, in evaluation mode; its mode is left as found.
+def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
+    """What a net returns for a batch, in evaluation or training mode; it is left as it was.
 
     Raises:
         ValueError: it fails; says on which inputs, and why.
     """
     was_training, given = net.training, positional(net, inputs)
-    net.set_train(False)
+    net.set_train(train)
     try:
-        return net(*given)
+        with unchanged(net) if train else contextlib.nullcontext():
+            return net(*given)
     except Exception as error:
         raise what_failed("net", inputs, error, "give it the inputs that the reference takes") from error
     finally:
@@ -293,17 +304,13 @@ class Outputs:
 
     Args:
         like: the net's outputs on a batch, run before.
-        rows: their first size.
     """
 
-    def __init__(self, like: Any, name: str, rows: int) -> None:
+    def __init__(self, like: Any, name: str) -> None:
         found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
         self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
         self.paths = tuple(path for path, _ in found)
-        self.parameters = tuple(
-            record_parameter((rows, *leaf.shape[1:]) if leaf.ndim else (), f"{name}.{index}")
-            for index, (_, leaf) in enumerate(found)
-        )
+        self.parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(found))
 
     def keeper(self) -> Callable[[Any], None]:
         """A function for compiled code: keep these outputs."""

@@ -18,7 +18,7 @@ _PLAIN = (
     *("add_bias_kv", "add_zero_attn", "padding_idx", "max_norm", "scale_grad_by_freq", "output_size", "ceil_mode"),
     *("count_include_pad", "divisor_override", "approximate", "axis", "mode", "size", "align_corners"),
 )
-_NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max", "p")
+_NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max")
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:

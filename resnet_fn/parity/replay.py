@@ -8,7 +8,7 @@ from mindspore import nn
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.matching import match, shapes_of
+from resnet_fn.parity.matching import fuller_mode, match, shapes_of
 from resnet_fn.parity.mindspore_side import Loss, MakeStep, assign, first_call, layers_of, record_net, roles_of, state
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
@@ -70,12 +70,12 @@ def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None
     """Which of a net's parameters and layers is which of the reference's."""
     task = reference.task
     first_call(net, task.batches[0][0])
-    layers, roles = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False), roles_of(net)
+    mode, roles = fuller_mode(reference), roles_of(net)
     return match(
         shapes_of(state(net)),
         shapes_of(reference.trace.start),
-        layers,
-        reference.layers["eval"],
+        layers_of(net, split(task.batches[0][0], task.accumulate)[0], mode == "train"),
+        reference.layers[mode],
         corrections,
         tied=(roles["tied"], reference.tied),
         constants=(roles["constants"], reference.constants),

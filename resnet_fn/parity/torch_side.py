@@ -3,18 +3,22 @@
 import contextlib
 import copy
 import importlib
+import os
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import record_layers, recorded_layers
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -24,7 +28,6 @@ from resnet_fn.parity.trace import (
     Task,
     Trace,
     Tree,
-    is_random,
     make_recording,
     map_tree,
     named_leaves,
@@ -55,19 +58,28 @@ def record_reference(
         ValueError: inputs that do not fit, or a loss that is no scalar.
     """
     initial, inputs = state(module), task.batches[0][0]
+    first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
+    criterion = loss or recipe_loss(task.recipe)
     as_it_came = copy.deepcopy(module).float()
-    random_eval = is_random(lambda: outputs_of(first_call(as_it_came, inputs)))
+    random_eval = is_random(lambda: outputs_of(first_call(as_it_came, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copy.deepcopy(module).float()
     prepare_reference(reference, inputs, task.seed)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
-        return run_torch(reference, task, loss, make_optimizer, precision)
+        with _in_float64() if precision == "float64" else contextlib.nullcontext():
+            return run_torch(reference, task, criterion, make_optimizer, precision)
 
+    def trained() -> Arrays:
+        outputs = first_call(reference, first, True)
+        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(criterion(outputs, tensors(labels, torch.float32))))}
+
+    random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
-    first = split(inputs, task.accumulate)[0]
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
+    drops = drops_of(dropped, layers["train"])
+    random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
@@ -92,6 +104,8 @@ def record_reference(
             kernels=torch.backends.cpu.get_cpu_capability(),
         ),
         random_eval=random_eval,
+        random_train=random_train,
+        drops=drops,
         **roles_of(module),
     )
 
@@ -99,15 +113,46 @@ def record_reference(
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
     """Every layer's executions, with how far they are from those in float64."""
     found = layers_of(reference, inputs, train)
-    exact = layers_of(copy.deepcopy(reference).double(), inputs, train)
+    with _in_float64():
+        exact = {layer.title: layer for layer in layers_of(copy.deepcopy(reference).double(), inputs, train)}
     with _autocast(rounded):
         measured: Sequence[Layer] = layers_of(reference, inputs, train) if rounded == "float16" else found
-    for layer, one, other in zip(found, measured, exact, strict=True):
+    for layer, one in zip(found, measured, strict=True):
+        other = exact.get(layer.title, layer)  # it may be left out at random
         if one.input is not None and other.input is not None:
             layer.input_rounding = relative_error(one.input, other.input)
         if one.output is not None and other.output is not None:
             layer.output_rounding = relative_error(one.output, other.output)
     return found
+
+
+@contextlib.contextmanager
+def _in_float64() -> Iterator[None]:
+    """Inside, what a module makes in float32 is float64: `torch.zeros(…)`, `x.float()`, constants beside buffers."""
+
+    def wide(tree: Any) -> Any:
+        return torch.utils._pytree.tree_map(widen, tree)
+
+    def widen(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
+            return leaf.double()
+        return torch.float64 if leaf is torch.float32 else leaf
+
+    class Widen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            function = torch.Tensor.double if function is torch.Tensor.float else function
+            return wide(function(*wide(args), **wide(kwargs or {})))
+
+    try:
+        with Widen():
+            yield
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(torch.__file__))][-1]
+        raise ValueError(
+            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which says how much rounding "
+            f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
+        ) from error
 
 
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -122,16 +167,23 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
         train: whether in training mode.
     """
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
-    was_training = module.training
 
     def run() -> None:
-        module.train(train)
         with torch.no_grad():
             call(module, tensors(inputs, dtype))
 
-    try:
+    with _unchanged(module, train):
         return record_layers(recorded_layers(module, _CONTAINERS), run, _owned, _array)
+
+
+@contextlib.contextmanager
+def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
+    """Inside, a module is in training mode or not; its parameters, buffers and mode are put back."""
+    kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
+    was_training = module.training
+    module.train(train)
+    try:
+        yield
     finally:
         module.load_state_dict(kept)
         module.train(was_training)
@@ -282,21 +334,17 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
     )
 
 
-def first_call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """What a module returns for a batch, in evaluation mode; its mode is left as found.
+def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
+    """What a module returns for a batch, in evaluation or training mode; it is left as it was.
 
     Raises:
         ValueError: it fails; says on which inputs, and why.
     """
-    was_training = module.training
-    module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _unchanged(module, train):
             return call(module, tensors(inputs, torch.float32))
     except Exception as error:
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
-    finally:
-        module.train(was_training)
 
 
 @contextlib.contextmanager

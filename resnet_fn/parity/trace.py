@@ -9,13 +9,14 @@ import numpy as np
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import draw_mixing, mix
-from resnet_fn.layers.difference import CEILING, relative_error
+from resnet_fn.layers.difference import CEILING
 from resnet_fn.layers.layer import Layer
 from resnet_fn.update.schedule import make_schedule
 
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
+Drop = tuple[str, float, bool]  # layer, share, whether it drops once in a call
 Rounding = dict[str, dict[str, float]]  # stage: name: relative error
 
 
@@ -293,6 +294,8 @@ class Recording:
         notes: what was changed to make the two comparable, a line each.
         environment: what it was recorded with (`environment`); empty: not known.
         random_eval: whether it gave another output each time in evaluation mode, before dropout was set to 0.
+        random_train: what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing.
+        drops: where it dropped before that (`drops_of`); None: not recorded.
     """
 
     framework: str
@@ -308,17 +311,11 @@ class Recording:
     notes: list[str] = dataclasses.field(default_factory=list)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     random_eval: bool = False
+    random_train: str = ""
+    drops: list[Drop] | None = None
 
 
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
-# Two calls of one net that are further apart than this have something random; kernels may not repeat bit for bit.
-_RANDOM = 1e-3
-
-
-def is_random(call: Callable[[], Arrays]) -> bool:
-    """Whether two calls of a net give outputs further apart than kernels that do not repeat bit for bit do."""
-    first, second = call(), call()
-    return any(relative_error(first[name], second[name]) > _RANDOM for name in first)
 
 
 def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
@@ -340,21 +337,22 @@ def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[s
 
 
 def make_recording(
-    framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[str], **recorded: Any
+    framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[Any], **recorded: Any
 ) -> Recording:
     """What both sides' recorders end with.
 
     Args:
         framework, task, recorded: fields of a `Recording`.
         seen: an array as the net gets it.
-        dropped: what was set to 0 in the net, and by how much it dropped.
+        dropped: what was set to 0 in the net (`without_dropout`).
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
+    words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
     return Recording(
         framework,
         dataclasses.replace(task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]),
         notes=[
-            *([f"dropout is 0 in {side}: {few(dropped)}"] if dropped else ()),
+            *([f"dropout is 0 in {side}: {few(words)}"] if words else ()),
             *([f"dropout is 0 on both sides; the recipe has {few(task.dropped)}"] if task.dropped else ()),
         ],
         **recorded,

@@ -75,7 +75,10 @@ _MANIFEST = "manifest.json"
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
 _NUMBERS = ("losses", "norms", "rates")
-_PLAIN = ("framework", "tied", "trainable", "constants", "notes", "environment", "random_eval")
+_PLAIN = (
+    *("framework", "tied", "trainable", "constants", "notes", "environment"),
+    *("random_eval", "random_train", "drops"),
+)
 _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
@@ -217,6 +220,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
     known = {_infinite(entry["width"]): (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
     plain = {name: manifest[name] for name in _PLAIN if name in manifest}
+    drops = None if plain.get("drops") is None else [tuple(drop) for drop in plain["drops"]]
     return Recording(
         task=task,
         initial=files.read("initial"),
@@ -224,7 +228,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         trace=Trace(**fields),
         rounding=_rounding(manifest["rounding"] or {}),
         flipped=Flipped((), None, known) if known else None,
-        **{**plain, "tied": [tuple(names) for names in plain["tied"]]},
+        **{**plain, "tied": [tuple(names) for names in plain["tied"]], "drops": drops},
     )
 
 

@@ -300,6 +300,20 @@ class PortedHeads(nn.Cell):
         return self.which(x), self.where(x)
 
 
+class Trained(Heads):
+    """Other outputs in training, one of which does not have the batch first."""
+
+    def forward(self, x: Any) -> Any:
+        x = torch.tanh(self.body(x))
+        return (self.classes(x), self.boxes(x).T) if self.training else self.classes(x)
+
+
+class PortedTrained(PortedHeads):
+    def construct(self, x: Tensor) -> Any:
+        x = ops.tanh(self.first(x))
+        return (self.which(x), self.where(x).T) if self.training else self.which(x)
+
+
 def frozen(net: Any) -> Any:
     """All but the last layer."""
     named = net.named_parameters() if isinstance(net, t.Module) else net.parameters_and_names()
@@ -318,6 +332,15 @@ def heads_loss(outputs: Any, labels: Any) -> Tensor:
 
 def reference_heads_loss(outputs: Any, labels: Any) -> Any:
     return F.cross_entropy(outputs[0], labels[0].long()) + F.smooth_l1_loss(outputs[1], labels[1])
+
+
+def trained_loss(outputs: Any, labels: Any) -> Tensor:
+    """Of shape [1]."""
+    return heads_loss((outputs[0], outputs[1].T), labels).reshape((1,))
+
+
+def reference_trained_loss(outputs: Any, labels: Any) -> Any:
+    return reference_heads_loss((outputs[0], outputs[1].T), labels).reshape(1)
 
 
 def squares(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -381,6 +404,12 @@ PAIRS = {
     "GRU": Pair(tokens, lambda: Theirs(Recurrent()), lambda: Ours(PortedRecurrent())),
     "tuple of outputs": Pair(
         boxes, Heads, PortedHeads, options={"loss": heads_loss, "reference_loss": reference_heads_loss}
+    ),
+    "other outputs in training, a loss of shape [1]": Pair(
+        boxes,
+        Trained,
+        PortedTrained,
+        options={"loss": trained_loss, "reference_loss": reference_trained_loss, "accumulate": 2},
     ),
     "frozen body": Pair(
         images,

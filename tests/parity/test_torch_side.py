@@ -12,7 +12,15 @@ from resnet_fn.parity.trace import Task, make_batches
 from resnet_fn.recipes import recipe
 
 pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
-from resnet_fn.parity.torch_side import find_torchvision, layers_of, prepare_reference, roles_of, run_torch, state
+from resnet_fn.parity.torch_side import (
+    find_torchvision,
+    layers_of,
+    prepare_reference,
+    record_reference,
+    roles_of,
+    run_torch,
+    state,
+)
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
@@ -117,7 +125,8 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back(torch):
     ).train()
     x = torch.randn(2, 3, 4)
     with without_dropout(net.named_modules()) as found:
-        assert found == ["drop: p=0.5", "attn: dropout=0.1", "lstm: dropout=0.3", "path: drop_prob=0.2"]
+        wanted = [("drop", "p", 0.5), ("attn", "dropout", 0.1), ("lstm", "dropout", 0.3), ("path", "drop_prob", 0.2)]
+        assert found == wanted
         assert torch.equal(net["drop"](x), x)
         assert torch.equal(net["attn"](x, x, x)[0], net["attn"](x, x, x)[0])
         assert torch.equal(net["lstm"](x)[0], net["lstm"](x)[0])
@@ -126,6 +135,33 @@ def test_every_kind_of_dropout_is_set_to_0_and_put_back(torch):
 
 
 BATCHES = make_batches(2, 8, 3, 12, 5)
+
+
+@pytest.mark.parametrize("way", ["zeros", "float", "constant", "refused"])
+def test_a_module_that_makes_float32_inside_is_compared_with_float64(torch, way):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.constant = torch.nn.LSTM(36, 5, batch_first=True), torch.randn(36, 36)
+
+        def forward(self, x):
+            x = x.flatten(2)[:, :, :36]
+            x = x.float() / 255 if way == "float" else x @ self.constant if way == "constant" else x
+            if way == "refused" and x.dtype != torch.float32:
+                raise TypeError("float32 only")
+            zeros = torch.zeros(1, len(x), 5) if way == "zeros" else torch.zeros(1, len(x), 5, dtype=torch.float32)
+            return self.lstm(x, (zeros, zeros))[0][:, -1]
+
+    torch.manual_seed(0)
+    task = Task(dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0), BATCHES)
+    if way == "refused":
+        with pytest.raises(ValueError, match=r"test_torch_side.py:\d+: raise TypeError.*float64.*dtype=x.dtype"):
+            record_reference(Net(), task)
+        return
+    found = record_reference(Net(), task)
+    assert 1e-9 < found.rounding["eval forward"]["logits"] < 1e-6
+    assert 1e-9 < found.rounding["gradients"]["lstm.weight_ih_l0"] < 1e-5
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_what_is_recorded(torch):

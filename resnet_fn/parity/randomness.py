@@ -1,0 +1,114 @@
+"""What a net draws in training: how much its dropout drops, and what is random where that is set to 0."""
+
+import difflib
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.layers.difference import DIFFERS, difference, relative_error
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.stages import EVAL_FORWARD, RATE, SKIPPED, TRAIN_FORWARD, Stage
+from resnet_fn.parity.trace import Arrays, Drop, Recording
+
+DROPOUT = "dropout"
+_DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # layers that drop once in each call
+# Two calls of one net that are further apart than this have something random; kernels may not repeat bit for bit.
+_RANDOM = 1e-3
+_DRAWN = 1e-6  # the same, where the net is known to draw random numbers
+_CALLS = 8  # of a net that draws them, before it is taken to repeat: a drop-path may happen to drop nothing
+
+
+def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer]) -> list[Drop]:
+    """Where a net drops, in the order in which its layers ran.
+
+    What a layer of layers keeps is left out where a layer inside drops as much: that one was made with it.
+
+    Args:
+        dropped: what `without_dropout` set to 0.
+        layers: every layer's executions in training mode.
+    """
+    drops = []
+    runs = [(one.name, one.title, one.kind in _DROPPING) for one in layers if one.settings.get("num_layers") != 1]
+    for name, title, once in [*runs, ("", "the net", False)]:
+        for share in [share for other, _, share in dropped if other == name]:
+            alike = {other for other, _, inner in dropped if inner == share and other != name}
+            if once or not any(other.startswith(f"{name}." if name else "") for other in alike):
+                drops.append((title, share, once))
+    return drops
+
+
+def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> Stage:
+    """How much both nets drop, before it was set to 0; `layers` has the MindSpore layer's path → the reference's."""
+    here, there = ours.drops, theirs.drops
+    if here is None or there is None:
+        old = "a trace of an earlier version does not say how much its net drops; record it again"
+        return Stage(DROPOUT, undecided=old if here or there else "")
+    keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
+    if keys[0] != keys[1]:
+        paired = {other: other for other in layers.values()}
+        keys = [
+            [(names.get(name), share) for name, share, _ in side] for names, side in ((layers, here), (paired, there))
+        ]
+    blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes()
+    pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
+    found = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
+    wrong, hints = [item for item in found if item.verdict == DIFFERS], []
+    for item in wrong:
+        p, keeps = f"{item.theirs:g}", math.isclose(item.ours, 1 - item.theirs)
+        words = f": nn.Dropout({p}) keeps {p} in MindSpore; write nn.Dropout(p={p})" if keeps else ""
+        hints.append(f"{item.name}: p={item.ours:g} here, {p} in the reference{words}")
+    functions = ours.random_train or theirs.random_train or not all(once for _, _, once in (*here, *there))
+    doubtful = functions and wrong and all(0 in (item.ours, item.theirs) for item in wrong)
+    doubt = f"{'; '.join(hints)}; but a function may drop as much there" if doubtful else ""
+    return Stage(DROPOUT, found, hints=hints, undecided=doubt)
+
+
+def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
+    """Whether calls with the same inputs give different arrays.
+
+    Args:
+        call: what may be random.
+        drawn: the state of the framework's random numbers, which says whether a call draws any.
+    """
+    before, first = drawn(), call()
+    moved = not np.array_equal(before, drawn())
+    return any(
+        relative_error(first[name], value) > (_DRAWN if moved else _RANDOM)
+        for _ in range(_CALLS if moved else 1)
+        for name, value in call().items()
+    )
+
+
+def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
+    """Cut off a net's executions from the first that does not repeat `again`; which draws random numbers, in words."""
+    others = {layer.title: layer for layer in again}
+
+    def repeats(layer: Layer, what: str) -> bool:
+        value, other = getattr(layer, what), others.get(layer.title)
+        return other is not None and (value is None or not relative_error(value, getattr(other, what)) > _DRAWN)
+
+    changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
+    drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
+    del layers[min(changed, default=0) :]
+    return (
+        f"{drawing[0].title} ({drawing[0].class_name})" if drawing else "what stands between its layers, or the loss,"
+    )
+
+
+def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
+    """The stages with that of dropout; one that depends on what is random otherwise differs, or is undecided."""
+    names = [stage.name for stage in stages]
+    evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
+    for recording, side in ((ours, "the net"), (theirs, "the reference")):
+        if recording.random_eval:
+            words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
+            evaluation.failed, evaluation.hints = words, [*evaluation.hints, words]
+        for stage in stages[after:] if recording.random_train else ():
+            if stage.name != RATE and stage.verdict != SKIPPED:
+                place = f"in {side} {recording.random_train}"
+                stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
+    dropout = _dropout_stage(ours, theirs, layers)
+    return [*stages[:after], *([dropout] if dropout.verdict != SKIPPED else ()), *stages[after:]]

@@ -1,0 +1,106 @@
+"""What is random in training: dropout is compared, what else draws is named, and nobody is accused for it."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.ladder import compare_recordings
+from resnet_fn.parity.matching import match_recordings
+from resnet_fn.parity.randomness import drops_of
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.recipes import recipe
+
+BATCHES = [(np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32), (np.arange(6) % 3).astype(np.int32))] * 2
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
+TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
+
+
+class Ported(nn.Cell):
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.fc, self.share = nn.Dense(8, 3), share
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(self.fc(x), self.share, self.training) if self.share else self.fc(x)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("way", "share", "place"),
+    [
+        ("function", 0.2, "the reference 0 (Block)"),
+        ("layer", 0.2, "the net 0 (Ported)"),
+        ("noise", 0.0, "the reference 0 (Block)"),
+        ("rare", 0.0, "the reference 0 (Block)"),
+        ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
+    ],
+)
+def test_what_draws_is_named_and_what_depends_on_it_is_undecided(torch, way, share, place):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.drop = torch.nn.Linear(8, 3), torch.nn.Dropout(0.2 if way == "layer" else 0)
+
+        def forward(self, x):
+            x = self.drop(self.fc(x))
+            if way == "noise" and self.training:
+                return x + 3e-5 * torch.randn_like(x)
+            if way == "rare" and self.training:
+                return x * (torch.rand(len(x), 1) > 0.1)
+            return torch.nn.functional.dropout(x, 0.2, self.training) if way == "function" else x
+
+    def loss(outputs, labels):
+        drawn = 0.1 * torch.rand(()) if way == "loss" else 0
+        return torch.nn.functional.cross_entropy(outputs, labels.long()) + drawn
+
+    torch.manual_seed(0)
+    options = {"loss": ops.cross_entropy, "reference_loss": loss, "initialisation": False}
+    ladder = compare_step(nn.SequentialCell(Ported(share)), torch.nn.Sequential(Block()), BATCHES, RECIPE, **options)
+    assert (ladder.first_stage, ladder.first_layer, ladder.agrees) == (None, None, False)
+    names = [stage.name for stage in ladder.undecided]
+    assert names[-9:-6] == ["train forward", "loss", "gradients"]
+    assert names[:-9] == (["dropout"] if way == "layer" else [])
+    assert "learning rate" not in names
+    assert f"in {place} draws" in ladder.undecided[-1].doubt
+
+
+A, B, FUNCTION = ("a", 0.1, True), ("b", 0.2, True), ("c", 0.1, False)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict", "words"),
+    [
+        ([], [], None, ""),
+        ([A, B], [("x", 0.1, True), ("y", 0.2, True)], "ok", ""),
+        ([A, ("b", 0.8, True)], [A, B], "DIFFERS", "b: p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2"),
+        ([B], [A, B], "DIFFERS", "a: p=0 here, 0.1 in the reference"),
+        ([A, B], [A], "DIFFERS", "b: p=0.2 here, 0 in the reference"),
+        ([A, A], [FUNCTION], "undecided", "a function may"),
+        ([A], None, "undecided", "record it again"),
+    ],
+)
+def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path):
+    recording = load_recording(TRACE)
+    save_recording(dataclasses.replace(recording, drops=ours), tmp_path / "trace")
+    sides = load_recording(tmp_path / "trace"), dataclasses.replace(recording, drops=theirs)
+    ladder = compare_recordings(*sides, match_recordings(*sides, None))
+    stage = next((stage for stage in ladder.stages if stage.name == "dropout"), None)
+    assert (stage and stage.verdict) == verdict
+    assert ladder.agrees == (verdict in (None, "ok"))
+    assert words in " ".join([*stage.hints, stage.doubt] if stage else [])
+
+
+def test_where_a_net_drops():
+    kinds = {"body.drop": "dropout", "body": "own block", "lstm": "lstm", "one": "lstm", "swin": "own attention"}
+    settings = {"lstm": {"num_layers": 2}, "one": {"num_layers": 1}}
+    ran = [Layer(n, 0, kind, "", settings.get(n, {}), None, None, (), True) for n, kind in kinds.items()]
+    ran.insert(1, dataclasses.replace(ran[0], call=1))
+    dropped = [("", "dropout", 0.1), ("body", "dropout", 0.1), ("body.drop", "p", 0.1), ("unused", "p", 0.4)]
+    dropped += [(name, "dropout", 0.3) for name in ("lstm", "lstm.dropout_op", "one", "swin")]
+    once = [("body.drop", 0.1, True), ("body.drop (2)", 0.1, True), ("lstm", 0.3, True)]
+    assert drops_of(dropped, ran) == [*once, ("swin", 0.3, False)]
