@@ -66,7 +66,7 @@ def export(
     kind = out.suffix.removeprefix(".")
     if kind not in _WRITERS:
         raise ValueError(
-            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .{', .'.join(_WRITERS)}"
+            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, .onnx or .safetensors"
         )
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     if images is None:

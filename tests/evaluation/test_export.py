@@ -86,7 +86,11 @@ def test_the_description_is_inside_the_file_too(run):
     import onnx
 
     trained = load_run(run)
-    card = export(trained, Path("net.onnx"), 0, images(4))
+    card = export(run, "net.onnx")
+    assert card["preprocessing"] == trained.preprocessing
+    assert card["verified"]["images"] == 128
+    with pytest.raises(ValueError, match=r"^out: net.pb ends in '.pb'; give a file that ends in .mindir, .onnx or"):
+        export(run, "net.pb")
     model = onnx.load("net.onnx")
     # Standard convolutions, not the matrix products that compute them here.
     operations = [node.op_type for node in model.graph.node]

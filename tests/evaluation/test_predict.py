@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mindspore import Tensor
 from PIL import Image
 
 from resnet_fn.config.options import RunOptions
@@ -42,6 +43,9 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
     trained = load_run(run)
     files = find_images([digits_png])
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
+    assert predict(str(run), files[67]) == predict(trained, [files[67]])
+    logits = trained.net(Tensor(trained.preprocess(files[67]))).asnumpy()[0]
+    assert trained.classes[logits.argmax()] == predict(trained, files[67], top=1)[0]["top"][0]["class"]
     assert main("predict", "--checkpoint", run, "--top", "2", digits_png / "03.png") == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("images/03.png   ")
