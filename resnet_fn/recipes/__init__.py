@@ -26,7 +26,7 @@ def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
     def varied(**values: Any) -> Recipe:
         return changed(build(), **values)
 
-    del varied.__wrapped__  # type: ignore[attr-defined]  # help() shows that it takes values
+    del varied.__wrapped__  # help() shows that it takes values
     RECIPES[build.__name__] = build()
     return varied
 

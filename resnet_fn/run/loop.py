@@ -96,6 +96,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     if isinstance(recipe, str):
         file = read_recipe(recipe, options)
         recipe, options, left_out = file.recipe, file.options, file.notes
+    # Before any file is touched: in the scheduler process of msrun it does not return.
     workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
