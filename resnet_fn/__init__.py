@@ -1,11 +1,23 @@
 """Train residual networks on MindSpore 2.x with a functional loop that you can read.
 
-The whole Python API is listed in ``__all__``; each name is imported when it is first used, so that
-``python -m resnet_fn.train --help`` and a mistyped flag answer without loading MindSpore.
+    result = resnet_fn.train(resnet_fn.recipes.digits(epochs=2))
+    resnet_fn.predict(result.run, "seven.png")
+
+a run               train, evaluate, predict, export, load_run, Recipe, RunOptions, recipes
+nets and weights    create_model, load_weights, convert_weights
+beside PyTorch      compare_step, assert_parity
+a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
+  its step          make_train_step, StepPlan, StepResult, with_all_reduce, make_flags, make_eval_step
+  loss, schedule    make_loss, DynamicLossScaler, make_schedule, cosine_warmup
+  optimizer         make_optimizer, momentum_sgd, adam, adamw, lars, lamb, parameter_groups, weight_decay_groups
+  state             TrainState, make_state, moving_average, save_checkpoint, load_checkpoint, restore_state
+
+help(resnet_fn.train) explains one of them; python -m resnet_fn lists the commands.
 """
 
 import importlib
 import sys
+import traceback
 import types
 
 from resnet_fn.runtime.parent import end_with, waiting_msrun
@@ -19,6 +31,8 @@ if _msrun := waiting_msrun():
 
 __version__ = "0.1.0"
 
+# Each name is imported when it is first used, so that ``python -m resnet_fn.train --help`` and a mistyped flag answer
+# without loading MindSpore.
 _HOMES = {
     "Recipe": "resnet_fn.config.recipe",
     "RunOptions": "resnet_fn.config.options",
@@ -26,6 +40,14 @@ _HOMES = {
     "create_model": "resnet_fn.models",
     "train": "resnet_fn.run.loop",
     "evaluate": "resnet_fn.evaluation.evaluate",
+    "predict": "resnet_fn.evaluation.predict",
+    "export": "resnet_fn.evaluation.export",
+    "load_run": "resnet_fn.evaluation.loaded_net",
+    "start": "resnet_fn.runtime.process",
+    "open_dataset": "resnet_fn.data.sources.load",
+    "make_feed": "resnet_fn.data.feed",
+    "score": "resnet_fn.evaluation.scoring",
+    "summarise": "resnet_fn.evaluation.task",
     "make_train_step": "resnet_fn.update.step",
     "StepPlan": "resnet_fn.update.step",
     "StepResult": "resnet_fn.update.step",
@@ -37,6 +59,7 @@ _HOMES = {
     "make_flags": "resnet_fn.update.exchange",
     "make_eval_step": "resnet_fn.update.eval_step",
     "make_optimizer": "resnet_fn.update.optimizer",
+    "parameter_groups": "resnet_fn.models.groups",
     "weight_decay_groups": "resnet_fn.models.groups",
     "momentum_sgd": "resnet_fn.update.optimizer",
     "adam": "resnet_fn.update.adaptive",
@@ -49,6 +72,7 @@ _HOMES = {
     "DynamicLossScaler": "resnet_fn.update.loss_scale",
     "save_checkpoint": "resnet_fn.checkpoint.folder",
     "load_checkpoint": "resnet_fn.checkpoint.folder",
+    "restore_state": "resnet_fn.checkpoint.parameters",
     "compare_step": "resnet_fn.parity.replay",
     "assert_parity": "resnet_fn.parity.replay",
     "load_weights": "resnet_fn.weights.load",
@@ -68,17 +92,19 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    # help() would print every docstring behind these names, 1,250 lines; the one above lists them.
+    by_pydoc = any(frame.f_code.co_name == "docmodule" for frame, _ in traceback.walk_stack(None))
+    return [] if by_pydoc else sorted(__all__)
 
 
 class _Package(types.ModuleType):
-    """``train`` and ``evaluate`` each name a function and a command's file; as attributes the functions win.
+    """``train``, ``predict`` and others each name a function and a command's file; as attributes the functions win.
 
     Without this, importing the file ``resnet_fn/train.py`` would put the module where the function was.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("train", "evaluate") and isinstance(value, types.ModuleType):
+        if name in _HOMES and name != "recipes" and isinstance(value, types.ModuleType):
             return
         super().__setattr__(name, value)
 

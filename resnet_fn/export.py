@@ -9,7 +9,6 @@ _EXAMPLES = """examples:
   python -m resnet_fn.export runs/first --format mindir --out digits.mindir
   python -m resnet_fn.export runs/first --format onnx --batch 1 --out digits.onnx
 """
-_IMAGES = 128  # of the test set, on which the file is verified
 
 
 def parser() -> cli.Parser:
@@ -44,18 +43,12 @@ def main(arguments: Sequence[str]) -> int:
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
         (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
     )
-    from resnet_fn.data.dataset import eval_batches
     from resnet_fn.evaluation.export import DYNAMIC, export
-    from resnet_fn.evaluation.loaded_net import load_net, open_trained_dataset
-    from resnet_fn.runtime import process
+    from resnet_fn.evaluation.loaded_net import load_run
 
-    process.start(parsed.device, parsed.threads)
-    how = {"ema": parsed.ema, "image_size": size, "allow_non_finite": parsed.allow_non_finite}
-    trained = load_net(checkpoint, parsed.which, **how)
-    dataset = open_trained_dataset(trained, parsed.data_dir)
-    images, _, _ = next(eval_batches(dataset.test, dataset.input, min(_IMAGES, len(dataset.test))))
-    batch = int(parsed.batch) if fixed else DYNAMIC
-    card = export(trained, Path(parsed.out), parsed.format, batch, images)
+    how = {name: getattr(parsed, name) for name in ("ema", "image_size", "allow_non_finite", "device", "threads")}
+    trained = load_run(checkpoint, parsed.which, **how)
+    card = export(trained, parsed.out, int(parsed.batch) if fixed else DYNAMIC, data_dir=parsed.data_dir)
     verified = card["verified"]
     print(
         f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} test images, "

@@ -50,13 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
     if not images:
         raise cli.UsageError(f"no image is given beside {checkpoint!r}; give RUN IMAGE_OR_FOLDER")
-    from resnet_fn.evaluation.loaded_net import load_net
+    from resnet_fn.evaluation.loaded_net import load_run
     from resnet_fn.evaluation.predict import by_doubt, find_images, predict, results_csv
-    from resnet_fn.runtime import process
 
-    files = find_images(images)
-    process.start(parsed.device, parsed.threads)
-    trained = load_net(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite)
+    files, where = find_images(images), {"device": parsed.device, "threads": parsed.threads}
+    trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
     doubt = parsed.sort == "doubt"
     cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, threshold, doubt))
     width = max(len(str(path)) for path in files)

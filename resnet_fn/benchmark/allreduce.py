@@ -17,7 +17,7 @@ from resnet_fn.benchmark.interleave import Side, interleave, timed
 from resnet_fn.benchmark.nets import NET, build, specification
 from resnet_fn.benchmark.sides import our_step
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Workers, join
+from resnet_fn.runtime.workers import Workers
 
 DESCRIPTION = """What sharing an update among workers of one machine costs, a thread and a whole batch each:
 seconds of the step alone in all of them at once, and with the all-reduce (efficiency: their ratio; share: of
@@ -94,8 +94,7 @@ def measure(net_name: str, rounds: int, workers: Workers) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    process.start("CPU", threads=1)
-    ranks = join()
+    ranks = process.start("CPU", threads=1)
     measured = measure(sys.argv[1], int(sys.argv[2]), ranks)
     if ranks.is_main:
         Path(sys.argv[3]).write_text(json.dumps(measured))

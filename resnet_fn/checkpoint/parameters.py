@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resnet_fn.checkpoint.folder import Arrays, CheckpointError
+from resnet_fn.checkpoint.folder import Arrays, Checkpoint, CheckpointError
 from resnet_fn.config.hints import few
 
 if TYPE_CHECKING:
     from mindspore import Parameter
+
+    from resnet_fn.update.state import TrainState
 
 
 def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -> dict[str, np.ndarray]:
@@ -67,6 +69,18 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
     assign(parameters, arrays)
+
+
+def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
+    """Put a checkpoint into the weights and all else that an update changes: a run goes on as if it had not stopped.
+
+    Raises:
+        CheckpointError: it is of another net or optimizer.
+        ValueError: it is not finite.
+    """
+    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
+    assign_all(state.weights, checkpoint.weights, checkpoint.path)
+    assign_all(state.training, checkpoint.training, checkpoint.path)
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, flag_name, show_value
+from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, explain, flag_name
 from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
@@ -176,20 +176,13 @@ def add_fields(
     for name, place in places.items():
         config, field = fields[name]
         about, group, flag = field.metadata, groups[place], flag_name(name)
-        two_flags = about["choices"] == YES_NO_AUTO
-        named = "" if two_flags else ", ".join(choice for choice in about["choices"] if choice)
-        choices = f" ({named})" if named else ""
-        unit = f" [{about['unit']}]" if about["unit"] else ""
-        value = getattr(config, name)  # of a dataclass itself: the field's default
-        own = "*" if value != field.default else ""
-        default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
         also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
         options: dict[str, Any] = {
-            "help": f"{about['meaning']}{choices}{unit}{default}{also}",
+            "help": explain(field, getattr(config, name)) + also,  # a dataclass itself has the defaults
             "default": argparse.SUPPRESS,
             "dest": name,
         }
-        if two_flags:
+        if about["choices"] == YES_NO_AUTO:
             group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
             group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
             continue

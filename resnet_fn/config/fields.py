@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from resnet_fn.config.gone import value_hint
@@ -90,12 +90,15 @@ def setting(
 class Settings:
     """Base of a dataclass of settings: rejects unknown names, and all that is wrong with values, in one message."""
 
+    def __init_subclass__(cls) -> None:
+        """Add the fields to the docstring, in the words of the flags' help."""
+        fields = ((name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field))
+        lines = "".join(f"\n        {name}: {explain(field, field.default)}" for name, field in fields)
+        cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}\n\n    Attributes:{lines}\n"
+
     def __new__(cls, *_: Any, **fields: Any) -> Any:
         """Name the nearest field of one that does not exist."""
-        known = getattr(cls, "__dataclass_fields__", {})
-        for name in fields:
-            if name not in known:
-                raise ValueError(f"{cls.__name__.lower()}: unknown field {name!r}; {closest(name, sorted(known))}")
+        check_names(cls, fields)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -139,6 +142,7 @@ def combine(
 
 def changed(config: Any, **given: Any) -> Any:
     """A config with other values, without what has no effect then; a ValueError of all that is wrong with it."""
+    check_names(type(config), given)
     new, _ = combine(config, given)
     if wrong := faults(new, given):
         raise ValueError("; ".join(wrong))
@@ -152,6 +156,32 @@ def faults(config: Any, typed: Collection[str] = (), recipe: Any = None) -> list
     """
     unmet = (_explain(config, field.name, need, typed) for field, need in _unmet(config, typed, recipe))
     return [*_wrong(config).values(), *unmet]
+
+
+def aliases(config: type) -> dict[str, str]:
+    """PyTorch's and timm's names of settings, as names in Python: "lr" is "learning_rate"."""
+    fields = dataclasses.fields(config)
+    return {alias.replace("-", "_"): field.name for field in fields for alias in field.metadata["aliases"]}
+
+
+def check_names(config: type, names: Iterable[str]) -> None:
+    """Reject a name that is no setting, with the nearest ones, or the one that it means."""
+    fields = config.__dataclass_fields__  # type: ignore[attr-defined]
+    for name in names:
+        if name not in fields:
+            meant = aliases(config).get(name)
+            hint = f"did you mean {meant}?" if meant else closest(name, sorted(fields))
+            raise ValueError(f"{config.__name__.lower()}: unknown field {name!r}; {hint}")
+
+
+def explain(field: Any, value: Any) -> str:
+    """A setting in a line: meaning, choices, unit, and `value` as the default; * if it is not the field's."""
+    about = field.metadata
+    named = "" if about["choices"] == YES_NO_AUTO else ", ".join(filter(None, about["choices"]))
+    choices, unit = f" ({named})" if named else "", f" [{about['unit']}]" if about["unit"] else ""
+    own = "*" if value != field.default else ""
+    default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
+    return f"{about['meaning']}{choices}{unit}{default}"
 
 
 def check_value(config: type, name: str, value: Any) -> None:

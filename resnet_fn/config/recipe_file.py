@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import changed, check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import aliases, changed, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -18,9 +18,7 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
 
 _FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
-_NAMES = {name: name for name in _FIELDS} | {
-    alias.replace("-", "_"): name for name, (_, field) in _FIELDS.items() for alias in field.metadata["aliases"]
-}
+_NAMES = {name: name for name in _FIELDS} | aliases(Recipe) | aliases(RunOptions)
 # What a run leaves out when it writes its own file: where it is kept, how it goes on, what it shows.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 

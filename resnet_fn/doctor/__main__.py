@@ -82,10 +82,9 @@ def main(arguments: Sequence[str]) -> int:
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     from resnet_fn.doctor import machine
     from resnet_fn.runtime import process
-    from resnet_fn.runtime.workers import barrier, join
+    from resnet_fn.runtime.workers import barrier
 
-    process.start(parsed.device, parsed.threads)
-    workers = join(parsed.device)
+    workers = process.start(parsed.device, parsed.threads)
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
     told: dict[str, Any] = machine.describe(parsed.device, parsed.threads, workers)

@@ -11,13 +11,13 @@ from resnet_fn.config.hints import closest, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_net, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, monitored, task_of
 from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import Workers, join
+from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
 
@@ -94,9 +94,8 @@ def evaluate_in_detail(
         raise ValueError(f"image_size: {image_size} is negative; give pixels, or 0 for the recipe's own")
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
-    process.start(device, threads)
-    workers = join(device)
-    trained = load_net(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
+    workers = process.start(device, threads)
+    trained = load_run(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     step = make_eval_step(net, with_logits=True, jit=open_cache(compile_cache).jit)
@@ -137,8 +136,7 @@ def evaluate_weights(
     Raises:
         As `evaluate_in_detail`; WeightsError where the file does not fit the net.
     """
-    process.start(device, threads)
-    workers = join(device)
+    workers = process.start(device, threads)
     source = read_weights(file, which)
     recipe = name_model(recipe, source)
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)

@@ -17,7 +17,8 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 from resnet_fn.checkpoint.parameters import assign_all
 from resnet_fn.checkpoint.tensor_file import write_safetensors
 from resnet_fn.config.hints import first_line
-from resnet_fn.evaluation.loaded_net import LoadedNet
+from resnet_fn.data.dataset import eval_batches
+from resnet_fn.evaluation.loaded_net import LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.winograd import standard_operations
@@ -25,6 +26,7 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 DYNAMIC = 0
+_IMAGES = 128  # of the test set, on which a file is verified
 INPUT, OUTPUT = "images", "logits"  # names in a graph
 # Largest difference of a logit, relative to the largest logit (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
@@ -36,23 +38,40 @@ class ExportError(ValueError):
     """The exported file does not answer as the net does, or cannot be made; nothing was left behind."""
 
 
-def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndarray) -> dict[str, Any]:
+def export(
+    run: LoadedNet | str | Path,
+    out: str | Path,
+    batch: int = DYNAMIC,
+    images: np.ndarray | None = None,
+    data_dir: str = "",
+) -> dict[str, Any]:
     """Export a net and verify the file on images.
 
     Args:
-        trained: see `load_net`.
-        out: the file to write, its ending the format; replaced if it exists. FILE.json is written beside it.
-        kind: "mindir", "onnx" or "safetensors" (weights only).
-        batch: images at a time that the file takes; `DYNAMIC` for any number.
-        images: float32 [N, C, H, W], what the answers are compared on.
+        run: a run folder, whose last checkpoint is taken, or a checkpoint folder; or what `load_run` gives.
+        out: the file to write, .mindir, .onnx or .safetensors (weights only); replaced if it exists. FILE.json is
+            written beside it.
+        batch: images at a time that the file takes; 0 for any number.
+        images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the test set.
+        data_dir: where that lies; "": where it lay in training.
 
     Returns:
         What FILE.json holds.
 
     Raises:
         ExportError: the answers differ; no file is left.
-        ValueError: a folder that cannot be written.
+        ValueError: another ending, or a folder that cannot be written.
     """
+    out = Path(out)
+    kind = out.suffix.removeprefix(".")
+    if kind not in _WRITERS:
+        raise ValueError(
+            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, .onnx or .safetensors"
+        )
+    trained = run if isinstance(run, LoadedNet) else load_run(run)
+    if images is None:
+        dataset = open_trained_dataset(trained, data_dir)
+        images = next(eval_batches(dataset.test, dataset.input, min(_IMAGES, len(dataset.test))))[0]
     card = describe_export(trained, kind, batch)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +86,7 @@ def export(trained: LoadedNet, out: Path, kind: str, batch: int, images: np.ndar
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
     """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
-    spec, own = trained.input, ("classes", "data_dir", "train_list", "val_list")  # paths are nobody else's business
-    preprocessing = {key: value for key, value in spec.for_image_files().to_dict().items() if key not in own}
-    meaning = task_of(trained.recipe.multi_label).output
+    spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
         "format": kind,
@@ -77,7 +94,7 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
         "recipe": trained.recipe.name,
         "update": trained.checkpoint.state["update"],
         "input": {"name": INPUT, "shape": shape, "dtype": "float32", "layout": "NCHW"},
-        "preprocessing": preprocessing,
+        "preprocessing": trained.preprocessing,
         "output": {"name": OUTPUT, "shape": logits, "dtype": "float32", "meaning": meaning},
         "classes": list(spec.classes),
     }

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
@@ -12,9 +14,12 @@ from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models import build_net
+from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
 
@@ -29,6 +34,8 @@ class LoadedNet:
         input: what it must be fed.
         checkpoint: where it came from.
         averaged: whether these are averaged weights (EMA).
+        classes: the names of the logits' places.
+        preprocessing: how image files are prepared, as JSON types; `preprocess` does it.
     """
 
     net: nn.Cell
@@ -37,8 +44,51 @@ class LoadedNet:
     checkpoint: Checkpoint
     averaged: bool = False
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """See above."""
+        return self.input.classes
 
-def load_net(
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """See above."""
+        fields, own = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
+        return {name: value for name, value in fields.items() if name not in own}
+
+    def preprocess(self, file: str | Path) -> np.ndarray:
+        """An image file as the net takes it, float32 [1, channels, image_size, image_size].
+
+        Raises:
+            ValueError: the file cannot be read, or is no image; the net takes neither grey nor colour images.
+        """
+        spec = self.input.for_image_files()  # their full scale is 255, whatever the training set's was
+        if spec.channels not in (1, 3):
+            raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
+        pixels = read_pixels(Path(file), spec.channels, spec.eval_resize, spec.image_size)
+        return prepare(pixels, spec.image_size, spec)
+
+
+def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
+    """Decode an image file, as EXIF turns it; as evaluation cuts it, where a shorter side is given.
+
+    Returns:
+        uint8 [1, H, W, channels]: grey for one channel, RGB for three.
+
+    Raises:
+        ValueError: it cannot be read, or is damaged, or no image.
+    """
+    from PIL import UnidentifiedImageError
+
+    try:
+        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
+        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
+    except Exception as error:  # PIL's decoders raise almost anything
+        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
+    return pixels.reshape(1, *pixels.shape[:2], channels)
+
+
+def load_run(
     source: str | Path,
     which: str = "last",
     *,
@@ -46,8 +96,12 @@ def load_net(
     image_size: int = 0,
     precision: str = "",
     allow_non_finite: bool = False,
+    device: str = "",
+    threads: int = 0,
 ) -> LoadedNet:
     """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
+
+    `run = load_run("runs/first"); run.net(Tensor(run.preprocess("seven.png")))` gives the logits of `run.classes`.
 
     Args:
         source: a run folder or a checkpoint folder.
@@ -57,11 +111,13 @@ def load_net(
         image_size: height and width that the net sees; 0 for the recipe's own.
         precision: that the net computes in, see `Recipe`; "" for the recipe's own.
         allow_non_finite: take weights with NaN or infinity in them.
+        device, threads: see `process.start`.
 
     Raises:
         ValueError: names weights that are not finite.
         CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
     """
+    process.start(device, threads)
     found = find_checkpoint(Path(source), which)
     recipe = recipe_from_dict(found.state["recipe"])
     if precision:
@@ -81,7 +137,7 @@ def load_net(
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Put a checkpoint's weights into its net; `ema` and errors as in `load_net`. Returns whether they are averaged."""
+    """Put a checkpoint's weights into its net; `ema` and errors as in `load_run`. Returns whether they are averaged."""
     averages = averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")

@@ -11,10 +11,8 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path
-from resnet_fn.data.images import prepare
-from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import ENDINGS, is_image
-from resnet_fn.evaluation.loaded_net import LoadedNet
+from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK
 from resnet_fn.evaluation.task import task_of
@@ -48,34 +46,14 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
-    """Decode an image file, as EXIF turns it; as evaluation cuts it, where a shorter side is given.
-
-    Returns:
-        uint8 [1, H, W, channels]: grey for one channel, RGB for three.
-
-    Raises:
-        ValueError: it cannot be read, or is damaged, or no image.
-    """
-    from PIL import UnidentifiedImageError
-
-    try:
-        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
-        pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
-    except Exception as error:  # PIL's decoders raise almost anything
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
-    return pixels.reshape(1, *pixels.shape[:2], channels)
-
-
 def predict(
-    trained: LoadedNet, files: Sequence[Path], top: int = 5, threshold: float = SAID_FROM
+    run: LoadedNet | str | Path, images: str | Path | Iterable[str | Path], top: int = 5, threshold: float = SAID_FROM
 ) -> list[dict[str, Any]]:
     """Classify image files.
 
     Args:
-        trained: see `load_net`.
-        files: see `find_images`.
+        run: a run folder, whose last checkpoint is taken, or a checkpoint folder; or what `load_run` gives.
+        images: files, and folders of them (`find_images`).
         top: likeliest classes to name.
         threshold: where images have any number of classes, those of this probability or more are named instead.
 
@@ -85,26 +63,24 @@ def predict(
         "error"}: a line that names it.
 
     Raises:
-        ValueError: the net takes neither grey nor colour images.
+        ValueError: a path that does not exist, or a folder without images.
     """
+    files = find_images([images] if isinstance(images, str | Path) else images)
+    trained = run if isinstance(run, LoadedNet) else load_run(run)
     spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
-    if spec.channels not in (1, 3):
-        raise ValueError(f"the net takes images of {spec.channels} channels; image files have 1 or 3")
     labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
     limit, least = task.shown(len(spec.classes), top, threshold)
-    of_files = spec.for_image_files()  # their full scale is 255, whatever the training set's was
     results = []
     for start in range(0, len(files), BLOCK):
         part = files[start : start + BLOCK]
-        images = np.zeros((BLOCK, spec.channels, spec.image_size, spec.image_size), np.float32)
+        batch = np.zeros((BLOCK, spec.channels, spec.image_size, spec.image_size), np.float32)
         errors = {}
         for place, path in enumerate(part):
             try:
-                pixels = read_pixels(path, spec.channels, spec.eval_resize, spec.image_size)
-                images[place] = prepare(pixels, spec.image_size, of_files)[0]
+                batch[place] = trained.preprocess(path)[0]
             except ValueError as error:
                 errors[place] = {"file": str(path), "error": str(error)}
-        logits = step(Tensor(images), labels).logits
+        logits = step(Tensor(batch), labels).logits
         assert logits is not None
         rows = task.top_classes(logits.asnumpy()[: len(part)], limit)
         count = rows.shape[1] // 2

@@ -17,7 +17,7 @@ from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_net, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.layers.layer import Layer
@@ -74,7 +74,7 @@ def open_net(
         ValueError: the weights do not fit, or the data set is not there or is another one.
     """
     if recipe is None:
-        loaded = load_net(source, which, precision=PRECISION, allow_non_finite=True)
+        loaded = load_run(source, which, precision=PRECISION, allow_non_finite=True)
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = changed(recipe, precision=PRECISION)

@@ -15,11 +15,12 @@ _NORM_LAYERS = (
     *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
 )
 
-# (parameter, weight decay) or (parameter, weight decay, factor of its learning rate), in the order of the gradients.
-Groups = Sequence[tuple[Parameter, float] | tuple[Parameter, float, float]]
+# In the order of the gradients: a parameter, which then has no weight decay; (parameter, weight decay); or (parameter,
+# weight decay, factor of its learning rate).
+Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
 
 
-def parameter_groups(recipe: Recipe, net: nn.Cell) -> Groups:
+def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
     Layer decay as timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254) have it: the last layer has 1, each
@@ -77,8 +78,17 @@ def columns(groups: Groups) -> tuple[Any, ...]:
     """Parameters, weight decays and learning rates' factors, a tuple of each; a row without a factor has 1.
 
     Compiled functions cannot unpack rows that mix Parameters and numbers.
+
+    Raises:
+        ValueError: a row is none of `Groups`.
     """
-    return tuple(zip(*((*row, 1.0)[:3] for row in groups), strict=True)) or ((), (), ())
+    rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
+    rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
+    for row in rows:
+        if not isinstance(row, tuple) or not isinstance(row[0], Parameter):
+            fix = "give net.trainable_params(), or weight_decay_groups(net, 5e-4)"
+            raise ValueError(f"groups: {type(row).__name__} is no Parameter and no (Parameter, weight decay); {fix}")
+    return tuple(zip(*((*row, 1.0)[:3] for row in rows), strict=True)) or ((), (), ())
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:

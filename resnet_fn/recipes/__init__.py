@@ -4,22 +4,40 @@ None of the published figures below was measured with this package, but that of 
 settings gave in the source that is named, on the hardware that is named.
 """
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.fields import changed
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import RecipeFile, read_recipe_file
 from resnet_fn.config.settings_file import ENDINGS
 
+RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
+
+def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
+    """Put a recipe into `RECIPES`, and let it take other values, `digits(epochs=2)`, as `changed` does."""
+
+    @functools.wraps(build)
+    def varied(**values: Any) -> Recipe:
+        return changed(build(), **values)
+
+    del varied.__wrapped__  # help() shows that it takes values
+    RECIPES[build.__name__] = build()
+    return varied
+
+
+@_named
 def digits() -> Recipe:
     """The package's own 1,437 handwritten digits, up-sampled to 16x16: 98 to 99 % in half a minute on two CPU cores."""
     return Recipe(name="digits", model="resnet8", max_shift=1, max_rotation=15.0, max_zoom=0.1)
 
 
+@_named
 def finetune() -> Recipe:
     """Your own pictures (`--data-dir`, a folder for each class) from given weights (`--weights`), whose net it takes.
 
@@ -47,6 +65,7 @@ def _cifar(**fields: object) -> Recipe:
     return Recipe(**{**common, **plain, **fields})  # type: ignore[arg-type]
 
 
+@_named
 def cifar10_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-10: 93.02 % in kuangliu/pytorch-cifar (one GPU); official MindSpore 94.02 % (Ascend 910).
 
@@ -63,6 +82,7 @@ def cifar10_resnet18() -> Recipe:
     )
 
 
+@_named
 def cifar10_resnet50() -> Recipe:
     """ResNet-50 on CIFAR-10 with PyTorch's layer defaults as initial weights: 92.98 %, PyTorch 92.58 %.
 
@@ -80,6 +100,7 @@ def cifar10_resnet50() -> Recipe:
     )
 
 
+@_named
 def cifar100_resnet18() -> Recipe:
     """ResNet-18 on CIFAR-100: 75.61 % in weiaicunzai/pytorch-cifar100 (one GPU), the best of its epochs.
 
@@ -105,6 +126,7 @@ def _imagenet(**fields: object) -> Recipe:
     return Recipe(**{**common, **plain, **fields})  # type: ignore[arg-type]
 
 
+@_named
 def imagenet_resnet50_v1() -> Recipe:
     """torchvision's first ResNet-50: 76.13 % top-1, 8 GPUs (V100) with 32 images each.
 
@@ -122,6 +144,7 @@ def imagenet_resnet50_v1() -> Recipe:
     )
 
 
+@_named
 def imagenet_resnet50_v2() -> Recipe:
     """torchvision's second ResNet-50: 80.858 % top-1, 8 GPUs (A100) with 128 images each, 600 epochs.
 
@@ -152,6 +175,7 @@ def imagenet_resnet50_v2() -> Recipe:
     )
 
 
+@_named
 def imagenet_resnet50_a3() -> Recipe:
     """ "ResNet strikes back", A3: 78.05 % top-1, 4 V100 GPUs with 512 images each, 100 epochs at 160 pixels.
 
@@ -183,6 +207,7 @@ def imagenet_resnet50_a3() -> Recipe:
     )
 
 
+@_named
 def imagenet_resnet50_mindspore() -> Recipe:
     """The official MindSpore ResNet-50: 76.70 % top-1, 8 Ascend 910 with 256 images each, 90 epochs.
 
@@ -201,6 +226,7 @@ def imagenet_resnet50_mindspore() -> Recipe:
     )
 
 
+@_named
 def imagenet_genet50_plus() -> Recipe:
     """Gather-excite ResNet-50, θ⁺: 78.47 % top-1 in MindSpore (8 Ascend 910, 256 images each), 78.12 % in the paper.
 
@@ -217,21 +243,6 @@ def imagenet_genet50_plus() -> Recipe:
         weight_decay=1e-4,
         label_smoothing=0.1,
     )
-
-
-_ROWS: tuple[Callable[[], Recipe], ...] = (
-    digits,
-    finetune,
-    cifar10_resnet18,
-    cifar10_resnet50,
-    cifar100_resnet18,
-    imagenet_resnet50_v1,
-    imagenet_resnet50_v2,
-    imagenet_resnet50_a3,
-    imagenet_resnet50_mindspore,
-    imagenet_genet50_plus,
-)
-RECIPES: dict[str, Recipe] = {row.__name__: row() for row in _ROWS}
 
 
 def recipe(name: str) -> Recipe:
@@ -257,7 +268,7 @@ def load_recipe(name: str) -> RecipeFile:
     return RecipeFile(recipe(name))
 
 
-def load_run(name: str, options: RunOptions) -> RecipeFile:
+def read_recipe(name: str, options: RunOptions) -> RecipeFile:
     """A recipe by its name or from a file, checked, with the file's options where `options` has defaults."""
     own = {key: value for key, value in vars(options).items() if value != getattr(RunOptions(), key)}
     return load_recipe(name).complete(**own)

@@ -23,7 +23,7 @@ from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import monitored
-from resnet_fn.recipes import load_run
+from resnet_fn.recipes import read_recipe
 from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.not_finite import NotFiniteError, find_suspects, keep_batch
 from resnet_fn.run.not_finite import describe as describe_not_finite
@@ -33,7 +33,8 @@ from resnet_fn.run.session import Session, build_components, restore, save, shou
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
-from resnet_fn.runtime.workers import barrier, gather_texts, join, sum_over_ranks
+from resnet_fn.runtime.workers import barrier, gather_texts, sum_over_ranks
+from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
 from resnet_fn.update.average import averaged
@@ -50,6 +51,8 @@ class TrainResult:
         updates: updates done.
         last, best: the last evaluation and the best one.
         stopped: the number of the signal that ended the run early, with a checkpoint saved; 0: it ran to its end.
+        history: what the whole run has logged, before it was resumed too: {"train": [...], "eval": [...]}, a dict for
+            each logged update and each evaluation (docs/monitoring.md has the fields); None for NaN and infinity.
     """
 
     run: Path
@@ -57,6 +60,12 @@ class TrainResult:
     last: dict[str, Any] | None
     best: dict[str, Any] | None
     stopped: int = 0
+
+    @property
+    def history(self) -> dict[str, list[dict[str, Any]]]:
+        """See above; read from the run folder's metrics.jsonl."""
+        events = read_log(self.run / "metrics.jsonl")
+        return {kind: [event for event in events if event["event"] == kind] for kind in ("train", "eval")}
 
 
 def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Sequence[str] = ()) -> TrainResult:
@@ -85,10 +94,10 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     """
     began = time.perf_counter()
     if isinstance(recipe, str):
-        file = load_run(recipe, options)
+        file = read_recipe(recipe, options)
         recipe, options, left_out = file.recipe, file.options, file.notes
-    process.start(options.device, options.threads, options.fast_math)
-    workers = join(options.device)  # before any file is touched: msrun's scheduler never comes back from here
+    # Before any file is touched: in the scheduler process of msrun it does not return.
+    workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # equal but for what the weights told, or an earlier version did not know

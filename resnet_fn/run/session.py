@@ -9,7 +9,7 @@ from typing import Any
 from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.checkpoint.parameters import assign_all, check_finite
+from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import RunFolder, run_of
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import faults, to_dict
@@ -244,10 +244,7 @@ def save(session: Session) -> None:
 
 def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> Progress:
     """Put a checkpoint's state into the components of a run that goes on from it, exactly."""
-    net, run_state = components.state.weights, components.state.training
-    check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
-    assign_all(net, checkpoint.weights, checkpoint.path)
-    assign_all(run_state, checkpoint.training, checkpoint.path)
+    restore_state(components.state, checkpoint)
     setting, then = components.recipe.class_weights, checkpoint.state.get("class_weights", [])
     if setting not in ("", BALANCED) and then != list(components.class_weights):
         raise ValueError(

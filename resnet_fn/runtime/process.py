@@ -9,12 +9,15 @@ import platform
 import stat
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
 from resnet_fn.runtime import versions
+
+if TYPE_CHECKING:
+    from resnet_fn.runtime.workers import Workers
 
 
 def prepare_environment() -> None:
@@ -80,13 +83,13 @@ def use_exact_kernels() -> None:
     op_precision.matmul_allow_hf32(False)
 
 
-def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> None:
-    """Choose the device and its kernels. Call it once, before the first operation and before `workers.join`.
+def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
+    """Choose the device and its kernels, before the first operation, and join the run's other workers (`workers.join`).
 
-    Under msrun it may join the other workers itself: no file may be touched before.
+    msrun's scheduler process never returns from here: no file may be touched before. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend".
+        device: "CPU" or "Ascend"; "": what this process computes on already, or else the CPU.
         threads: see `kernel_threads`.
         fast_math: on a card, kernels as they come: see `use_exact_kernels`.
 
@@ -96,12 +99,15 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
             or device that cannot be, or is not what this process has started with.
     """
     check_value(RunOptions, "threads", threads)
+    device = device or started.get("device", "CPU")
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
         raise ValueError(
             "MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage from a compiled function on the second run; "
             "unset it: train and evaluate keep compiled functions by themselves"
         )
     import mindspore
+
+    from resnet_fn.runtime.workers import join
 
     if mindspore.get_context("enable_compile_cache"):
         raise ValueError(
@@ -115,7 +121,7 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
             raise ValueError(
                 f"threads: this process already computes with {now}; leave it out, or start another process"
             )
-        return
+        return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
             print(warning, file=sys.stderr, flush=True)
@@ -129,14 +135,13 @@ def start(device: str = "CPU", threads: int = 0, fast_math: bool = False) -> Non
         from mindspore.device_context.cpu import op_tuning
 
         if not threads:
-            from resnet_fn.runtime import workers
-
-            workers.join(device)  # before they are all there, they cannot be counted
+            join(device)  # before they are all there, they cannot be counted
         started["threads"] = kernel_threads(threads)
         op_tuning.threads_num(started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
     started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")
+    return join(device)
 
 
 started: dict[str, Any] = {}  # a process has one device and one thread pool, for good; MindSpore does not say all of it

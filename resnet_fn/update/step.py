@@ -252,7 +252,7 @@ def make_train_step(
         def update(rate: Tensor, flags: Tensor, *inputs: Any) -> Results:
             begin()
             for part in range(parts):
-                add(*(rows(samples, part, parts) for samples in inputs))
+                add(*(as_variables(rows(samples, part, parts)) for samples in inputs))
             return finish(rate, flags)
 
     nothing_to_tell = make_flags()
@@ -264,10 +264,16 @@ def make_train_step(
         if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = nothing_to_tell if flags is None else flags
-        packed, grad_norm, scales, squares = update(learning_rate, flags, images, labels, *noise)
+        inputs = (as_variables(images), as_variables(labels), *noise)
+        packed, grad_norm, scales, squares = update(learning_rate, flags, *inputs)
         return StepResult(packed, grad_norm, scales, squares, size)
 
     return train_step
+
+
+def as_variables(samples: Any) -> Any:
+    """The same, but that a compiled function takes a tuple's tensors as its inputs, not as constants of its own."""
+    return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
 
 
 def rows(samples: Any, part: int, parts: int) -> Any:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn import predict, recipes
+from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.predict import main
 
 
 def parsed(*words):
@@ -32,7 +33,7 @@ def test_one_run_is_needed(words):
 
 def test_predict_needs_an_image_beside_the_run():
     with pytest.raises(cli.UsageError, match=r"^no image is given beside 'run'; give RUN IMAGE_OR_FOLDER$"):
-        predict.main(["run"])
+        main(["run"])
 
 
 def test_flags_may_stand_between_what_has_no_flag():

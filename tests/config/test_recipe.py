@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 
 import pytest
 
@@ -129,7 +130,10 @@ def test_a_keyword_that_is_not_its_default_counts_as_typed_a_default_does_not():
     a3 = recipes.recipe("imagenet_resnet50_a3")
     with pytest.raises(ValueError, match="policy_magnitude: 18 needs --policy randaugment"):
         dataclasses.replace(a3, policy="")
-    assert changed(a3, policy="").policy_magnitude == 9
+    assert changed(a3, policy="") == recipes.imagenet_resnet50_a3(policy="")
+    assert recipes.imagenet_resnet50_a3(policy="").policy_magnitude == 9
+    with pytest.raises(ValueError, match="epochs: 0 is too small; give 1 or more"):
+        recipes.digits(epochs=0)
 
 
 def test_a_field_that_does_not_exist_names_the_nearest():
@@ -137,6 +141,17 @@ def test_a_field_that_does_not_exist_names_the_nearest():
         Recipe(modell="resnet8")
     with pytest.raises(ValueError, match=r"^recipe: unknown field 'lerning_rate'; did you mean learning_rate"):
         dataclasses.replace(Recipe(), lerning_rate=0.1)
+    with pytest.raises(ValueError, match=r"^recipe: unknown field 'lr'; did you mean learning_rate"):
+        Recipe(lr=0.1)
+    with pytest.raises(ValueError, match=r"^recipe: unknown field 'head_lr'; did you mean head_learning_rate"):
+        recipes.finetune(head_lr=0.1)
+
+
+def test_the_docstring_explains_each_field():
+    assert "\n    learning_rate: peak learning rate, for the whole batch; default 0.2\n" in inspect.getdoc(Recipe)
+    for config in (Recipe, RunOptions):
+        for field in dataclasses.fields(config):
+            assert f" {field.name}: {field.metadata['meaning']}" in config.__doc__
 
 
 def test_milestones_that_are_never_reached_are_told():

@@ -14,7 +14,7 @@ from resnet_fn.data.colour import choose
 from resnet_fn.data.preprocess import draw_box, draw_view, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.data.sources.scan import REASONS, examine
-from resnet_fn.evaluation.predict import read_pixels
+from resnet_fn.evaluation.loaded_net import read_pixels
 
 SIZES = [(236, 224), (232, 224), (256, 225), (33, 32), (224, 224)]
 

@@ -14,7 +14,7 @@ from PIL import Image
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation import export as exporting
 from resnet_fn.evaluation.export import ExportError, compare, describe_export, export
-from resnet_fn.evaluation.loaded_net import load_net
+from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import predict
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -30,10 +30,10 @@ def images(count=70, size=8):
 @pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
 @pytest.mark.parametrize("batch", [0, 5])
 def test_exported_files_answer_as_the_net(run, kind, batch):
-    out, trained = Path("out", f"net.{kind}"), load_net(run)
+    out, trained = Path("out", f"net.{kind}"), load_run(run)
     places = {name: f"/secret/{name}" for name in ("data_dir", "train_list", "val_list")}
     trained = dataclasses.replace(trained, input=dataclasses.replace(trained.input, **places))
-    card = export(trained, out, kind, batch, images(12))
+    card = export(trained, out, batch, images(12))
     written = b"".join(file.read_bytes() for file in out.parent.iterdir())
     modules = (os.path.dirname(module.__file__) for module in (mindspore, exporting))
     assert not any(place.encode() in written for place in ("/secret", os.getcwd(), *modules))
@@ -58,8 +58,8 @@ def documented():
 @pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digits_png, size):
     """From a PNG through onnxruntime; of the net's own size, of others, which are resized, turned, with 16 bits."""
-    trained = load_net(run, image_size=size)
-    export(trained, Path("net.onnx"), "onnx", 0, images(12, size))
+    trained = load_run(run, image_size=size)
+    export(trained, Path("net.onnx"), 0, images(12, size))
     digits_png.joinpath("05.png").rename("digit.png")
     names = documented()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 13, 3), np.uint8)).save("other.png")
@@ -78,7 +78,7 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx"])
 def test_inputs_and_outputs_have_names(run, kind):
-    export(load_net(run), Path(f"net.{kind}"), kind, 0, images(4))
+    export(load_run(run), Path(f"net.{kind}"), 0, images(4))
     if kind == "onnx":
         import onnxruntime
 
@@ -95,8 +95,12 @@ def test_inputs_and_outputs_have_names(run, kind):
 def test_the_description_is_inside_the_file_too(run):
     import onnx
 
-    trained = load_net(run)
-    card = export(trained, Path("net.onnx"), "onnx", 0, images(4))
+    trained = load_run(run)
+    card = export(run, "net.onnx")
+    assert card["preprocessing"] == trained.preprocessing
+    assert card["verified"]["images"] == 128
+    with pytest.raises(ValueError, match=r"^out: net.pb ends in '.pb'; give a file that ends in .mindir, .onnx or"):
+        export(run, "net.pb")
     model = onnx.load("net.onnx")
     # Standard convolutions, not the matrix products that compute them here.
     operations = [node.op_type for node in model.graph.node]
@@ -105,7 +109,7 @@ def test_the_description_is_inside_the_file_too(run):
     inside = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(inside["classes"]) == card["classes"]
     assert json.loads(inside["preprocessing"]) == card["preprocessing"]
-    export(trained, Path("net.safetensors"), "safetensors", 0, images(4))
+    export(trained, Path("net.safetensors"), 0, images(4))
     data = Path("net.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     assert json.loads(header["__metadata__"]["classes"]) == card["classes"]
@@ -116,7 +120,7 @@ def test_the_description_is_inside_the_file_too(run):
 
 def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
     """The net changes between writing and comparing, as a broken exporter would make it."""
-    trained = load_net(run)
+    trained = load_run(run)
 
     def write(trained, file, batch, card):
         exporting._write_safetensors(trained, file, batch, card)
@@ -124,12 +128,12 @@ def test_a_file_that_answers_otherwise_is_not_kept(run, monkeypatch):
 
     monkeypatch.setitem(exporting._WRITERS, "safetensors", write)
     with pytest.raises(ExportError, match=r"logits differ from the net's by up to 0\.01 .* no file was kept$"):
-        export(trained, Path("out/net.safetensors"), "safetensors", 0, images(4))
+        export(trained, Path("out/net.safetensors"), 0, images(4))
     assert os.listdir("out") == []
 
 
 def test_comparison_refuses_what_is_not_finite_or_fails(run):
-    trained = load_net(run)
+    trained = load_run(run)
     with pytest.raises(ExportError, match="differ from the net's by up to nan"):
         compare(trained, lambda part: np.full((len(part), 10), np.nan, np.float32), images(4), 0)
 
@@ -151,7 +155,7 @@ def test_a_net_of_photographs_answers_from_its_file_as_predict_says(trained_run,
     card = json.loads(Path(f"net.{kind}.json").read_text(encoding="utf-8"))
     assert card["classes"] == ["bee", "cat with a space", "éléphant"]
     assert card["input"]["shape"] == [None, 3, 24, 24]
-    trained, tolerance = load_net(trained_run, image_size=24), card["verified"]["tolerance"]
+    trained, tolerance = load_run(trained_run, image_size=24), card["verified"]["tolerance"]
     assert card["verified"]["largest_difference"] <= tolerance
     assert tolerance <= (2e-2 if trained.recipe.precision == "fp16" else 2e-4)
     if kind != "onnx":

@@ -15,7 +15,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.evaluate import main as evaluate_main
 from resnet_fn.evaluation.evaluate import evaluate
-from resnet_fn.evaluation.loaded_net import FlipAverage, load_net
+from resnet_fn.evaluation.loaded_net import FlipAverage, load_run
 from resnet_fn.inspect.__main__ import main as inspect_main
 from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
@@ -56,7 +56,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
         "(--allow-non-finite takes them where nothing is trained)"
     )
     for use in (
-        lambda: load_net("run"),
+        lambda: load_run("run"),
         lambda: evaluate_main(["--checkpoint", "run"]),
         lambda: predict(["--checkpoint", "run", "image.png"]),
         lambda: train(recipe, RunOptions(out_dir="run", progress=False)),
@@ -64,7 +64,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
         with pytest.raises(ValueError) as caught:
             use()
         assert str(caught.value) == message
-    assert np.isnan(load_net("run", allow_non_finite=True).net.fc.bias.asnumpy()).sum() == 1
+    assert np.isnan(load_run("run", allow_non_finite=True).net.fc.bias.asnumpy()).sum() == 1
     assert evaluate_main(["--checkpoint", "run", "--allow-non-finite"]) == 0
 
 
@@ -77,7 +77,7 @@ def test_inspect_reports_it(poisoned, capsys):
 
 @pytest.mark.slow
 def test_ema_weights_are_the_checkpoints_own(run):
-    plain, averaged = load_net(run, ema=False), load_net(run, ema=True)
+    plain, averaged = load_run(run, ema=False), load_run(run, ema=True)
     for parameter, half in zip(plain.net.get_parameters(), averaged.net.get_parameters(), strict=True):
         factor = 0.5 if parameter.requires_grad else 1.0  # moving statistics are the net's own
         assert (half.asnumpy() == parameter.asnumpy() * factor).all(), parameter.name
@@ -86,12 +86,12 @@ def test_ema_weights_are_the_checkpoints_own(run):
 
 
 def test_ema_where_there_is_none_is_an_error_with_the_fix(run):
-    trained = load_net(run)
+    trained = load_run(run)
     save_checkpoint(
         Path("bare/checkpoints/step-00000005"), list(trained.net.get_parameters()), [], trained.checkpoint.state
     )
     with pytest.raises(CheckpointError, match=r"step-00000005: holds no EMA weights; leave out --ema, or"):
-        load_net("bare", ema=True)
+        load_run("bare", ema=True)
 
 
 def test_flip_average_is_the_mean_of_both_views():

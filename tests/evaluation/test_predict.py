@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from mindspore import Tensor
 from PIL import Image
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate_in_detail
-from resnet_fn.evaluation.loaded_net import load_net
+from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import find_images, predict, results_csv
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
@@ -39,9 +40,12 @@ def test_predict_is_what_evaluation_says(run, digits_png, capsys, main):
 
 
 def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, capsys, main):
-    trained = load_net(run)
+    trained = load_run(run)
     files = find_images([digits_png])
     assert predict(trained, files)[67] == predict(trained, [files[67]])[0]
+    assert predict(str(run), files[67]) == predict(trained, [files[67]])
+    logits = trained.net(Tensor(trained.preprocess(files[67]))).asnumpy()[0]
+    assert trained.classes[logits.argmax()] == predict(trained, files[67], top=1)[0]["top"][0]["class"]
     assert main("predict", "--checkpoint", run, "--top", "2", digits_png / "03.png") == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("images/03.png   ")
@@ -50,7 +54,7 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
 
 def test_colour_files_are_read_as_the_net_needs_them(run):
     Image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
-    (result,) = predict(load_net(run), [Path("white.png")])
+    (result,) = predict(load_run(run), [Path("white.png")])
     assert sum(row["probability"] for row in result["top"]) <= 1
 
 
@@ -89,7 +93,7 @@ def damage():
 
 def test_a_bad_file_is_named_and_the_others_go_on(run, digits_png):
     """To the bit: a bad file keeps its place, so that the good ones keep theirs."""
-    trained = load_net(run)
+    trained = load_run(run)
     bad = damage()
     files = find_images([digits_png])
     results = predict(trained, files)
@@ -119,7 +123,7 @@ def test_the_command_names_bad_files_and_ends_with_an_error(run, digits_png, cap
 def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main):
     """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file is missing."""
     Path("images/a,b ü.png").write_bytes(b"no picture")
-    results = predict(load_net(run), find_images([digits_png]), top=3)
+    results = predict(load_run(run), find_images([digits_png]), top=3)
     with pytest.raises(ValueError, match="1 of 71 images cannot be read"):
         main("predict", run, digits_png, "--csv", "by name.csv", "--top", 3)
     with pytest.raises(ValueError, match="1 of 71 images cannot be read"):
@@ -154,7 +158,7 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
     """An image alone, and a folder, with class names: what evaluation says of the same files."""
     write_report(detail, Path("report"))
     rows = rows_of("report")
-    results = predict(load_net(trained_run), find_images([photographs / "val"]), top=3)
+    results = predict(load_run(trained_run), find_images([photographs / "val"]), top=3)
     for result, row in zip(results, rows, strict=True):
         assert result["file"].endswith(row["name"])
         assert [likely["class"] for likely in result["top"]] == [row[f"class{place}"] for place in (1, 2, 3)]

@@ -11,7 +11,7 @@ from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.config.settings_file import best_ending
-from resnet_fn.recipes import RECIPES, load_recipe, load_run
+from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
 
@@ -32,11 +32,11 @@ def test_what_is_no_recipe_is_said(name, message):
 
 def test_a_files_options_count_where_python_gives_none():
     Path("mine.json").write_text('{"epochs": 3, "log_every": 5, "data_dir": "there"}')
-    file = load_run("mine.json", RunOptions(data_dir="here"))
+    file = read_recipe("mine.json", RunOptions(data_dir="here"))
     assert (file.recipe.epochs, file.options) == (3, RunOptions(data_dir="here", log_every=5))
     Path("mine.json").write_text('{"epochs": 3, "batch_size": 0}')
     with pytest.raises(ValueError, match=r"^mine.json line 1: batch_size: 0 is too small; give 1 or more$"):
-        load_run("mine.json", RunOptions())
+        read_recipe("mine.json", RunOptions())
 
 
 @pytest.mark.slow

@@ -201,6 +201,9 @@ def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, ca
     again = train(recipe, options)
     assert "resuming after update 5 " in capsys.readouterr().out
     assert (again.updates, again.best) == (result.updates, result.best)
+    assert [row["update"] for row in again.history["train"]] == [*range(1, result.updates + 1)]
+    assert again.history["eval"] == events("run", "eval")
+    assert again.history["eval"][-1] == again.last
     assert final("run") == (arrays, state)
     assert state["without_gain"] == 2
     train(recipe, options)

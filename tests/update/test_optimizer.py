@@ -204,6 +204,16 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
     assert {decay for _, decay in weight_decay_groups(net, 0.1, decay_all=True)} == {0.1}
 
 
+def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
+    net = nn.Dense(3, 2)
+    assert columns(net.trainable_params()) == columns(weight_decay_groups(net, 0.0))
+    for groups, name in (([{"params": net.trainable_params()}], "dict"), (net, "Dense"), ([("fc", 0.1)], "tuple")):
+        with pytest.raises(
+            ValueError, match=rf"^groups: {name} is no .*; give net.trainable_params\(\), or weight_decay"
+        ):
+            momentum_sgd(groups)
+
+
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(ValueError, match=r"^nesterov: .*momentum"):
         momentum_sgd([], momentum=0.0, nesterov=True)

@@ -88,6 +88,34 @@ def test_micro_batches_equal_one_batch(parts):
     assert_close(state, split_state, 1e-5)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_labels_as_a_tuple_are_inputs_and_not_constants(parts):
+    """As distillation has them, classes and a teacher's answers: MindSpore would compile anew for each plain tuple."""
+    net = nn.Dense(4, CLASSES, weight_init="zeros", bias_init="zeros")
+
+    def loss(logits, labels):
+        return -((ops.one_hot(labels[0], CLASSES) + labels[1]) * ops.log_softmax(logits, 1)).sum(1).mean()
+
+    def metric(_, labels):
+        return labels[1].mean()
+
+    def jit(function):
+        def checked(*inputs):
+            assert all(hasattr(value, "__ms_mutable__") for value in inputs if isinstance(value, tuple))
+            return compiled(*inputs)
+
+        compiled = mindspore.jit(function)
+        return checked
+
+    plan = StepPlan(0.0, parts)
+    step = make_train_step(net, loss, momentum_sgd(net.trainable_params()), metric=metric, plan=plan, jit=jit)
+    for share in (0.0, 0.5):
+        answers = np.full((4, CLASSES), share, np.float32)
+        result = step(Tensor(np.eye(4, dtype=np.float32)), (Tensor(np.arange(4, dtype=np.int32)), Tensor(answers)), 0.0)
+        assert float(result.accuracy) == share
+        assert float(result.loss) == pytest.approx((1 + CLASSES * share) * np.log(CLASSES), rel=1e-5)
+
+
 def test_rows_follow_each_other_in_each_tensor_of_a_tuple():
     images, labels = Tensor(np.arange(12.0, dtype=np.float32).reshape(6, 2)), Tensor(np.arange(6, dtype=np.int32))
     assert rows(labels, 1, 3).asnumpy().tolist() == [2, 3]

@@ -16,10 +16,8 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.run.session import build_components
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import join
 
-process.start()
-workers = join()
+workers = process.start()
 for changes in json.loads(sys.argv[1]):
     options = RunOptions(compile_cache=sys.argv[2] == "cache", **changes.pop("options", {}))
     components = build_components(

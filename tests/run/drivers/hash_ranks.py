@@ -12,10 +12,9 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.run.session import build_components
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import broadcast_text, join
+from resnet_fn.runtime.workers import broadcast_text
 
-process.start()
-workers = join()
+workers = process.start()
 components = build_components(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
 indices = []
 for update in range(3):

@@ -8,7 +8,6 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.runtime import process
-from resnet_fn.runtime.workers import join
 from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler
@@ -16,8 +15,7 @@ from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import make_state
 from resnet_fn.update.step import StepPlan, make_train_step
 
-process.start()
-workers = join()
+workers = process.start()
 scaler = DynamicLossScaler(2.0**20, ceiling=2.0**20)
 
 
