@@ -1,4 +1,4 @@
-"""Why Adam's state or update differs: each way of writing it is computed from what each side recorded, and must fit.
+"""Why Adam's or RMSProp's state or update differs: each way of writing it is computed from what was recorded.
 
 Of all ways one must give what MindSpore's side has, and another what the reference has; named is in what they differ.
 """
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.layers.difference import relative_error
+from resnet_fn.parity.optimizer_settings import DECAY
 from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.trace import Arrays, Trace
 
@@ -34,6 +35,7 @@ class First(NamedTuple):
     gradient: np.ndarray
     momentum: np.ndarray
     variance: np.ndarray
+    mean: np.ndarray | float = 0.0  # of the gradient, where RMSProp is centred
 
 
 class Way(NamedTuple):
@@ -45,27 +47,33 @@ class Way(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What one side's first update says: β1 and β2, and the weight decay in the gradient by parameter."""
+    """What one side's first update says: β1 and β2, the weight decay in the gradient by parameter, and at what the
+    variance begins: at 0, or, as nn.RMSProp's, at 1.
+    """
 
     parameters: dict[str, First]
     rate: float
     beta1: float
     beta2: float
     coupled: dict[str, float]
+    begins: int
 
 
 def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[str]:
-    """In what two ways of writing Adam differ; empty where nothing known fits, or where it isn't Adam.
+    """In what two ways of writing Adam or RMSProp differ; empty where nothing known fits, or where it is neither.
 
     Args:
         ours: MindSpore's side.
-        theirs: the reference's "start", "after", "clipped", "momentum" and "variance", by our names.
+        theirs: the reference's "start", "after", "clipped" and parts of its optimizer's state, by our names.
         rate: its learning rate of the first update.
     """
-    if {"momentum", "variance"} - (set(ours.state) & set(theirs)):
-        return []
     here = {"start": ours.start, "after": ours.after[0], "clipped": ours.clipped, **ours.state}
-    a, b = (_firsts(side) for side in (here, theirs))
+    sides: list[Mapping[str, Arrays]] = [here, theirs]
+    if all("mean square" in side for side in sides):
+        sides = [_as_adam(side, ours.settings.get(DECAY, {})) for side in sides]
+    elif not all({"momentum", "variance"} <= set(side) for side in sides):
+        return []
+    a, b = map(_firsts, sides)
     names = [name for name in a if name in b]
     first, second = _side(a, names, ours.rates[0]), _side(b, names, rate)
     if first is None or second is None:
@@ -74,13 +82,22 @@ def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[
     ways = min(pairs, key=lambda pair: sum(x != y for x, y in zip(*pair, strict=True)), default=None)
     decoupled = [_rests(side, way)[0] for side, way in zip((first, second), ways, strict=True)] if ways else [{}, {}]
     hints = _beta_hints(first, second) + (_way_hints(*ways) if ways else [])
+    if first.begins != second.begins:
+        hints.insert(0, f"the mean square begins at {first.begins} here, at {second.begins} in the reference")
     return hints + _decay_hints(names, (first.coupled, second.coupled), decoupled)
+
+
+def _as_adam(side: Mapping[str, Arrays], decays: Mapping[str, float]) -> dict[str, Arrays]:
+    """RMSProp as Adam without momentum. Its weight decays agree: else they would be the first to differ."""
+    gradients = {name: g + decays.get(name, 0.0) * side["start"][name] for name, g in side["clipped"].items()}
+    return {**side, "momentum": gradients, "variance": side["mean square"]}
 
 
 def _firsts(side: Mapping[str, Arrays]) -> dict[str, First]:
     parts = [side[part] for part in ("start", "after", "clipped", "momentum", "variance")]
+    means = side.get("mean gradient", {})
     return {
-        name: First(*(_some(part[name]) for part in parts))
+        name: First(*(_some(part[name]) for part in parts))._replace(mean=_some(means[name]) if name in means else 0.0)
         for name, gradient in side["clipped"].items()
         if all(name in part for part in parts) and gradient.size >= _LEAST
     }
@@ -93,7 +110,7 @@ def _some(array: np.ndarray) -> np.ndarray:
 
 def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) -> Side | None:
     """m = (1 − β1) (g + d w) and v = (1 − β2) (g + d w)², β the same for all parameters and d for each."""
-    coupled, firsts, seconds = {}, [], []
+    coupled, firsts, seconds, begins = {}, [], [], 0
     for name in names:
         one = parameters[name]
         if not one.gradient.any():
@@ -108,13 +125,16 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
         square = (one.gradient + of_weight / share * one.weight) ** 2
         second = float(np.vdot(one.variance, square) / max(float(np.vdot(square, square)), 1e-300))
         if relative_error(second * square, one.variance) > FITS:
-            return None
+            rest, begins = 1 - square, 1
+            second = 1 - float(np.vdot(one.variance - square, rest)) / float(np.vdot(rest, rest))
+            if relative_error(1 - second * rest, one.variance) > FITS:
+                return None
         coupled[name] = of_weight / share
         firsts.append(share)
         seconds.append(second)
     if not firsts:
         return None
-    return Side(dict(parameters), rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled)
+    return Side(dict(parameters), rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled, begins)
 
 
 def _fitting(side: Side) -> list[Way]:
@@ -132,7 +152,7 @@ def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
     of_m, of_v = 1 - side.beta1 if corrects_m else 1.0, 1 - side.beta2 if corrects_v else 1.0
     for name in side.coupled:
         one = side.parameters[name]
-        m, v, epsilon = one.momentum / of_m, np.maximum(one.variance / of_v, 0), way.epsilon
+        m, v, epsilon = one.momentum / of_m, np.maximum(one.variance / of_v - one.mean**2, 0), way.epsilon
         if way.place == _BEFORE:
             epsilon /= math.sqrt(of_v)
         root = np.sqrt(v + epsilon) if way.place == _INSIDE else np.sqrt(v) + epsilon

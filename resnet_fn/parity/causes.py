@@ -223,6 +223,16 @@ def _decay_in_momentum(case: Case) -> list[str]:
     return _grouped(groups, "weight decay on {cause} than the reference's ({count} parameters, first {first})")
 
 
+def _kept(case: Case) -> list[str]:
+    """Is the second momentum apart by a multiple of the first: of what it keeps of it?"""
+    ours, theirs = (case.ours.trace.second["momentum"], case.reference(case.theirs.trace.second["momentum"]))
+    first, names = case.reference(case.theirs.trace.state["momentum"]), case.differing()
+    apart = _flat({name: np.subtract(ours[name], theirs[name], dtype=np.float64) for name in names}, names)
+    kept, left = _fit(apart, _flat(first, names))
+    more = "more" if kept > 0 else "less"
+    return [f"momentum: {abs(kept):.3g} {more} than the reference's"] if left < 0.02 else []
+
+
 def _length(case: Case) -> list[str]:
     """Did the first update take a step of the right direction and the wrong length?"""
     ours, there = case.ours.trace, case.theirs.trace
@@ -285,6 +295,8 @@ STAGE_CAUSES: dict[str, tuple[tuple[Callable[[Case], list[str]], ...], ...]] = {
     stages.RATE: ((lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),),
     stages.state_stage("momentum"): ((_adam,), (_decay_in_momentum,)),
     stages.state_stage("variance"): ((_adam,),),
+    stages.state_stage("mean square"): ((_adam,),),
+    stages.state_stage("momentum", 2): ((_kept,),),
     stages.CHANGE: ((_adam,), (_length, _nesterov)),
     stages.FIRST: ((_adam,),),
     stages.STATISTICS: ((_statistics,),),

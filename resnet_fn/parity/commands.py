@@ -178,18 +178,20 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
-    from resnet_fn.parity.mindspore_side import assign, record_net
-    from resnet_fn.parity.replay import names_of
+    from resnet_fn.parity.mindspore_side import assign, record_net, state
+    from resnet_fn.parity.replay import names_of, paired_optimizer
 
     start(parsed, task.seed)
     net = build_net(functions["net"], parsed.net, "", task, 0)
+    make_ours, initial = functions.get("optimizer"), state(net)
+    optimizer = make_ours(net) if make_ours else None
     if like is not None:
         names = names_of(net, like)
         if names.problems:
             raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
         assign(net, names.rename(like.trace.start))
-    make_ours = functions.get("optimizer")
-    return record_net(net, task, loss=functions.get("loss"), optimizer=make_ours(net) if make_ours else None)
+        optimizer = optimizer or paired_optimizer(net, like, names)[0]
+    return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
@@ -244,7 +246,8 @@ def compare(arguments: Sequence[str]) -> int:
     names = match_recordings(ours, theirs, corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
-    ladder = compare_recordings(ours, theirs, names, not parsed.no_initialisation)
+    initialisation = not parsed.no_initialisation and theirs.task.recipe.initialisation == "torchvision"
+    ladder = compare_recordings(ours, theirs, names, initialisation)
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 

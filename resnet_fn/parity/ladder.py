@@ -8,7 +8,7 @@ differs names its place.
 import dataclasses
 from collections.abc import Sequence
 
-from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference
+from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
@@ -16,6 +16,7 @@ from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
+from resnet_fn.parity.optimizer_settings import RATE
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
@@ -63,8 +64,9 @@ class Ladder:
 
     @property
     def first_computed(self) -> Stage | None:
-        """The first stage that differs although the weights were copied: the first, unless that's initialisation."""
-        computed = (stage for stage in self.stages if stage.name != stages.INITIALISATION)
+        """The first stage that differs although the weights were copied."""
+        copied = (stages.INITIALISATION, stages.UNTRAINED)
+        computed = (stage for stage in self.stages if stage.name not in copied)
         return next((stage for stage in computed if stage.verdict == DIFFERS), None)
 
     @property
@@ -89,6 +91,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
         _initialisation(ours, theirs, names, initialisation),
+        _untrained(ours, theirs, names, initialisation),
     ]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
@@ -101,10 +104,14 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
+    if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
+        changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
-    same_layers = ladder.first_layer is None and ladder.first_gradient is not None
+    second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}
+    again = ladder.first_computed is not None and ladder.first_computed.name in second
+    same_layers = ladder.first_layer is None and (ladder.first_gradient is not None or again)
     if same_layers and theirs.flipped is not None and precision == "float32":
         # Other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0. In float16 the
         # reference's own rounding has put many of them there.
@@ -121,6 +128,28 @@ def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: b
     drawn = names.rename(theirs.initial)
     compared = {name: drawn[name] for name in ours.trace.gradients if name in drawn}
     return initialisation_stage(ours.initial, compared, names.seams(theirs.initial))
+
+
+def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool) -> Stage:
+    """What no update changes must be the reference's, bit for bit, before it is overwritten.
+
+    Args:
+        ours, theirs, names: see `compare_recordings`.
+        statistics: BatchNorm's and frozen weights too, which a net that loads trained weights has from them.
+    """
+    trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
+    stage = Stage(stages.UNTRAINED)
+    for name in [name for name in names.parameters if name in ours.initial and name in given]:
+        sources = names.sources(name)
+        if trained & {name, *sources} or not (statistics or set(sources) <= set(theirs.constants)):
+            continue
+        a, b = ours.initial[name], given[name]
+        item = difference(name, a, b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b)
+        stage.differences.append(item)
+        stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)
+    if not stage.differences:
+        stage.note = "there are none" if statistics else "no buffers; weights and statistics were not asked for"
+    return stage
 
 
 def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:

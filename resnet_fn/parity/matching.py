@@ -126,6 +126,8 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         return _attention(layer, leaves, shapes, expand)
     # What a class of the user's is called says nothing: GRN here may be GlobalResponseNorm there.
     kind = layer.kind if layer.leaf and not layer.is_own else ""
+    if expand and kind == "norm":  # which may be written by hand on one side
+        kind = ""
     output = layer.output.shape if layer.output is not None and not expand else None
     if kind == "conv" and len(squeezed(shapes.get("weight", (0, 0, 2)))) <= 2 and layer.settings.get("groups") == 1:
         kind = "dense" if expand else kind  # a convolution with a kernel of one pixel

@@ -13,6 +13,7 @@ from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS
 from resnet_fn.parity.trace import (
@@ -83,10 +84,14 @@ def record_net(
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
+        settings: Settings = {}
         if isinstance(optimizer, nn.Optimizer):
-            optimizer = of_mindspore(optimizer, net)
+            paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
+            own, optimizer = optimizer, of_mindspore(optimizer, net)
+            settings = mindspore_settings(own, paths)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
+    trace.settings = settings
     assign(net, start)
     return make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -219,7 +224,8 @@ def run_mindspore(
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
-            trace.state = optimizer_state(optimizer, weights)
+        if update < 2:
+            setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
     if average is not None:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # What is frozen has no average: it is its own.
@@ -334,6 +340,7 @@ class Outputs:
 _STATE = {
     **dict.fromkeys(("moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
     **dict.fromkeys(("moment2", "adam_v", "lamb_v"), "variance"),
+    **{"mean_square": "mean square", "mean_grad": "mean gradient"},
 }
 
 

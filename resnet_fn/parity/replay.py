@@ -6,15 +6,29 @@ from typing import Any
 
 from mindspore import nn
 
+from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import fuller_mode, match, shapes_of
-from resnet_fn.parity.mindspore_side import Loss, MakeStep, assign, first_call, layers_of, record_net, roles_of, state
+from resnet_fn.parity.mindspore_side import (
+    Loss,
+    MakeStep,
+    assign,
+    first_call,
+    layers_of,
+    parameters_by_path,
+    record_net,
+    roles_of,
+    state,
+)
 from resnet_fn.parity.name_map import Corrections, NameMap
 from resnet_fn.parity.notes import unmatched_notes
+from resnet_fn.parity.optimizer_settings import paired_decays
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
+from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
@@ -60,10 +74,25 @@ def replay(
         problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
         return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
     assign(net, names.rename(reference.trace.start))
-    recording = record_net(
-        net, task, initial=initial, loss=loss, optimizer=optimizer, schedule=schedule, make_step=make_step
-    )
+    paired, changed = paired_optimizer(net, reference, names)
+    options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step}
+    recording = record_net(net, task, initial=initial, optimizer=optimizer or paired, **options)
+    recording.notes += [] if optimizer else changed
     return compare_recordings(recording, reference, names, initialisation)
+
+
+def paired_optimizer(net: nn.Cell, reference: Recording, names: NameMap) -> tuple[Optimizer, list[str]]:
+    """The recipe's optimizer with the reference's weight decays, and what that changes.
+
+    A norm that is written by hand is none by its class, and the recipe would spare its port alone, or itself.
+    """
+    recipe, paths = reference.task.recipe, {id(one): path for path, one in parameters_by_path(net).items()}
+    decays = paired_decays(reference.trace.settings, names)
+    own = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    groups = [(parameter, decays.get(paths[id(parameter)], decay)) for parameter, decay in own]
+    moved = [paths[id(one)] for (one, decay), (_, paired) in zip(own, groups, strict=True) if decay != paired]
+    changed = [f"weight decay is the reference's, not the one by the net's layers: {few(moved)}"] if moved else []
+    return make_optimizer(recipe, net, groups), changed
 
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:

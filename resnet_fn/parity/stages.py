@@ -14,15 +14,17 @@ import numpy as np
 from resnet_fn.layers.difference import CEILING, DIFFERS, UNDECIDED, VERDICTS, Difference, difference, relative_error
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
+from resnet_fn.parity.optimizer_settings import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
-INPUTS, INITIALISATION, WEIGHTS = "inputs", "initialisation", "weights"
+INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
+SETTINGS, CHANGE_AGAIN = "optimizer settings", "change by update 2"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
-_STATE_TOLERANCE = 1e-4
+_STATE_TOLERANCES = (1e-4, 1e-3)
 SKIPPED = "skipped"
 
 
@@ -71,9 +73,9 @@ class Stage:
         return next(found, None) if self.verdict == DIFFERS else None
 
 
-def state_stage(kind: str) -> str:
+def state_stage(kind: str, update: int = 1) -> str:
     """What the stage of a part of the optimizer's state is called."""
-    return f"{kind} after update 1"
+    return f"{kind} after update {update}"
 
 
 def _updates(values: Iterable[object]) -> Arrays:
@@ -90,9 +92,11 @@ def _first(trace: Trace, trained: bool) -> Arrays:
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
 
 
-def _change(trace: Trace) -> Arrays:
-    first = _first(trace, True)
-    return {name: np.subtract(first[name], trace.start[name], dtype=np.float64) for name in trace.gradients}
+def _change(trace: Trace, update: int = 1) -> Arrays:
+    if len(trace.after) < update:
+        return {}
+    before, after = [trace.start, *trace.after][update - 1 : update + 1]
+    return {name: np.subtract(after[name], before[name], dtype=np.float64) for name in trace.gradients}
 
 
 class Row(NamedTuple):
@@ -110,7 +114,7 @@ class Row(NamedTuple):
     values: Callable[[Trace], Arrays]
 
 
-# In the order of a training step. The optimizer's state stands between the learning rate and the change.
+# In the order of a training step. The optimizer's state stands before the change by the same update.
 STAGES = (
     Row(WEIGHTS, 0.0, "all", lambda trace: trace.start),
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
@@ -120,31 +124,36 @@ STAGES = (
     Row(NORM, 1e-5, "", lambda trace: {"norm": np.asarray(trace.norms[:1])}),
     Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
     Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
+    Row(SETTINGS, 0.0, "settings", lambda trace: {}),
     Row(CHANGE, 1e-3, "trained", _change),
     Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
     Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
+    Row(CHANGE_AGAIN, 1e-3, "trained", lambda trace: _change(trace, 2)),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
-    Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) >= LATER else {}),
+    Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
 # Beside the stages, what says how much rounding to allow for in the numbers made of them.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 
 
-_WEIGHTS = (CHANGE, FIRST, LAST, AVERAGE)
+_CHANGES = (CHANGE, CHANGE_AGAIN)
+_WEIGHTS = (*_CHANGES, FIRST, LAST, AVERAGE)
 
 # A gradient that is so far from its float64, and so small beside all gradients, is zero but for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
 Rows = slice | EllipsisType
 
 
-def _state_row(kind: str) -> Row:
-    return Row(state_stage(kind), _STATE_TOLERANCE, "trained", lambda trace: trace.state.get(kind, {}))
+def _state_row(kind: str, update: int = 1) -> Row:
+    name, tolerance = state_stage(kind, update), _STATE_TOLERANCES[update - 1]
+    return Row(name, tolerance, "trained", lambda trace: (trace.state, trace.second)[update - 1].get(kind, {}))
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """How far a trace is from one that was computed in float64, of the same net under the same names."""
-    rows = [row for row in STAGES if row.tolerance] + [_state_row(kind) for kind in trace.state]
+    rows = [row for row in STAGES if row.tolerance]
+    rows += [*map(_state_row, trace.state), *(_state_row(kind, 2) for kind in trace.second)]
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     outputs = Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs))
     found: Rounding = {}
@@ -224,18 +233,36 @@ class Comparison:
             NORM: {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)},
             TRAJECTORY: self._growing(outputs),
         }
-        place = next(index for index, row in enumerate(STAGES) if row.name == CHANGE)
-        states = [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]
+        states = {
+            CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])],
+            CHANGE_AGAIN: [_state_row(kind, 2) for kind in theirs.second if kind in ours.second],
+        }
+        settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
+        absent = {
+            RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # both are the recipe's: it could not fail
+            SETTINGS: not settings,
+            CHANGE_AGAIN: len(ours.after) < 2,
+            AVERAGE: not (theirs.average or ours.average),
+        }
         found = []
-        for row in (*STAGES[:place], *states, *STAGES[place:]):
-            if row.name == AVERAGE and not (theirs.average or ours.average):
+        for row in [row for last in STAGES for row in (*states.get(last.name, ()), last)]:
+            if absent.get(row.name):
                 continue
-            if not row.of:
+            if row.name == SETTINGS:
+                found.append(Stage(SETTINGS, settings, hints=set_apart))
+            elif not row.of:
                 found.append(self._numbers(row, least.get(row.name, {})))
-            elif row.name == LAST and len(ours.after) < LATER:
-                found.append(Stage(LAST, note="there are none"))
+            elif row.name == LAST and len(ours.after) < 2:
+                found.append(Stage(LAST, note="one update does not show what momentum keeps; give two or more"))
             else:
                 found.append(self._arrays(row, names[row.of]))
+            if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
+                # Rounding grows from update to update: as many arrays are compared as the reference is sure of.
+                sure = [item for item in found[-1].differences if item.verdict != UNDECIDED]
+                found[-1].differences = sure or found[-1].differences
+        for stage in found:
+            if stage.name == LAST:
+                stage.name = f"weights after update {max(2, len(ours.after))}"
         gradients = next(stage for stage in found if stage.name == GRADIENTS)
         gradients.hints += training_notes(self.names, ours.gradients, theirs.gradients)
         gradients.failed = "; ".join(gradients.hints)
@@ -268,7 +295,7 @@ class Comparison:
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage == CHANGE else 0.0
+            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage in _CHANGES else 0.0
             size = float(np.linalg.norm(b)) or 1.0
             error = max(error, usual, unit / size)
             item = difference(title, a, b, tolerance=allowed, rounding=error)
@@ -290,7 +317,7 @@ class Comparison:
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
         names = [name for name in self.ours.trace.gradients if name in values]
-        return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
+        return max(float(np.abs(values[name] - (stage not in _CHANGES) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""

@@ -18,6 +18,7 @@ from resnet_fn.layers.record import record_layers, recorded_layers
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.trace import (
     LATER,
@@ -196,15 +197,19 @@ def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
     """Which parameters are one, which are trained, which need no counterpart (`parameter_roles`)."""
-    buffers = module.named_buffers(remove_duplicate=False)
-    return parameter_roles(module.named_parameters(remove_duplicate=False), [name for name, _ in buffers])
+    buffers = list(module.named_buffers(remove_duplicate=False))
+    named = [*module.named_parameters(remove_duplicate=False), *buffers]
+    return parameter_roles(named, [name for name, _ in buffers])
 
 
 def _array(value: torch.Tensor) -> np.ndarray:
     return np.array(value.detach().cpu().double().numpy())
 
 
-_STATE = {"momentum_buffer": "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance"}
+_STATE = {
+    **{"momentum_buffer": "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance"},
+    **{"square_avg": "mean square", "grad_avg": "mean gradient"},
+}
 
 
 def state(module: torch.nn.Module) -> Arrays:
@@ -256,6 +261,9 @@ def run_torch(
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(eval_outputs, start=state(module), rates=task.rates)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
+    if not make_optimizer:  # the recipe's has no learning rate of its own
+        del trace.settings[RATE]
     for update, (inputs, labels) in enumerate(task.batches):
         for group, share in zip(optimizer.param_groups, shares, strict=True):
             group["lr"] = task.rates[update] * share
@@ -289,8 +297,8 @@ def run_torch(
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
-        if update == 0:
-            trace.state = _optimizer_state(optimizer, parameters)
+        if update < 2:
+            setattr(trace, ("state", "second")[update], _optimizer_state(optimizer, parameters))
     if average is not None:
         trace.average = state(average.module)
     return trace

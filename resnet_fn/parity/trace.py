@@ -216,6 +216,8 @@ class Trace:
         clipped: the same after clipping.
         parts: the gradients of each micro-batch of the first update, before clipping; empty where there is one only.
         state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
+        second: the same after the second update; empty where there is one only.
+        settings: how the optimizer came, by setting and parameter; empty for a function of gradients.
         average: the weights' moving average after the last update; empty where there is none.
     """
 
@@ -230,6 +232,8 @@ class Trace:
     clipped: Arrays = dataclasses.field(default_factory=dict)
     parts: list[Arrays] = dataclasses.field(default_factory=list)
     state: dict[str, Arrays] = dataclasses.field(default_factory=dict)
+    second: dict[str, Arrays] = dataclasses.field(default_factory=dict)
+    settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     average: Arrays = dataclasses.field(default_factory=dict)
 
 

@@ -74,6 +74,7 @@ _MANIFEST = "manifest.json"
 # Of a trace: groups of arrays, lists of groups, numbers. Of a recording, and of its task: what JSON holds as it is.
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
+_STATES = ("state", "second")
 _NUMBERS = ("losses", "norms", "rates")
 _PLAIN = (
     *("framework", "tied", "trainable", "constants", "notes", "environment"),
@@ -120,8 +121,9 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
     for name in _LISTS:
         for index, arrays in enumerate(getattr(trace, name)):
             files.write(f"{_file(name)}-{index + 1}", arrays)
-    for kind, arrays in trace.state.items():
-        files.write(_state_file(kind), arrays)
+    for name in _STATES:
+        for kind, arrays in getattr(trace, name).items():
+            files.write(_state_file(name, kind), arrays)
     described = {mode: _layers(mode, executions, files, layers) for mode, executions in recording.layers.items()}
     flipped = recording.flipped.all_widths() if recording.flipped else {}
     manifest = {
@@ -134,6 +136,8 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         },
         **{name: getattr(trace, name) for name in _NUMBERS},
         "states": list(trace.state),
+        "second": list(trace.second),
+        "settings": trace.settings,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
         "layers": described,
         "rounding": recording.rounding,
@@ -212,7 +216,9 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         **{name: files.read(_file(name)) for name in _ARRAYS},
         **{name: [math.nan if value is None else value for value in manifest[name]] for name in _NUMBERS},
         **{name: [files.read(f"{_file(name)}-{index + 1}") for index in range(counts[name])] for name in _LISTS},
-        "state": {kind: files.read(_state_file(kind)) for kind in manifest["states"]},
+        "state": {kind: files.read(_state_file("state", kind)) for kind in manifest["states"]},
+        "second": {kind: files.read(_state_file("second", kind)) for kind in manifest.get("second", ())},
+        "settings": manifest.get("settings", {}),
     }
     layers = {}
     for mode, described in manifest["layers"].items():
@@ -242,8 +248,8 @@ def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
     return Layer(states=states, **plain)
 
 
-def _state_file(kind: str) -> str:
-    return f"state-{re.sub('[^a-z0-9]+', '_', kind.lower())}"
+def _state_file(name: str, kind: str) -> str:
+    return f"{name}-{re.sub('[^a-z0-9]+', '_', kind.lower())}"
 
 
 def _rounding(found: Mapping[str, Mapping[str, float | None]]) -> Rounding:

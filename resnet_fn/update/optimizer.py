@@ -12,9 +12,9 @@ from resnet_fn.update.adaptive import adam, adamw, lamb, lars
 from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
 
 
-def make_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
-    """The recipe's optimizer for a net."""
-    groups = parameter_groups(recipe, net)
+def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
+    """The recipe's optimizer for a net; with other groups than the recipe's, if they are given."""
+    groups = groups or parameter_groups(recipe, net)
     moments: dict[str, Any] = {"beta1": recipe.momentum, "beta2": recipe.beta2}
     if recipe.epsilon:
         moments["epsilon"] = recipe.epsilon

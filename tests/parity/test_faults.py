@@ -17,6 +17,7 @@ from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
 from resnet_fn.update.adaptive import adam
+from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.state import Optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -248,6 +249,28 @@ def in_float16(*more: nn.Cell) -> nn.Cell:
     return net
 
 
+class Scaled(t.Module):
+    """Inputs minus the mean that the net was trained with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.linspace(0, 1, 8))
+
+    def forward(self, x: Any) -> Any:
+        return x - self.mean
+
+
+class PortedScaled(nn.Cell):
+    """The mean as a parameter that is not trained."""
+
+    def __init__(self, last: float = 1.0) -> None:
+        super().__init__()
+        self.mean = Parameter(torch.linspace(0, last, 8).numpy(), requires_grad=False)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x - self.mean
+
+
 class Dropping(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         return ops.dropout(x, 0.5, True)
@@ -290,12 +313,12 @@ def betas(beta1: float, beta2: float) -> Callable[[nn.Cell], Optimizer]:
     return lambda net: adam([(parameter, 0.0) for parameter in net.trainable_params()], beta1, beta2)
 
 
+def half_the_momentum(net: nn.Cell) -> Optimizer:
+    return momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.5)
+
+
 def coupled(net: nn.Cell) -> nn.Optimizer:
     return nn.Adam(net.trainable_params(), 0.01, weight_decay=0.1)
-
-
-def torch_adam(**options: Any) -> Callable[[Any], Any]:
-    return lambda module: torch.optim.Adam(module.parameters(), 0.01, **options)
 
 
 def summed(logits: Tensor, labels: Tensor) -> Tensor:
@@ -337,6 +360,16 @@ q and k swapped | swapped | out | attention: queries, keys and values from k, q,
 an LSTM's c for its h | cell | state | its input is lstm's c[-1] here, lstm's h[-1] in the reference
 flattened wrongly | order | flat | its input is small's output.transpose(0, 2, 1) here, small's output in the reference
 """
+
+
+def optimizers(name: str, stage: str, cause: str, theirs: Callable[[Any], Any], ours: Any) -> Fault:
+    """One net, trained by two optimizers."""
+    options = {"reference_optimizer": lambda module: theirs(module.parameters())}
+    return Fault(name, VECTORS, *dense(), stage, "none", cause, options, ours)
+
+
+UNTRAINED, SETTINGS = "untrained arrays", "optimizer settings"
+ALL_FOUR = "in the reference (4 parameters, first part.weight)"
 FAULTS = [
     Fault(
         "GELU by tanh instead of exact",
@@ -566,74 +599,83 @@ FAULTS = [
         {"loss": summed},
     ),
     Fault(
-        "AdamW's weight decay coupled",
+        "another mean, which is not trained",
         VECTORS,
-        *dense(),
-        MOMENTUM,
+        lambda: Theirs(Scaled()),
+        lambda: Ours(PortedScaled(2.0)),
+        UNTRAINED,
         "none",
+        "part.mean: 2 here, 1 in the reference at [7]",
+    ),
+    Fault(
+        "moving statistics that begin elsewhere",
+        VECTORS,
+        lambda: Theirs(t.BatchNorm1d(8)),
+        lambda: Ours(nn.BatchNorm1d(8, moving_var_init="zeros")),
+        UNTRAINED,
+        "none",
+        "part.moving_variance: 0 here, 1 in the reference at [0]",
+        {"initialisation": True},
+    ),
+    Fault(
+        "weight decay that leaves out gamma and beta (nn.SGD, one list)",
+        VECTORS,
+        lambda: Theirs(t.LayerNorm(8)),
+        lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
+        SETTINGS,
+        "none",
+        "weight decay: 0 here, 0.1 in the reference (2 parameters, first part.gamma)",
+        {"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
+        lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
+    ),
+    optimizers(
+        "AdamW's weight decay coupled",
+        MOMENTUM,
         "weight decay on weight: 0.1 coupled (added to the gradient, as Adam) here, 0.1 decoupled (taken from the "
         "weight, as AdamW) in the reference",
-        {"reference_optimizer": lambda m: torch.optim.AdamW(m.parameters(), 0.01, weight_decay=0.1)},
+        lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
         coupled,
     ),
-    Fault(
+    optimizers(
         "Adam without bias correction (nn.AdamWeightDecay)",
-        VECTORS,
-        *dense(),
         CHANGE,
-        "none",
         "Adam's bias correction is missing here; in the reference m and v are divided by 1 − β^t",
-        {"reference_optimizer": torch_adam()},
+        lambda p: torch.optim.Adam(p, 0.01),
         no_bias_correction,
     ),
-    Fault(
+    optimizers(
         "Adam's eps inside the root",
-        VECTORS,
-        *dense(),
         CHANGE,
-        "none",
         "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference",
-        {"reference_optimizer": torch_adam(eps=1e-3)},
+        lambda p: torch.optim.Adam(p, 0.01, eps=1e-3),
         inside_the_root,
     ),
-    Fault(
+    optimizers(
         "Adam's eps before the bias correction (nn.Adam)",
-        VECTORS,
-        *dense(),
         CHANGE,
-        "none",
         "eps is added to √v before its bias correction here, added to the root √v̂ in the reference",
-        {"reference_optimizer": torch_adam(eps=1e-3)},
+        lambda p: torch.optim.Adam(p, 0.01, eps=1e-3),
         lambda net: nn.Adam(net.trainable_params(), 0.01, eps=1e-3),
     ),
-    Fault(
+    optimizers(
         "Nesterov momentum left out (nn.Momentum on a CPU)",
-        VECTORS,
-        *dense(),
         CHANGE,
-        "none",
         "Nesterov momentum in the reference (μ 0.9), plain momentum here",
-        {"reference_optimizer": lambda m: torch.optim.SGD(m.parameters(), 0.02, 0.9, nesterov=True)},
+        lambda p: torch.optim.SGD(p, 0.02, 0.9, nesterov=True),
         lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9, use_nesterov=True),
     ),
-    Fault(
+    optimizers(
         "Adam's betas swapped",
-        VECTORS,
-        *dense(),
         MOMENTUM,
-        "none",
         "betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 in the reference",
-        {"reference_optimizer": torch_adam()},
+        lambda p: torch.optim.Adam(p, 0.01),
         betas(0.999, 0.9),
     ),
-    Fault(
+    optimizers(
         "Adam's β1 with momentum's other meaning",
-        VECTORS,
-        *dense(),
         MOMENTUM,
-        "none",
         "β is what is kept of the old state, not what is added of the new",
-        {"reference_optimizer": torch_adam()},
+        lambda p: torch.optim.Adam(p, 0.01),
         betas(0.1, 0.999),
     ),
     Fault(
@@ -646,6 +688,48 @@ FAULTS = [
         "",
         recipe=dataclasses.replace(RECIPE, precision="fp16"),
     ),
+    optimizers(
+        "a tenth of the learning rate",
+        SETTINGS,
+        f"learning rate: 0.005 here, 0.05 {ALL_FOUR}",
+        lambda p: torch.optim.SGD(p, 0.05, 0.9),
+        lambda net: nn.Momentum(net.trainable_params(), 0.005, 0.9),
+    ),
+    optimizers(
+        "momentum 0.99 for 0.9",
+        SETTINGS,
+        f"momentum: 0.99 here, 0.9 {ALL_FOUR}",
+        lambda p: torch.optim.SGD(p, 0.05, 0.9),
+        lambda net: nn.Momentum(net.trainable_params(), 0.05, 0.99),
+    ),
+    optimizers(
+        "momentum 0.5 for 0.9 in an optimizer of one's own",
+        "momentum after update 2",
+        "momentum: 0.4 less than the reference's",
+        lambda p: torch.optim.SGD(p, 0.05, 0.9),
+        half_the_momentum,
+    ),
+    optimizers(
+        "dampening",
+        SETTINGS,
+        f"dampening: 0.5 here, 0 {ALL_FOUR}",
+        lambda p: torch.optim.SGD(p, 0.05, 0.9),
+        lambda net: nn.SGD(net.trainable_params(), 0.05, 0.9, 0.5),
+    ),
+    optimizers(
+        "RMSProp's mean square begins at 1 (nn.RMSProp)",
+        "mean square after update 1",
+        "the mean square begins at 1 here, at 0 in the reference",
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2),
+        lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2),
+    ),
+    optimizers(
+        "centred RMSProp's eps inside the root (nn.RMSProp)",
+        "mean square after update 1",
+        "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference",
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
+        lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),
+    ),
 ]
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
@@ -656,7 +740,8 @@ def climbed(fault: Fault) -> Ladder:
     rows = len(fault.inputs["x"] if isinstance(fault.inputs, dict) else fault.inputs)
     batches = [(fault.inputs, (np.arange(rows) % 3).astype(np.int32))] * 2
     optimizer = fault.optimizer(net) if fault.optimizer else None
-    return compare_step(net, module, batches, fault.recipe, optimizer=optimizer, initialisation=False, **fault.options)
+    options = {"initialisation": False, **fault.options}
+    return compare_step(net, module, batches, fault.recipe, optimizer=optimizer, **options)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -278,6 +278,41 @@ class PortedUNet(nn.Cell):
         return self.i(self.h(ops.cat([x, self.e(low), self.g(self.f(low))], 1)))
 
 
+class Centred(t.Module):
+    """A layer norm written by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = t.Parameter(torch.full((8,), 0.7)), t.Parameter(torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        x = x - x.mean(-1, keepdim=True)
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight + self.bias
+
+
+class PortedCentred(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = Parameter(Tensor(np.ones(8, np.float32))), Parameter(Tensor(np.ones(8, np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keep_dims=True)
+        return x / ops.sqrt((x * x).mean(-1, keep_dims=True) + 1e-5) * self.weight + self.bias
+
+
+class Repeated(nn.Cell):
+    """One block three times, under one name."""
+
+    def __init__(self, block: nn.Cell) -> None:
+        super().__init__()
+        self.block, self.last = block, nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = self.block(x)
+        return self.last(x)
+
+
 class Heads(t.Module):
     """Two outputs: classes, and boxes."""
 
@@ -435,6 +470,24 @@ PAIRS = {
         vectors,
         lambda: Theirs(t.Linear(8, 8), t.BatchNorm1d(8), t.Sigmoid()),
         lambda: Ours(nn.Dense(8, 8), nn.BatchNorm1d(8), nn.Sigmoid()),
+    ),
+    "a layer norm written by hand": Pair(
+        vectors,
+        lambda: Theirs(t.Linear(8, 8), Centred()),
+        lambda: Ours(nn.Dense(8, 8), nn.LayerNorm((8,), epsilon=1e-5)),
+    ),
+    "a layer norm ported by hand": Pair(
+        vectors, lambda: Theirs(t.Linear(8, 8), t.LayerNorm(8)), lambda: Ours(nn.Dense(8, 8), PortedCentred()), ADAMW
+    ),
+    "one block under three names": Pair(
+        vectors,
+        lambda: Theirs(*[t.Sequential(t.Linear(8, 8), t.BatchNorm1d(8), t.Sigmoid())] * 3),
+        lambda: Ours(*[nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8), nn.Sigmoid())] * 3),
+    ),
+    "one block under three names, and under one": Pair(
+        vectors,
+        lambda: Theirs(*[t.Sequential(t.Linear(8, 8), t.BatchNorm1d(8), t.Sigmoid())] * 3),
+        lambda: Repeated(nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8), nn.Sigmoid())),
     ),
     "dropout": Pair(
         vectors,

@@ -161,10 +161,11 @@ def test_what_one_side_does_not_keep_or_nobody_has_is_skipped_with_a_note():
     ours, theirs, exact = traces()
     theirs.state = exact.state = {"momentum": {"theirs.w": np.ones(4)}}
     found = compared(ours, theirs, exact, order=["w"])
-    momentum, later = found["momentum after update 1"], found["weights after update 5"]
+    momentum, later = found["momentum after update 1"], found["weights after update 2"]
     statistics = found["BatchNorm statistics after update 1"]
     assert {stage.verdict for stage in (momentum, later, statistics)} == {"skipped"}
-    assert (momentum.note, later.note, statistics.note) == ("one side keeps none", "there are none", "there are none")
+    assert (momentum.note, statistics.note) == ("one side keeps none", "there are none")
+    assert "momentum" in later.note
 
 
 def test_what_one_side_keeps_of_some_only_differs():

@@ -32,6 +32,10 @@ OURS = """
         return Net(pad_mode="pad", padding=1)
     def wrong():
         return Net()
+    def zeros():
+        net = right()
+        net.fc = nn.Dense(8, 10, bias_init="zeros")
+        return net
 """
 TASK = ("--image-size", "8", "--in-channels", "3", "--steps", "3", "--batch-size", "4", "--clip-norm", "0")
 
@@ -88,6 +92,23 @@ def test_two_traces_of_one_net_are_compared():
     assert done.returncode == 1
     assert "first layer that differs: conv in evaluation mode" in done.stdout
     assert "conv: pad_mode same pads 0/1, the reference 1/1" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nets")
+def test_a_net_recorded_like_a_trace_keeps_how_it_came():
+    for arguments, missing in (
+        (("--reference", "theirs.py:build", *TASK, "--out", "theirs"), "mindspore"),
+        (("--net", "ours.py:zeros", "--like", "theirs", "--out", "ours"), "torch"),
+    ):
+        done = parity("record", *arguments, without=missing)
+        assert done.returncode == 0, done.stderr
+    done = parity("compare", "ours", "theirs", without="mindspore torch")
+    assert done.returncode == 1, done.stdout
+    assert "first stage that differs: initialisation, fc.bias" in done.stdout
+    assert "fc.bias: all 0 here, drawn in -0." in done.stdout
+    assert "bn." not in done.stdout.partition("first stage that differs")[2]  # fresh on both sides
+    assert "with copied weights" not in done.stdout
 
 
 def test_comparing_needs_numpy_alone():

@@ -1,0 +1,65 @@
+"""How an optimizer came, parameter by parameter, in words that both frameworks share; and where two of them differ.
+
+The ladder sets both sides' learning rates, and weight decay or momentum may be too small to show in a few updates.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from resnet_fn.layers.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.name_map import NameMap
+
+Settings = dict[str, dict[str, float]]  # word: parameter: number
+
+RATE, DECAY = "learning rate", "weight decay"
+_WORDS = {"lr": RATE, "weight_decay": DECAY, "momentum": "momentum", "dampening": "dampening"}
+_SAME = 1e-6  # relative: MindSpore keeps numbers in float32
+
+
+def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
+    """Of the parameter groups of a torch optimizer; `names` by the id of a parameter."""
+    settings: Settings = {}
+    for group in groups:
+        trained = [names[id(one)] for one in group["params"] if id(one) in names]
+        for key in _WORDS.keys() & group.keys():
+            settings.setdefault(_WORDS[key], {}).update(dict.fromkeys(trained, float(group[key])))
+    return settings
+
+
+def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
+    """Of an `nn.Optimizer`. Where it has no groups, it leaves parameters called gamma and beta without weight decay."""
+    count = len(optimizer.parameters)
+
+    def of_each(values: Any) -> Iterable[float]:
+        each = values if isinstance(values, tuple) else (values,) * count
+        return (float(value.asnumpy() if hasattr(value, "asnumpy") else value) for value in each)
+
+    values = {RATE: of_each(optimizer.learning_rate)}
+    if not optimizer.dynamic_weight_decay:
+        pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
+        values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
+    if hasattr(optimizer, "momentum"):
+        values |= {"momentum": of_each(optimizer.momentum), "dampening": of_each(getattr(optimizer, "dampening", 0.0))}
+    order = [names[id(parameter)] for parameter in optimizer.parameters]
+    return {word: dict(zip(order, numbers, strict=True)) for word, numbers in values.items()}
+
+
+def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
+    """Every number that both sides have of a parameter, and in words where they differ."""
+    differences: list[Difference] = []
+    groups: dict[str, list[str]] = defaultdict(list)
+    for word in [word for word in ours if word in theirs]:
+        for name, here in ours[word].items():
+            for there in {theirs[word][source] for source in names.sources(name) if source in theirs[word]}:
+                differences.append(difference(f"{word} of {name}", here, there, tolerance=_SAME))
+                if differences[-1].verdict == DIFFERS:
+                    groups[f"{word}: {here:.6g} here, {there:.6g} in the reference"].append(name)
+    return differences, [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]
+
+
+def paired_decays(theirs: Settings, names: NameMap) -> dict[str, float]:
+    """The reference's weight decay of each of our parameters; those whose parts differ in it are left out."""
+    known = theirs.get(DECAY, {})
+    each = {name: {known[source] for source in names.sources(name) if source in known} for name in names.parameters}
+    return {name: decays.pop() for name, decays in each.items() if len(decays) == 1}
