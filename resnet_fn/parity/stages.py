@@ -259,7 +259,9 @@ class Comparison:
             if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
                 # Rounding grows from update to update: as many arrays are compared as the reference is sure of.
                 sure = [item for item in found[-1].differences if item.verdict != UNDECIDED]
-                found[-1].differences = sure or found[-1].differences
+                if lost := len(found[-1].differences) - len(sure):
+                    found[-1].differences = sure
+                    found[-1].note = f"without {lost} arrays of which the reference itself is unsure"
         for stage in found:
             if stage.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
