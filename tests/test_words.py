@@ -1,0 +1,40 @@
+"""Words that are not to come back: names that do not say what they hold, and phrases that are read twice."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = {"found", "told", "meant", "said", "forms", "judge", "settle"}
+PHRASES = re.compile(
+    r"\b(hangs? on|mend(s|ed)?|knows|is told|are told|follower's|goes on from there|test top-1|test loss)\b|: the end\b"
+    r"|, with the values? that would",
+    re.IGNORECASE,
+)
+MODULES = sorted((ROOT / "resnet_fn").rglob("*.py"))
+
+
+def test_names_say_what_they_hold():
+    wrong = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = getattr(node, "arg", getattr(node, "name", ""))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            if name in NAMES:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", ["", "docs", "resnet_fn"])
+def test_texts_are_plain(folder):
+    """README, docs; of modules messages, docstrings and comments, too."""
+    pages = [*(ROOT / folder).glob("*.md"), *(MODULES if folder == "resnet_fn" else ())]
+    lines = [(path, number, line) for path in pages for number, line in enumerate(path.read_text().splitlines(), 1)]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for path, number, line in lines if PHRASES.search(line)
+    ]
+    assert pages
+    assert not wrong
