@@ -41,7 +41,7 @@ _RECORD = """examples:
 
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
-_CODES = "exit code 0: both compute the same; 1: they do not, or it is undecided; the output says where it starts.\n"
+_CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
 _FLAGS = {
     "net": ("FILE:FUNCTION", "a function that returns a MindSpore Cell"),
     "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
