@@ -10,7 +10,7 @@ _COMMANDS = {"record": commands.record, "replay": commands.replay_trace, "compar
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hand over to `record`, `replay` or `compare`, or compare both frameworks in this process."""
+    """Run `record`, `replay` or `compare`, or compare both frameworks in this process."""
     if arguments and arguments[0] in _COMMANDS:
         return _COMMANDS[arguments[0]](arguments[1:])
     return commands.live(arguments)

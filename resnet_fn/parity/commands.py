@@ -7,17 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.parity.flags import (
-    add_task_flags,
-    image_shape,
-    is_place,
-    load_functions,
-    net_arguments,
-    recipe_named_in,
-    returned,
-    task_flags_in,
-    task_of,
-)
+from resnet_fn.parity import flags
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Recording, Task, leaves
 from resnet_fn.parity.trace_folder import load_recording, save_recording
@@ -55,14 +45,14 @@ _FLAGS = {
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
-    """Add flags of `_FLAGS`; `more` says what follows the meaning of one."""
+    """Add flags of `_FLAGS`; `more` is appended to the help of one."""
     for name in names:
         metavar, meaning = _FLAGS[name]
         group.add_argument(f"--{name}", metavar=metavar, help=meaning + more.get(name, ""))
 
 
 def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
-    """What every comparison takes, and where its result goes beside the screen."""
+    """The flags of every comparison, and those of the files that it writes."""
     _add(group, "map")
     group.add_argument(
         "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
@@ -72,33 +62,27 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
 
 def live(arguments: Sequence[str]) -> int:
     """Compare both nets in this process. Returns 1 if they differ."""
-    recipe = recipe_named_in(list(arguments))
+    recipe = flags.recipe_named_in(list(arguments))
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
     group.add_argument("--model", metavar="NAME", help=f"a net of this package; default the recipe's, {recipe.model}")
     _add(group, "net", "reference", "our-loss", "our-optimizer", reference="; default --model in PyTorch")
-    add_task_flags(parser, recipe)
+    flags.add_task_flags(parser, recipe)
     cli.add_device_flags(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
+    own = [name for name in ("loss", "optimizer") if flags.is_place(getattr(parsed, name) or "")]
+    alone = [name for name in own if not getattr(parsed, f"our_{name}")]
+    torch_net = "the torch module that it was ported from"
     cli.refuse(
-        (
-            bool(parsed.net) and not parsed.reference,
-            "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from",
-        ),
-        (bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"),
-        (bool(parsed.inputs) and not parsed.net, "--inputs: goes with --net and --reference"),
-        *(
-            (
-                is_place(getattr(parsed, name) or "") and not getattr(parsed, f"our_{name}"),
-                f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it",
-            )
-            for name in ("loss", "optimizer")
-        ),
+        (parsed.net and not parsed.reference, f"--net: needs --reference FILE:FUNCTION, {torch_net}"),
+        (parsed.net and parsed.model, "--net: give it or --model, not both"),
+        (parsed.inputs and not parsed.net, "--inputs: goes with --net and --reference"),
+        *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it") for name in alone),
     )
-    task = task_of(parsed)
-    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
+    task = flags.task_of(parsed)
+    functions = flags.load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
     options = _comparison_options(parsed, functions)
     torch = import_extra("torch", "the parity ladder")
     from resnet_fn.parity.replay import replay
@@ -106,14 +90,14 @@ def live(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
-    start(parsed, task.seed)
+    _start(parsed, task.seed)
     torch.manual_seed(task.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    classes = image_shape(parsed, task.recipe)[1]
+    classes = flags.image_shape(parsed, task.recipe)[1]
     reference = _reference(parsed, functions, task)
     model = parsed.model or task.recipe.model
-    net = build_net(functions.get("net"), parsed.net, model, task, classes)
+    net = _build_net(functions.get("net"), parsed.net, model, task, classes)
     recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
     ladder = replay(recording, net, **options(net, task))
     return _finish(parsed, ladder, task, began, f"{parsed.net or model}: error of every layer's output")
@@ -121,7 +105,7 @@ def live(arguments: Sequence[str]) -> int:
 
 def record(arguments: Sequence[str]) -> int:
     """Record one side, with only its own framework installed."""
-    recipe = recipe_named_in(list(arguments))
+    recipe = flags.recipe_named_in(list(arguments))
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net")
@@ -129,7 +113,7 @@ def record(arguments: Sequence[str]) -> int:
         "--model", metavar="NAME", help=f"a net of this package, in PyTorch; default the recipe's, {recipe.model}"
     )
     _add(group, "like")
-    add_task_flags(parser, recipe)
+    flags.add_task_flags(parser, recipe)
     cli.add_device_flags(parser)
     group = parser.add_argument_group("what is written")
     group.add_argument("--out", metavar="FOLDER", help="a new folder")
@@ -140,27 +124,26 @@ def record(arguments: Sequence[str]) -> int:
         help="none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
     )
     parsed = parser.parse(arguments)
-    given = task_flags_in(parsed)
+    given, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
     cli.refuse(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
-        (bool(parsed.net and parsed.reference), "--net: give it or --reference, not both"),
-        (bool(parsed.net or parsed.reference) and bool(parsed.model), "--model: give it or a function, not both"),
-        (bool(parsed.like) and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
-        (bool(parsed.like and given), f"--like: the trace says what to do; leave out {', '.join(given)}"),
-        (bool(parsed.inputs) and not (parsed.net or parsed.reference), "--inputs: goes with --reference or --net"),
+        (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
+        (own and parsed.model, "--model: give it or a function, not both"),
+        (parsed.like and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
+        (parsed.like and given, f"--like: the trace has its own task; leave out {', '.join(given)}"),
+        (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
     began = time.perf_counter()
-    functions = load_functions(parsed, ("net", "reference", "loss", "optimizer"))
+    functions = flags.load_functions(parsed, ("net", "reference", "loss", "optimizer"))
     like = load_recording(Path(parsed.like)) if parsed.like else None
-    task = like.task if like else task_of(parsed)
+    task = like.task if like else flags.task_of(parsed)
     recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
     size = save_recording(recording, Path(parsed.out), parsed.layers)
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
         f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s"
     )
-    for note in recording.notes:
-        print(note)
+    print("".join(f"{note}\n" for note in recording.notes), end="")
     return 0
 
 
@@ -181,8 +164,8 @@ def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], l
     from resnet_fn.parity.mindspore_side import assign, record_net, state
     from resnet_fn.parity.replay import names_of, paired_optimizer
 
-    start(parsed, task.seed)
-    net = build_net(functions["net"], parsed.net, "", task, 0)
+    _start(parsed, task.seed)
+    net = _build_net(functions["net"], parsed.net, "", task, 0)
     make_ours, initial = functions.get("optimizer"), state(net)
     optimizer = make_ours(net) if make_ours else None
     if like is not None:
@@ -195,7 +178,7 @@ def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], l
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
-    """Hold a MindSpore net against a recorded reference. Returns 1 if they differ."""
+    """Compare a MindSpore net with a recorded reference. Returns 1 if they differ."""
     description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
@@ -205,25 +188,25 @@ def replay_trace(arguments: Sequence[str]) -> int:
     cli.add_device_flags(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
-    cli.refuse((bool(parsed.net) and bool(parsed.model), "--net: give it or --model, not both"))
-    functions = load_functions(parsed, ("net", "our_loss", "our_optimizer"))
+    cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
+    functions = flags.load_functions(parsed, ("net", "our_loss", "our_optimizer"))
     options = _comparison_options(parsed, functions)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
     from resnet_fn.parity.replay import replay
 
     task = reference.task
-    start(parsed, task.seed)
+    _start(parsed, task.seed)
     model = parsed.model or task.recipe.model
     logits = next(iter(reference.trace.eval_outputs.values()))
-    net = build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
+    net = _build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
     ladder = replay(reference, net, **options(net, task))
     print(f"trace of {reference.framework}: {parsed.trace}")
     return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.trace}", ladder.environment)
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Hold two traces against each other, with no framework installed. Returns 1 if they differ."""
+    """Compare two traces; no framework need be installed. Returns 1 if they differ."""
     description = "Compare two traces of the same task; no framework need be installed."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="what is tested")
@@ -236,13 +219,13 @@ def compare(arguments: Sequence[str]) -> int:
     from resnet_fn.parity.matching import match_recordings
 
     ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
-    check_same_task(ours, theirs)
+    _check_same_task(ours, theirs)
     if ours.rounding and not theirs.rounding:
         ours, theirs = theirs, ours
-        print(f"only {parsed.ours} says how far its rounding goes: it is the reference")
+        print(f"the rounding of {parsed.ours} alone was measured, so it is the reference")
     print(f"here {ours.framework}, the reference {theirs.framework}")
     if not theirs.rounding:
-        print("neither trace says how far its rounding goes (PyTorch's do): the tolerances alone decide")
+        print("the rounding of neither trace was measured (only PyTorch's is): the tolerances alone decide")
     names = match_recordings(ours, theirs, corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
@@ -251,33 +234,28 @@ def compare(arguments: Sequence[str]) -> int:
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
-def check_same_task(ours: Recording, theirs: Recording) -> None:
-    """Refuse two traces that did not do the same.
-
-    Raises:
-        ValueError: what differs.
-    """
+def _check_same_task(ours: Recording, theirs: Recording) -> None:
     a, b = ours.task, theirs.task
     pairs = {f"recipe.{name}": (getattr(a.recipe, name), value) for name, value in vars(b.recipe).items()}
     pairs |= {"updates": (len(a.batches), len(b.batches)), "accumulate": (a.accumulate, b.accumulate)}
     pairs |= {"own loss": (a.own_loss, b.own_loss), "own optimizer": (a.own_optimizer, b.own_optimizer)}
     wrong = [f"{name} {x!r} and {y!r}" for name, (x, y) in pairs.items() if x != y]
     if wrong:
-        raise ValueError(f"compare: the traces did not do the same: {', '.join(wrong)}; record one --like the other")
+        raise ValueError(f"compare: the traces are of different tasks: {', '.join(wrong)}; record one --like the other")
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """What --map says.
+    """The corrections of --map.
 
     Raises:
-        UsageError: the file is not there, or says what cannot be.
+        UsageError: the file is missing or invalid.
     """
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 
 
 def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
-    """What `replay` takes of the flags, for a net; all that can be wrong with them is said first."""
+    """A function of net and task: the options of `replay`. Mistakes in the flags are reported at once."""
     if parsed.figure:
         import_extra("matplotlib", "--figure")
     corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
@@ -289,8 +267,7 @@ def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -
     }
 
 
-def start(parsed: argparse.Namespace, seed: int) -> None:
-    """Start MindSpore as the flags say."""
+def _start(parsed: argparse.Namespace, seed: int) -> None:
     import mindspore
 
     from resnet_fn.runtime import process
@@ -299,16 +276,16 @@ def start(parsed: argparse.Namespace, seed: int) -> None:
     mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
 
 
-def build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
+def _build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
     """The user's net, or one of this package that fits the task."""
     from mindspore import nn
 
     from resnet_fn.models import create_model
 
     if function is not None:
-        return returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
+        return flags.returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
     options = {name: getattr(task.recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
-    return create_model(model, **options, **net_arguments(task, classes))
+    return create_model(model, **options, **flags.net_arguments(task, classes))
 
 
 def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:
@@ -318,15 +295,15 @@ def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task
     from resnet_fn.parity.torch_side import reference_of
 
     if "reference" in functions:
-        return returned("--reference", parsed.reference, functions["reference"](), Module, "a torch Module")
-    shape = net_arguments(task, image_shape(parsed, task.recipe)[1])
+        return flags.returned("--reference", parsed.reference, functions["reference"](), Module, "a torch Module")
+    shape = flags.net_arguments(task, flags.image_shape(parsed, task.recipe)[1])
     return reference_of(parsed.model or task.recipe.model, shape, task.recipe.zero_init_residual)
 
 
 def _finish(
     parsed: argparse.Namespace, ladder: Any, task: Task, began: float, title: str, environment: Sequence[str] = ()
 ) -> int:
-    """Print and write what was found, with what differs of both environments. Returns the exit code."""
+    """Print the ladder and write its files; where it differs, print `environment` too. Returns the exit code."""
     from resnet_fn.parity import report
 
     print(report.name_map(ladder))

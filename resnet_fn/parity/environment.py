@@ -1,4 +1,4 @@
-"""What a trace was recorded with: versions, device, CPU, and what limits or changes its kernels. Needs NumPy only."""
+"""The environment of a trace: versions, device, CPU, and variables that choose its kernels. Needs NumPy only."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import resnet_fn
 
-# Prefixes of the variables that choose kernels, or how they compute.
+# Prefixes of the variables that choose kernels or change their results.
 _VARIABLES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_NUM", "MKL_", "MS_DEV_", "HCCL_DETERMINISTIC", "CUBLAS_WORKSPACE")
 _LIBRARIES = ("mindspore", "torch", "numpy")
 
@@ -35,9 +35,9 @@ def _cpu() -> str:
 
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """What differs, a line each; a library counts where both sides have it, a variable that is not set as "not set"."""
-    for side, known in (("this side's", ours), ("the reference's", theirs)):
-        if not known:
+    """Differences, a line each: of libraries that both sides have, and of variables, where "not set" is a value."""
+    for side, values in (("this side's", ours), ("the reference's", theirs)):
+        if not values:
             return [f"{side} is not known: an earlier version recorded it"]
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}

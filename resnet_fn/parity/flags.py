@@ -1,4 +1,4 @@
-"""The flags that say what both sides of the ladder do, and the task that they come to."""
+"""The flags of what both sides of the ladder compute, and the task that they describe."""
 
 import argparse
 import dataclasses
@@ -17,7 +17,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.recipes import load_recipe
 
-# What an update is made of beside the optimizer and the loss, which may also be functions of the user's own.
+# The settings of an update beside optimizer and loss, which may also be functions of the user's own.
 _STEP = (
     *("momentum", "nesterov", "beta2", "epsilon", "weight_decay", "decay_all", "trust_coefficient", "clip_norm"),
     *("ema", "ema_every", "ema_start", "label_smoothing", "smoothing_over", "label_threshold", "precision"),
@@ -32,12 +32,11 @@ _GENTLE = 1e-3  # for Adam and its kind, whose steps do not shrink with the batc
 
 
 def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
-    """The flags of `task_of`; the help shows the values of the recipe that was chosen."""
+    """Add the flags that `task_of` reads; the help shows the values of `recipe`."""
     group = parser.add_argument_group("on what")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
-    group.add_argument(
-        "--recipe", metavar="NAME", help=f"a file, or one of {', '.join(recipes.RECIPES)}; default {_RECIPE}"
-    )
+    names = ", ".join(recipes.RECIPES)
+    group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}")
     group.add_argument(
         "--inputs",
         metavar="FILE:FUNCTION",
@@ -65,23 +64,15 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
         help=f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer",
     )
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
-    group.add_argument(
-        "--optimizer",
-        metavar="NAME",
-        help=f"{', '.join(fields['optimizer']['choices'])}, or FILE:FUNCTION: of the torch module, returns a torch "
-        f"optimizer; default {recipe.optimizer}",
-    )
-    group.add_argument(
-        "--loss",
-        metavar="NAME",
-        help=f"{', '.join(fields['loss']['choices'])}, or FILE:FUNCTION: torch's, of (outputs, labels); "
-        f"default {recipe.loss}",
-    )
+    functions = {"optimizer": "of the torch module, returns a torch optimizer", "loss": "torch's, of (outputs, labels)"}
+    for name, meaning in functions.items():
+        choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION: {meaning}"
+        group.add_argument(f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}")
     add_fields(parser, recipe, skip=[name for name in fields if name not in _STEP])
 
 
 def task_flags_in(parsed: argparse.Namespace) -> list[str]:
-    """The flags of `task_of` that were given, a loss or an optimizer of the user's own apart."""
+    """The task flags that were given, except for functions of the user's own."""
     given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
     given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
     own = [name for name in _ALSO_CHOICES if is_place(given[name] or "")]
@@ -89,26 +80,23 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
 
 
 def recipe_named_in(arguments: list[str]) -> Recipe:
-    """The recipe that a command line names, for the defaults that its help shows."""
+    """The recipe that a command line names, for the defaults in its help."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--recipe", default=_RECIPE)
     name = early.parse_known_args(arguments)[0].recipe
     try:
         return load_recipe(name).checked()
-    except ValueError:  # told when the flags are read
+    except ValueError:  # reported when the flags are read
         return recipes.recipe(_RECIPE)
 
 
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
-    """The recipe at another batch size: the learning rate goes with the batch, as Goyal et al., arXiv 1706.02677.
+    """The recipe at another batch size, with `changes`; the learning rate is proportional to it (arXiv 1706.02677).
 
-    A learning rate for 64 samples applied to 4 makes any net chaotic, and rounding is then all that one sees.
+    A learning rate for 64 samples applied to 4 makes any net chaotic, and then only rounding shows.
 
     Args:
-        recipe: as it is for training.
-        batch_size: samples of one update.
         learning_rate: peak; None: the recipe's, scaled.
-        changes: other values for its fields.
     """
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
@@ -119,21 +107,21 @@ def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, 
 
 
 def task_of(parsed: argparse.Namespace) -> Task:
-    """What the flags say: recipe, batches, micro-batches.
+    """The task that the flags describe.
 
     Raises:
-        UsageError: a value that cannot be.
+        UsageError: an invalid value.
     """
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
     given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
     small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
     cli.refuse(*((True, words) for words in small))
     if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
-        raise cli.UsageError(f"--{flag_name(name)}: the batches are what --inputs returns; leave it out")
-    changes = {name: value for name, value in settings_in(parsed, Recipe).items() if name in _STEP}
-    for name in _ALSO_CHOICES:
-        if (value := getattr(parsed, name)) is not None and not is_place(value):
-            changes[name] = value
+        raise cli.UsageError(f"--{flag_name(name)}: --inputs returns the batches; leave it out")
+    own = {name: is_place(getattr(parsed, name) or "") for name in _ALSO_CHOICES}
+    allowed = {*_STEP, *(name for name in own if not own[name])}
+    settings = settings_in(parsed, Recipe).items()
+    changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
         named = load_recipe(parsed.recipe or _RECIPE).checked()
         size, place = parsed.batch_size or 4, parsed.inputs
@@ -145,22 +133,21 @@ def task_of(parsed: argparse.Namespace) -> Task:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
             batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
-        own = [is_place(getattr(parsed, name) or "") for name in _ALSO_CHOICES]
-        return Task(recipe, batches, parsed.accumulate or 1, parsed.seed or 0, *own)
+        return Task(recipe, batches, parsed.accumulate or 1, parsed.seed or 0, *own.values())
 
 
 def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
-    """Channels, classes and height of the random images: the flags', else the recipe's, or usual ones for own nets."""
+    """Channels, classes and height of the random images: the flags', else the recipe's, or for own nets `_OWN_NET`."""
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     usual = _OWN_NET if parsed.net or parsed.reference else (channels, classes, recipe.image_size)
     return (parsed.in_channels or usual[0], parsed.num_classes or usual[1], parsed.image_size or usual[2])
 
 
 def net_arguments(task: Task, classes: int) -> dict[str, Any]:
-    """What a net of this package is built with, to fit a task's images.
+    """The arguments of a net of this package that fits a task's images.
 
     Raises:
-        ValueError: the inputs are no images.
+        ValueError: the inputs are not images.
     """
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
@@ -173,15 +160,15 @@ _ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's na
 
 
 def is_place(text: str) -> bool:
-    """Whether a value names a function in a file, and not a choice."""
+    """Whether a value is FILE:FUNCTION rather than a choice."""
     return ":" in text or text.endswith(".py")
 
 
 def load_function(place: str, flag: str) -> Any:
-    """Import FILE and return its FUNCTION, from "path/to/file.py:function".
+    """Import "path/to/file.py:function".
 
     Raises:
-        UsageError: the file or the function is not there.
+        UsageError: the file or the function does not exist.
         ValueError: the file cannot be imported.
     """
     path, _, name = place.rpartition(":")
@@ -205,11 +192,7 @@ def load_function(place: str, flag: str) -> Any:
 
 
 def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The functions that the flags of these names give; a loss or an optimizer that is a name is none of them.
-
-    Raises:
-        UsageError, ValueError: see `load_function`.
-    """
+    """The functions that these flags name, by flag; a loss or an optimizer of the recipe's is left out."""
     return {
         name: load_function(place, f"--{flag_name(name)}")
         for name in names
@@ -218,10 +201,10 @@ def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
-    """What the user's function returned, if it is what it must be.
+    """The value that the function at `place` returned.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not an instance of `wanted`.
     """
     if isinstance(value, type) or not isinstance(value, wanted):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"

@@ -1,8 +1,7 @@
 """The parity ladder: one net in MindSpore and in PyTorch, compared stage by stage through one training step.
 
-Weights → forward → loss → gradients → clipping → update → further updates: a fault shows first in the stage where it
-happens, and in every stage after it. So the first stage that differs names the fault's kind, the first layer that
-differs names its place.
+Weights → forward → loss → gradients → clipping → update → further updates: a fault shows in the stage where it happens
+and in every stage after it. The first stage that differs names the kind of the fault, the first layer its place.
 """
 
 import dataclasses
@@ -24,17 +23,17 @@ from resnet_fn.parity.trace import Recording, Rounding, split
 
 @dataclasses.dataclass
 class Ladder:
-    """What the ladder found.
+    """The result of a comparison.
 
     Attributes:
         stages: in the order of a training step.
-        layers: every layer that both nets have, in execution order, in evaluation mode and then in training mode.
-        names: which parameter and layer is which.
+        layers: every layer of both nets, in execution order, in evaluation mode and then in training mode.
+        names: the reference's parameter and layer for each of ours.
         notes: settings that differ, whether or not the numbers show it.
-        ties: ReLU inputs over all updates that are within rounding of 0 (`Flipped`), counted only where the
-            gradients differ and no layer does; else 0.
-        changed: what was changed in the nets to make them comparable, a line each.
-        environment: what differs between the two sides' versions, devices and kernels, a line each.
+        ties: ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer
+            does; else 0.
+        changed: changes to the nets that made them comparable, a line each.
+        environment: versions, devices and kernels that differ, a line each.
         precision: in which the reference's own rounding was measured.
     """
 
@@ -59,7 +58,7 @@ class Ladder:
 
     @property
     def undecided(self) -> list[Stage]:
-        """The stages of which nothing can be said."""
+        """The stages that are undecided."""
         return [stage for stage in self.stages if stage.verdict == UNDECIDED]
 
     @property
@@ -81,12 +80,12 @@ class Ladder:
 
 
 def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True) -> Ladder:
-    """Hold two recordings of the same task against each other.
+    """Compare two recordings of the same task.
 
     Args:
-        ours, theirs: MindSpore's side, and the reference's, whose rounding is what tells rounding from a fault.
-        names: which is which.
-        initialisation: compare the distributions of the parameters as the two nets came.
+        ours, theirs: MindSpore's side, and the reference's, by whose rounding differences are measured.
+        names: the reference's parameter and layer for each of ours.
+        initialisation: compare the distributions of the initial parameters.
     """
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
@@ -113,11 +112,10 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     again = ladder.first_computed is not None and ladder.first_computed.name in second
     same_layers = ladder.first_layer is None and (ladder.first_gradient is not None or again)
     if same_layers and theirs.flipped is not None and precision == "float32":
-        # Other gradients: a fault, or inputs of a ReLU that float32 puts on either side of 0. In float16 the
-        # reference's own rounding has put many of them there.
+        # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
-    if (stage := ladder.first_computed) is not None:  # what follows from it needs no cause
+    if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder
 
@@ -131,11 +129,9 @@ def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: b
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool) -> Stage:
-    """What no update changes must be the reference's, bit for bit, before it is overwritten.
+    """Compare, bit for bit, the arrays that no update changes, before they are overwritten.
 
-    Args:
-        ours, theirs, names: see `compare_recordings`.
-        statistics: BatchNorm's and frozen weights too, which a net that loads trained weights has from them.
+    Without `statistics` only buffers: a net that loads trained weights has its statistics and frozen weights from them.
     """
     trained, given = {*ours.trainable, *theirs.trainable}, names.rename(theirs.initial)
     stage = Stage(stages.UNTRAINED)
@@ -153,7 +149,6 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
 
 
 def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
-    """Our parameters as the forward pass meets them; what it does not meet comes last."""
-    met = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
-    known = [name for name in dict.fromkeys(met) if name in names.parameters]
-    return known + [name for name in names.parameters if name not in set(known)]
+    """Our parameters in the order of the forward pass, then those that it does not use."""
+    used = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
+    return list(dict.fromkeys([name for name in used if name in names.parameters] + [*names.parameters]))

@@ -1,4 +1,4 @@
-"""What a net draws in training: how much its dropout drops, and what is random where that is set to 0."""
+"""Randomness in training: how much a net's dropout drops, and what is random with dropout set to 0."""
 
 import difflib
 import itertools
@@ -15,19 +15,18 @@ from resnet_fn.parity.trace import Arrays, Drop, Recording
 
 DROPOUT = "dropout"
 _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # layers that drop once in each call
-# Two calls of one net that are further apart than this have something random; kernels may not repeat bit for bit.
-_RANDOM = 1e-3
-_DRAWN = 1e-6  # the same, where the net is known to draw random numbers
-_CALLS = 8  # of a net that draws them, before it is taken to repeat: a drop-path may happen to drop nothing
+_RANDOM = 1e-3  # two calls further apart than this are random; kernels may not repeat bit for bit
+_DRAWN = 1e-6  # the same for a net that draws random numbers
+_CALLS = 8  # of a net that draws random numbers, to see whether it repeats: a drop-path may happen to drop nothing
 
 
 def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer]) -> list[Drop]:
-    """Where a net drops, in the order in which its layers ran.
+    """Where a net drops, in execution order.
 
-    What a layer of layers keeps is left out where a layer inside drops as much: that one was made with it.
+    A share that a block has is left out if a layer inside drops as much: it was handed to that layer.
 
     Args:
-        dropped: what `without_dropout` set to 0.
+        dropped: (layer, attribute, share) as `without_dropout` set them to 0.
         layers: every layer's executions in training mode.
     """
     drops = []
@@ -41,10 +40,10 @@ def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer])
 
 
 def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> Stage:
-    """How much both nets drop, before it was set to 0; `layers` has the MindSpore layer's path → the reference's."""
+    """How much both nets drop, before it was set to 0; `layers`: the reference's layer for each of ours."""
     here, there = ours.drops, theirs.drops
     if here is None or there is None:
-        old = "a trace of an earlier version does not say how much its net drops; record it again"
+        old = "a trace of an earlier version has no record of its dropout; record it again"
         return Stage(DROPOUT, undecided=old if here or there else "")
     keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
     if keys[0] != keys[1]:
@@ -54,8 +53,8 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         ]
     blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes()
     pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
-    found = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
-    wrong, hints = [item for item in found if item.verdict == DIFFERS], []
+    differences = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
+    wrong, hints = [item for item in differences if item.verdict == DIFFERS], []
     for item in wrong:
         p, keeps = f"{item.theirs:g}", math.isclose(item.ours, 1 - item.theirs)
         words = f": nn.Dropout({p}) keeps {p} in MindSpore; write nn.Dropout(p={p})" if keeps else ""
@@ -63,15 +62,15 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     functions = ours.random_train or theirs.random_train or not all(once for _, _, once in (*here, *there))
     doubtful = functions and wrong and all(0 in (item.ours, item.theirs) for item in wrong)
     doubt = f"{'; '.join(hints)}; but a function may drop as much there" if doubtful else ""
-    return Stage(DROPOUT, found, hints=hints, undecided=doubt)
+    return Stage(DROPOUT, differences, hints=hints, undecided=doubt)
 
 
 def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
-    """Whether calls with the same inputs give different arrays.
+    """Whether calls with the same inputs return different arrays.
 
     Args:
-        call: what may be random.
-        drawn: the state of the framework's random numbers, which says whether a call draws any.
+        call: the net's outputs.
+        drawn: the state of the framework's random generator; a call that changes it draws random numbers.
     """
     before, first = drawn(), call()
     moved = not np.array_equal(before, drawn())
@@ -83,7 +82,7 @@ def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> b
 
 
 def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
-    """Cut off a net's executions from the first that does not repeat `again`; which draws random numbers, in words."""
+    """Cut off the executions from the first that differs in `again`; returns the layer that draws random numbers."""
     others = {layer.title: layer for layer in again}
 
     def repeats(layer: Layer, what: str) -> bool:
@@ -99,7 +98,7 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:
-    """The stages with that of dropout; one that depends on what is random otherwise differs, or is undecided."""
+    """Insert the dropout stage; stages that depend on other randomness differ or are undecided."""
     names = [stage.name for stage in stages]
     evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
     for recording, side in ((ours, "the net"), (theirs, "the reference")):

@@ -1,4 +1,4 @@
-"""A MindSpore net against a reference that is recorded now (`compare_step`), or was on another machine (`replay`)."""
+"""Compare a MindSpore net with a reference: a torch module (`compare_step`), or a trace of one (`replay`)."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step
 
-_RATE = 0.01  # one that a small batch does not make chaotic
+_RATE = 0.01  # small enough that a small batch does not make training chaotic
 
 
 def replay(
@@ -46,26 +46,26 @@ def replay(
     initialisation: bool = True,
     corrections: Corrections | None = None,
 ) -> Ladder:
-    """Give a net the reference's weights, let it do the same updates, and compare stage by stage.
+    """Copy the reference's weights into a net, repeat its updates, and compare stage by stage.
 
     Args:
-        reference: what the reference computed.
-        net: it is left with the reference's weights.
+        reference: the recording of the reference.
+        net: it keeps the reference's weights.
         loss: MindSpore's, (outputs, labels) → scalar; None: the recipe's.
         optimizer: made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`); None: the recipe's.
-        schedule: the learning rate as a function of the update number; None: the recipe's, as the reference.
+        schedule: the learning rate as a function of the update number; None: the recipe's, as in the reference.
         make_step: a function with the signature of `make_train_step`.
-        initialisation: compare the distributions of the parameters as the two nets come, before copying.
-        corrections: which of our parameters is which, where it is not found (`read_map`).
+        initialisation: compare the distributions of the initial parameters, before copying.
+        corrections: of the matching of names (`read_map`).
 
     Raises:
-        ValueError: inputs or corrections that do not fit the net; a loss or an optimizer of the reference's own without
-            ours.
+        ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
+            MindSpore one is given.
     """
     task = reference.task
     for name, own, ours in (("loss", task.own_loss, loss), ("optimizer", task.own_optimizer, optimizer)):
         if own and ours is None:
-            raise ValueError(f"{name}: the reference has one of its own; give --our-{name} FILE:FUNCTION")
+            raise ValueError(f"{name}: the reference has its own; give --our-{name} FILE:FUNCTION")
     initial = state(net)
     names = names_of(net, reference, corrections)
     if names.problems:
@@ -82,9 +82,9 @@ def replay(
 
 
 def paired_optimizer(net: nn.Cell, reference: Recording, names: NameMap) -> tuple[Optimizer, list[str]]:
-    """The recipe's optimizer with the reference's weight decays, and what that changes.
+    """The recipe's optimizer with the reference's weight decays, and a note of what that changes.
 
-    A norm that is written by hand is none by its class, and the recipe would spare its port alone, or itself.
+    The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
     """
     recipe, paths = reference.task.recipe, {id(one): path for path, one in parameters_by_path(net).items()}
     decays = paired_decays(reference.trace.settings, names)
@@ -96,14 +96,14 @@ def paired_optimizer(net: nn.Cell, reference: Recording, names: NameMap) -> tupl
 
 
 def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None = None) -> NameMap:
-    """Which of a net's parameters and layers is which of the reference's."""
-    task = reference.task
-    first_call(net, task.batches[0][0])
+    """The reference's parameter and layer for each of a net's."""
+    inputs = reference.task.batches[0][0]
+    first_call(net, inputs)
     mode, roles = fuller_mode(reference), roles_of(net)
     return match(
         shapes_of(state(net)),
         shapes_of(reference.trace.start),
-        layers_of(net, split(task.batches[0][0], task.accumulate)[0], mode == "train"),
+        layers_of(net, split(inputs, reference.task.accumulate)[0], mode == "train"),
         reference.layers[mode],
         corrections,
         tied=(roles["tied"], reference.tied),
@@ -125,26 +125,25 @@ def compare_step(
 ) -> Ladder:
     """Compare a MindSpore net and the training step around it with a PyTorch module under plain torch code.
 
-    The reference's weights, with random BatchNorm statistics, gamma and beta where they are fresh, are copied into
-    the net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's
-    optimizer as torch (or its paper) has it; MindSpore's side is the compiled step.
+    The reference's weights, with random BatchNorm statistics, gamma and beta if they are fresh, are copied into the
+    net; both see the same batches. The torch side is the recipe's loss, `clip_grad_norm_` and the recipe's optimizer
+    as torch (or its paper) defines it; MindSpore's side is the compiled step.
 
     Args:
-        net: inputs to outputs. It is left with the reference's weights.
+        net: inputs to outputs. It keeps the reference's weights.
         reference: a torch Module that does the same. It is not changed.
         batches: one (inputs, labels) for each update, all of one shape: NumPy arrays [n, …] of any dtype, or tuples
             (positional arguments) or dicts (arguments by name) of them.
-        recipe: schedule, optimizer, weight decay, clipping, loss, moving average, precision. The schedule is
-            compressed into the updates given.
+        recipe: schedule (compressed into these updates), optimizer, weight decay, clipping, loss, moving average,
+            precision.
         accumulate: micro-batches of each update, on both sides.
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        ours: MindSpore's `loss`, `optimizer`, `schedule` and `make_step`, and `initialisation` and `corrections`: see
-            `replay`.
+        ours: `loss`, `optimizer`, `schedule`, `make_step`, `initialisation` and `corrections` of `replay`.
 
     Raises:
-        ValueError: batches or corrections that do not fit, or a loss that is no scalar.
+        ValueError: batches or corrections that do not fit, or a loss that is not a scalar.
     """
     from resnet_fn.parity.torch_side import record_reference
 
@@ -163,17 +162,16 @@ def assert_parity(
 
     Args:
         net, batches: see `compare_step`.
-        reference: a torch Module, or the path of a trace that `parity record` wrote (PyTorch is not needed then, and
-            neither `batches` nor `recipe`, which the trace has).
+        reference: a torch Module, or the path of a trace that `parity record` wrote, which has batches and recipe
+            (PyTorch is not needed then).
         recipe: see `compare_step`; None: plain SGD with momentum, label smoothing and clipping, at a small rate.
-        options: the further arguments of `compare_step`, or of `replay` with a trace.
+        options: further arguments of `compare_step`, or of `replay` with a trace.
 
     Returns:
         The ladder.
 
     Raises:
-        AssertionError: they differ, or it is undecided whether they do; its text is the table, with the first stage
-            and layer that differ.
+        AssertionError: they differ, or it is undecided whether they do; its text is the table.
         ValueError: as `compare_step`.
     """
     from resnet_fn.parity.report import table

@@ -19,23 +19,18 @@ _HEAD += "  verdict"
 
 
 def table(ladder: Ladder) -> str:
-    """One line for each stage, with the numbers of its worst array; then what differs first, and why.
+    """One line for each stage, with the numbers of its worst array; then the first differences and their causes.
 
-    "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" how far the reference's own float32 is from
-    float64.
+    "relative" is ‖a − b‖ / ‖b‖, "allowed" its tolerance, "rounding" the reference's own float32 from its float64.
     """
     lines = [_HEAD, *(_row(stage) for stage in ladder.stages)]
     if any(stage.verdict == ROUNDING for stage in ladder.stages):
         own = f"4 x the reference's own {ladder.precision} from float64"
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
-        lines.append(
-            f"          float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie, over all "
-            "updates; the figures allow for both"
-        )
-    lines += ladder.changed
-    lines += ["", *_findings(ladder)]
-    return "\n".join(lines)
+        undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
+        lines.append(f"          {undecided}, over all updates; the figures allow for both")
+    return "\n".join([*lines, *ladder.changed, "", *_findings(ladder)])
 
 
 def _row(stage: Stage) -> str:
@@ -55,7 +50,7 @@ def _row(stage: Stage) -> str:
 def _findings(ladder: Ladder) -> list[str]:
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
-        lines = ["verdict: undecided; no stage differs beyond rounding, but of these nothing can be said:"]
+        lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
     elif stage is None:
         but = ", on these inputs; but they are set differently" if ladder.notes else ""
         lines = [f"verdict: both compute the same{but}"]
@@ -67,9 +62,9 @@ def _findings(ladder: Ladder) -> list[str]:
         layer = ladder.first_layer
         if layer is None:
             outputs = [item.output for item in ladder.layers]
-            said = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
-            said += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
-            lines.append(f"first layer that differs: {[*said, 'not compared'][0]}")
+            results = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
+            results += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
+            lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
             mode = "evaluation" if layer.mode == "eval" else "training"
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
@@ -102,7 +97,7 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 
 
 def name_map(ladder: Ladder) -> str:
-    """How names were paired; all pairs where names alone did not do."""
+    """How names were paired; lists all pairs unless names alone decided."""
     names = ladder.names
     if names.how == "names":
         return f"names: {len(names.parameters)} parameters and statistics paired by name"
@@ -112,9 +107,10 @@ def name_map(ladder: Ladder) -> str:
     return "\n".join([head, *rows])
 
 
-def _as_dict(ladder: Ladder) -> dict[str, Any]:
+def write_json(ladder: Ladder, path: str) -> None:
+    """Write everything to a file; a number that is not finite becomes null."""
     first_stage, layer = ladder.first_stage, ladder.first_layer
-    return {
+    content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,
         "agrees": ladder.agrees,
@@ -151,6 +147,7 @@ def _as_dict(ladder: Ladder) -> dict[str, Any]:
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
     }
+    write_text(Path(path), json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
 
 def _difference(item: Difference) -> dict[str, Any]:
@@ -158,15 +155,8 @@ def _difference(item: Difference) -> dict[str, Any]:
     return {**{key: getattr(item, key) for key in keys}, "place": list(item.place)}
 
 
-def write_json(ladder: Ladder, path: str) -> None:
-    """Write everything to a file; a number that is not finite becomes null."""
-    write_text(Path(path), json.dumps(finite_or_null(_as_dict(ladder)), indent=1, allow_nan=False) + "\n")
-
-
 def write_plot(ladder: Ladder, path: str, title: str) -> None:
-    """Draw the relative error of every layer's output in execution order, in both modes, beside float32's own.
-
-    The file's ending gives its format (.png, .svg, .pdf).
+    """Draw the relative error of every layer's output in both modes, beside float32's own, to a .png, .svg or .pdf.
 
     Raises:
         ValueError: matplotlib is not installed.

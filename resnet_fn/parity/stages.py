@@ -1,4 +1,4 @@
-"""The stages of the ladder, in the order of a training step: both sides' numbers, side by side."""
+"""The stages of the ladder, in the order of a training step: what is compared, and with what tolerance."""
 
 import dataclasses
 import functools
@@ -34,11 +34,11 @@ class Stage:
 
     Attributes:
         name: "loss", "gradients", …
-        differences: one for each array compared, in an order that means something (execution, backward, updates).
-        note: why it was skipped, or what is particular about it; empty otherwise.
-        hints: what the numbers say about the cause.
+        differences: one for each array compared, in execution order, backward order or by update.
+        note: why it was skipped or is incomplete; empty otherwise.
+        hints: possible causes.
         failed: why it differs without any array to compare; empty otherwise.
-        undecided: why its numbers say nothing, whatever they are; empty otherwise.
+        undecided: why its numbers decide nothing; empty otherwise.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Stage:
 
     @property
     def verdict(self) -> str:
-        """`failed` gives "DIFFERS", `undecided` "undecided"; else the worst of its differences, "skipped" without."""
+        """ "DIFFERS" if `failed`, "undecided" if `undecided`, else the worst of its differences or "skipped"."""
         if self.failed or self.undecided:
             return DIFFERS if self.failed else UNDECIDED
         return max((item.verdict for item in self.differences), key=VERDICTS.index, default=SKIPPED)
@@ -63,18 +63,18 @@ class Stage:
 
     @property
     def worst(self) -> Difference | None:
-        """The difference furthest beyond what it is allowed."""
+        """The difference furthest beyond its limit."""
         return max(self.differences, key=lambda item: (VERDICTS.index(item.verdict), item.excess), default=None)
 
     @property
     def first(self) -> Difference | None:
-        """The first difference whose verdict is "DIFFERS"; none where the stage is undecided."""
-        found = (item for item in self.differences if item.verdict == DIFFERS)
-        return next(found, None) if self.verdict == DIFFERS else None
+        """The first difference whose verdict is "DIFFERS"; None if the stage is undecided."""
+        differing = (item for item in self.differences if item.verdict == DIFFERS)
+        return next(differing, None) if self.verdict == DIFFERS else None
 
 
 def state_stage(kind: str, update: int = 1) -> str:
-    """What the stage of a part of the optimizer's state is called."""
+    """The name of the stage of a part of the optimizer's state."""
     return f"{kind} after update {update}"
 
 
@@ -100,12 +100,12 @@ def _change(trace: Trace, update: int = 1) -> Arrays:
 
 
 class Row(NamedTuple):
-    """What a stage compares: `values` of each side.
+    """A stage's `values` of each side.
 
     Attributes:
-        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes without a look at rounding (docs/migrating.md).
-        of: the arrays that it has: of "all" parameters and statistics, of those that are "trained" or not ("rest"),
-            "backward"; "" of outputs or updates.
+        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md).
+        of: which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
+            "backward" order; "" for outputs or updates.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Row(NamedTuple):
     values: Callable[[Trace], Arrays]
 
 
-# In the order of a training step. The optimizer's state stands before the change by the same update.
+# The optimizer's state comes before the change by the same update.
 STAGES = (
     Row(WEIGHTS, 0.0, "all", lambda trace: trace.start),
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
@@ -133,10 +133,8 @@ STAGES = (
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
-# Beside the stages, what says how much rounding to allow for in the numbers made of them.
+# Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-
-
 _CHANGES = (CHANGE, CHANGE_AGAIN)
 _WEIGHTS = (*_CHANGES, FIRST, LAST, AVERAGE)
 
@@ -151,20 +149,20 @@ def _state_row(kind: str, update: int = 1) -> Row:
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
-    """How far a trace is from one that was computed in float64, of the same net under the same names."""
+    """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
     rows += [*map(_state_row, trace.state), *(_state_row(kind, 2) for kind in trace.second)]
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     outputs = Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs))
-    found: Rounding = {}
+    roundings: Rounding = {}
     for row in [*rows, outputs]:
-        errors, exactly = found.setdefault(row.name, {}), row.values(exact)
+        errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
-            # A third may be an attention's keys, whose bias has no gradient but rounding.
+            # A third may be the keys of an attention, whose bias has a gradient of rounding only.
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
                 error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
-    return found
+    return roundings
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -177,7 +175,7 @@ def worst_rounding(*roundings: Rounding) -> Rounding:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What both sides recorded, and the reference's rounding by its names, which tells rounding from a fault."""
+    """Both sides' recordings, and the reference's rounding by its names."""
 
     ours: Recording
     theirs: Recording
@@ -185,7 +183,7 @@ class Comparison:
     rounding: Rounding
 
     def of_name(self, stage: str, name: str) -> float:
-        """The rounding that the reference had in the arrays that stand for one of ours."""
+        """The reference's rounding in the arrays that stand for one of ours."""
         errors = self.rounding.get(stage, {})
         parts = [str(part) for part in self.names.parameters[name].parts] if name in self.names.parameters else []
         known = parts if parts and all(part in errors for part in parts) else self.names.sources(name)
@@ -201,7 +199,7 @@ class Comparison:
         return {str(part) for part, a in noise if np.linalg.norm(part.take(a)) <= limit}
 
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
-        """One of our arrays: a title, its name, the reference's for it, its rows; in thirds where one is zero."""
+        """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
         source = self.names.parameters[name]
         parts = thirds(source.names[0], array) if source == plain(source.names[0]) else source.parts
         if len(parts) == 3 and self._zero.intersection(map(str, parts)):
@@ -211,11 +209,7 @@ class Comparison:
         return [(name, name, str(source), ...)]
 
     def all_stages(self, order: Sequence[str]) -> list[Stage]:
-        """Every stage from the copied weights on.
-
-        Args:
-            order: our parameters and statistics in execution order.
-        """
+        """Every stage from the copied weights on; `order`: our parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
         names = {
@@ -226,7 +220,7 @@ class Comparison:
                 name for name in trained[::-1] if all(one in theirs.gradients for one in self.names.sources(name))
             ],
         }
-        # One number may come close to its float64 value by luck; the arrays that it is made of are many.
+        # One number may be close to its float64 value by luck; the arrays of which it is made are many.
         outputs = self.rounding.get(_OUTPUTS, {})
         least = {
             LOSS: {"loss": outputs.get("update 1", 0.0)},
@@ -239,46 +233,46 @@ class Comparison:
         }
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
-            RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # both are the recipe's: it could not fail
+            RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
             CHANGE_AGAIN: len(ours.after) < 2,
             AVERAGE: not (theirs.average or ours.average),
         }
-        found = []
+        stages = []
         for row in [row for last in STAGES for row in (*states.get(last.name, ()), last)]:
             if absent.get(row.name):
                 continue
             if row.name == SETTINGS:
-                found.append(Stage(SETTINGS, settings, hints=set_apart))
+                stage = Stage(SETTINGS, settings, hints=set_apart)
             elif not row.of:
-                found.append(self._numbers(row, least.get(row.name, {})))
+                stage = self._numbers(row, least.get(row.name, {}))
             elif row.name == LAST and len(ours.after) < 2:
-                found.append(Stage(LAST, note="one update does not show what momentum keeps; give two or more"))
+                stage = Stage(LAST, note="one update does not show what momentum keeps; give two or more")
             else:
-                found.append(self._arrays(row, names[row.of]))
+                stage = self._arrays(row, names[row.of])
             if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
-                # Rounding grows from update to update: as many arrays are compared as the reference is sure of.
-                sure = [item for item in found[-1].differences if item.verdict != UNDECIDED]
-                if lost := len(found[-1].differences) - len(sure):
-                    found[-1].differences = sure
-                    found[-1].note = f"without {lost} arrays of which the reference itself is unsure"
-        for stage in found:
-            if stage.name == LAST:
+                # Rounding grows from update to update: arrays of which the reference is unsure are left out.
+                sure = [item for item in stage.differences if item.verdict != UNDECIDED]
+                if lost := len(stage.differences) - len(sure):
+                    stage.differences = sure
+                    stage.note = f"without {lost} arrays of which the reference itself is unsure"
+            elif row.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
-        gradients = next(stage for stage in found if stage.name == GRADIENTS)
-        gradients.hints += training_notes(self.names, ours.gradients, theirs.gradients)
-        gradients.failed = "; ".join(gradients.hints)
-        return found
+            elif row.name == GRADIENTS:
+                stage.hints += training_notes(self.names, ours.gradients, theirs.gradients)
+                stage.failed = "; ".join(stage.hints)
+            stages.append(stage)
+        return stages
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
-        """Rounding only grows on the way."""
+        """The rounding of each update's loss, at least that of the update before."""
         of_losses = self.rounding.get(TRAJECTORY, {})
         errors = (max(0.0, error, outputs.get(name, 0.0)) for name, error in of_losses.items())
         return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
         """Parameter by parameter."""
-        stage, allowed = row.name, row.tolerance
+        stage = row.name
         if not names:
             return Stage(stage, note="there are none")
         ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
@@ -290,31 +284,31 @@ class Comparison:
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
-        # A small tensor may come close to its float64 values by luck; the median says what float32 costs here.
+        # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
         whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
-        found = []
+        differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
             unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage in _CHANGES else 0.0
             size = float(np.linalg.norm(b)) or 1.0
             error = max(error, usual, unit / size)
-            item = difference(title, a, b, tolerance=allowed, rounding=error)
+            item = difference(title, a, b, tolerance=row.tolerance, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and key in self._zero:
-                # Adam makes steps of the rate's size of any noise: two are apart by twice that, here a quarter.
+                # Adam's change is up to the learning rate whatever the noise; two differ by twice that, here a quarter.
                 most = 8 * self._largest_change(stage, theirs) * a.size**0.5
                 part = size / (most or whole or 1.0)
                 item = replace(item, relative=item.relative * part, rounding=CEILING if most else usual)
             elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
                 part = size / whole
                 item = replace(item, relative=item.relative * part, rounding=error * part, tolerance=0.0)
-            found.append(item)
+            differences.append(item)
         failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
-        return Stage(stage, found, failed=failed)
+        return Stage(stage, differences, failed=failed)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Of any weight's number up to a stage; 0 of what is no weight, and of SGD's, as small as their gradients."""
+        """Of any weight's number up to a stage; 0 for other arrays, and for SGD, whose changes follow the gradients."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
@@ -330,29 +324,31 @@ class Comparison:
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        pairs = [(name, ours[name], theirs[name], roundings[name]) for name in theirs]
-        found = [difference(n, a, b, tolerance=row.tolerance, rounding=error) for n, a, b, error in pairs]
-        # Rounding grows from update to update: the trajectory is followed as far as the reference is sure of it.
-        chaotic = [one for one in found[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
+        items = [
+            difference(name, ours[name], b, tolerance=row.tolerance, rounding=roundings[name])
+            for name, b in theirs.items()
+        ]
+        # Rounding grows from update to update: losses of which the reference is unsure are left out.
+        chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else ""
-        return Stage(stage, [one for one in found if one not in chaotic], note)
+        return Stage(stage, [one for one in items if one not in chaotic], note)
 
 
 def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
-    """Do both sides get the same inputs and labels, bit for bit?"""
-    found = []
+    """Compare the inputs and labels of both sides bit for bit."""
+    differences = []
     for update, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         for which, single in enumerate(("inputs", "labels")):
             a, b = named_leaves(mine[which], single), named_leaves(other[which], single)
             if {name: value.shape for name, value in a.items()} != {name: value.shape for name, value in b.items()}:
                 return Stage(INPUTS, failed=f"update {update + 1}: the {single} have other names or shapes")
-            found += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
-    return Stage(INPUTS, found)
+            differences += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
+    return Stage(INPUTS, differences)
 
 
 _SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
-_FEW = 8  # with fewer elements only a constant is told from a draw
-_MANY = 1000  # elements from which a fourth moment tells a uniform from a normal distribution
+_FEW = 8  # with fewer elements only constants are compared
+_MANY = 1000  # elements that a fourth moment needs to distinguish a uniform from a normal distribution
 
 
 def initialisation_stage(
@@ -362,13 +358,13 @@ def initialisation_stage(
 ) -> Stage:
     """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
 
-    Rows that are constant in one of the two, as the padding row of an embedding is, are compared for themselves.
+    Rows that are constant on one side, such as the padding row of an embedding, are compared separately.
 
     Args:
-        ours, theirs: parameters as each net drew them, under the MindSpore net's names.
-        seams: rows at which a further part of the reference begins (`NameMap.seams`); each is compared by itself.
+        ours, theirs: each net's initial parameters, under the MindSpore net's names.
+        seams: first rows of the reference's further parts (`NameMap.seams`), which are compared separately.
     """
-    stage = Stage("initialisation")
+    stage = Stage(INITIALISATION)
     for name, b in theirs.items():
         ends = (seams or {}).get(name, ())
         pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
@@ -376,15 +372,15 @@ def initialisation_stage(
             parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
             pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
         for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
-            found = _moments(title, one.ravel(), other.ravel())
-            stage.differences += found
-            if any(item.verdict == DIFFERS for item in found):
+            moments = _moments(title, one.ravel(), other.ravel())
+            stage.differences += moments
+            if any(item.verdict == DIFFERS for item in moments):
                 stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
     return stage
 
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split off the rows that are constant in one array that is not constant itself."""
+    """Split off the rows that are constant on one side, if the array is not."""
     if a.ndim < 2 or a[0].size < 2 or not (a.std() and b.std()):
         return [(a, b, title)]
     constant = np.array([row.std() == 0 for row in a]) | np.array([row.std() == 0 for row in b])
@@ -395,7 +391,6 @@ def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.nd
 
 
 def _words(values: np.ndarray) -> str:
-    values = np.asarray(values, np.float64)
     if values.std() == 0:
         return f"all {values.flat[0]:.6g}"
     return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
@@ -409,14 +404,14 @@ def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     if count < _FEW:
         return []
     error = math.sqrt(2 / count)  # of a difference of two means, in standard deviations
-    found = [
+    moments = [
         _difference(f"{name} mean", float(a.mean()), float(b.mean()), max(spread_a, spread_b), _SIGMAS * error),
         _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
     ]
     if count >= _MANY:
         kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
-        found.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
-    return found
+        moments.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
+    return moments
 
 
 def _kurtosis(values: np.ndarray) -> float:

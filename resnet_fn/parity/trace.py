@@ -1,4 +1,4 @@
-"""What one side of the ladder computes in a few updates, under its own names, and what it was told to do."""
+"""What one side of the ladder computes in a few updates, under its own names, and its task."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Rounding = dict[str, dict[str, float]]  # stage: name: relative error
 
 
 def leaves(tree: Tree) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every leaf with the keys that lead to it: ((), x) of a single array, (("mask",), x) of a dict's entry."""
+    """Every leaf with its keys: ((), x) of a single array, (("mask",), x) of a dict's entry."""
     if isinstance(tree, Mapping):
         pairs: Iterator[tuple[Any, Any]] = iter(tree.items())
     elif isinstance(tree, tuple | list):
@@ -39,13 +39,8 @@ def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree)}
 
 
-def describe(tree: Tree) -> str:
-    """Every leaf's name, type and shape: "inputs mask bool [4, 7], inputs ids int64 [4, 7]"."""
-    return ", ".join(f"{name} {leaf.dtype} {list(leaf.shape)}" for name, leaf in named_leaves(tree, "inputs").items())
-
-
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The same tree with every leaf changed; lists become tuples."""
+    """The tree with `function` applied to every leaf; lists become tuples."""
     if isinstance(tree, Mapping):
         return {key: map_tree(function, branch) for key, branch in tree.items()}
     if isinstance(tree, tuple | list):
@@ -54,20 +49,17 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def split(tree: Tree, parts: int) -> list[Tree]:
-    """The tree's micro-batches: every leaf [n, …] in so many equal pieces along its first axis."""
+    """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
     return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
 
 
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Random batches that can be learnt: each class has its own pattern, under as much noise.
-
-    With labels that have no relation to the images the loss would stay where it is, and its trajectory prove little.
+    """Random batches that can be learnt, so that the loss moves: each class has its own pattern, under as much noise.
 
     Returns:
-        `updates` pairs of images float32 [batch_size, channels, image_size, image_size] and labels int32
-        [batch_size].
+        `updates` pairs of images float32 [batch_size, channels, image_size, image_size] and labels int32 [batch_size].
     """
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
@@ -81,11 +73,11 @@ def make_batches(
 
 
 def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed: int) -> list[Batch]:
-    """Batches as the recipe feeds them: samples repeated as in repeated augmentation, mixed by mixup or CutMix.
+    """Repeat samples as in the recipe's repeated augmentation, and mix them by its mixup or CutMix.
 
-    Labels that are mixed become probabilities, float32 [n, classes].
+    Mixed labels are probabilities, float32 [n, classes].
     """
-    found = []
+    mixed = []
     for update, (images, labels) in enumerate(batches):
         rows = np.arange(len(images)) % (len(images) // recipe.repeats)
         images, labels = images[rows], labels[rows]
@@ -95,16 +87,12 @@ def recipe_batches(recipe: Recipe, batches: Sequence[Batch], classes: int, seed:
             images, labels = mix(images, labels, classes, mixing)
             if recipe.label_threshold:
                 labels = (labels > recipe.label_threshold).astype(np.float32)
-        found.append((images, labels))
-    return found
+        mixed.append((images, labels))
+    return mixed
 
 
-def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
-    """Refuse batches that would recompile the step or do not divide.
-
-    Raises:
-        ValueError: names the batch, its size and the fix.
-    """
+def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
+    """Raise a ValueError for batches that would recompile the step or do not divide."""
     if not isinstance(batches, list | tuple) or not batches:
         raise ValueError("batches: there are none; give a list with one (inputs, labels) for each update")
     first = None
@@ -123,9 +111,10 @@ def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             shapes[words] = (leaf.shape, leaf.dtype)
         first = first or shapes
         if shapes != first:
-            words = next(name for name in {**first, **shapes} if shapes.get(name) != first.get(name))
-            found, wanted = _shape(shapes.get(words)), _shape(first.get(words))
-            raise ValueError(f"batches: batch {index}, {words}: {found}; batch 0 has {wanted}; give all one shape")
+            name = next(name for name in {**first, **shapes} if shapes.get(name) != first.get(name))
+            pairs = [one.get(name, (None, "none")) for one in (shapes, first)]
+            here, wanted = (f"{dtype} {list(shape)}" if shape is not None else dtype for shape, dtype in pairs)
+            raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
     sizes = {name: shape[0] for name, (shape, _) in (first or {}).items()}
     if len(set(sizes.values())) > 1:
         words = ", ".join(f"{size} {name}" for name, size in sizes.items())
@@ -135,34 +124,30 @@ def check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
 
 
-def _shape(found: Any) -> str:
-    return "none" if found is None else f"{found[1]} {list(found[0])}"
-
-
-# What a recipe may say of its updates and the reference's side does not do: refused, not left out.
+# Settings of a recipe that the reference does not follow.
 _NOT_COMPARED = (
     *("class_weights", "head_learning_rate", "layer_decay", "freeze", "train_only", "sync_batchnorm", "multi_label"),
 )
 
-# Weights are followed for so many updates. Later, one ReLU whose input rounds to the other side of 0 somewhere on the
-# way has made them two different trainings.
+# Updates after which weights are compared. Later, some ReLU's input has rounded to the other side of 0, and the two
+# trainings are different ones.
 LATER = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What both sides are told to do: the same updates.
+    """The updates that both sides make.
 
     Attributes:
         recipe: optimizer, decay, loss, clipping, schedule, moving average, precision.
         batches: one (inputs, labels) for each update, all of one shape.
         accumulate: micro-batches of each update.
-        seed: of random statistics, where they are fresh.
-        own_loss, own_optimizer: whether a function of the user's takes the place of the recipe's.
+        seed: of random statistics, if they are fresh.
+        own_loss, own_optimizer: whether a function of the user's replaces the recipe's.
 
     Raises:
-        ValueError: from the constructor: a setting that the reference cannot follow, batches that do not fit, a moving
-            average that would not move in them.
+        ValueError: a setting that the reference cannot follow, batches that do not fit, a moving average that would
+            not move.
     """
 
     recipe: Recipe
@@ -177,32 +162,32 @@ class Task:
         if given:
             values = ", ".join(f"{name} {getattr(self.recipe, name)!r}" for name in given)
             raise ValueError(f"recipe: the ladder does not compare {values}; leave them out, or give another recipe")
-        check_batches(self.batches, self.accumulate)
+        _check_batches(self.batches, self.accumulate)
         every, updates = self.recipe.ema_every, len(self.batches)
         if self.recipe.ema and every > updates:
             raise ValueError(f"ema_every: {every}: the average would not move in {updates} updates; give 1..{updates}")
 
     @property
     def dropped(self) -> list[str]:
-        """What the recipe would drop, and neither side does: "dropout=0.1"."""
+        """The recipe's dropout, which neither side applies: "dropout=0.1"."""
         shares = {name: getattr(self.recipe, name) for name in ("dropout", "drop_path")}
         return [f"{name}={share:g}" for name, share in shares.items() if share]
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate of each update: the recipe's whole schedule, warm-up to end, compressed into them."""
+        """The learning rate of each update: the recipe's whole schedule, compressed into these updates."""
         schedule = make_schedule(self.recipe, self.updates_per_epoch)
         return [schedule(update) for update in range(len(self.batches))]
 
     @property
     def updates_per_epoch(self) -> float:
-        """What durations in epochs are multiplied by: the recipe's epochs are compressed into the updates."""
+        """Updates of one epoch of the compressed schedule."""
         return len(self.batches) / self.recipe.epochs
 
 
 @dataclasses.dataclass
 class Trace:
-    """What one side computes in a few updates.
+    """The numbers that one side computes.
 
     Attributes:
         eval_outputs: of the first batch, in evaluation mode, before any update.
@@ -214,11 +199,11 @@ class Trace:
         norms: global gradient norm before clipping, one for each update.
         gradients: of the first update, the mean over its micro-batches, before clipping.
         clipped: the same after clipping.
-        parts: the gradients of each micro-batch of the first update, before clipping; empty where there is one only.
+        parts: the gradients of each micro-batch of the first update, before clipping; empty if there is only one.
         state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
-        second: the same after the second update; empty where there is one only.
-        settings: how the optimizer came, by setting and parameter; empty for a function of gradients.
-        average: the weights' moving average after the last update; empty where there is none.
+        second: the same after the second update; empty if there is only one.
+        settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
+        average: the weights' moving average after the last update; empty if there is none.
     """
 
     eval_outputs: Arrays
@@ -237,22 +222,19 @@ class Trace:
     average: Arrays = dataclasses.field(default_factory=dict)
 
 
-# Inputs of a ReLU within rounding of 0 are ties: on which side of 0 they lie, float32 cannot decide, and the ReLU's
-# gradient jumps there, and with it every gradient below. How far apart the gradients may then be is computed: the
-# reference runs once more, with every tie on its other side.
-SIGMAS = 4.0  # values are off by up to several times the root mean square of the errors, of either net
-_LEVELS = (2.0, 8.0, 32.0)  # a tie's width, in the reference's own: enough for ours to be that much less exact
+# ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
+# gradient every gradient below jumps. The reference runs again with every tie on its other side, to see how far.
+SIGMAS = 4.0  # values may be off by several times the root mean square of the errors, in either net
+_LEVELS = (2.0, 8.0, 32.0)  # a tie's width relative to the reference's own: ours may be that much less exact
 
 
 class Flipped:
-    """How far the reference is from itself with its ties flipped.
-
-    For a few widths of a tie, since a trace has to say it without the other side's rounding.
+    """How much flipped ties change the reference, for a few widths: a trace is made without the other side's rounding.
 
     Args:
         layers: the reference's, in training mode.
-        flip: width → (rounding, ties); None where `known` has them all.
-        known: what was computed before.
+        flip: width → (rounding, ties); None if `known` has them all.
+        known: results of earlier calls.
     """
 
     def __init__(
@@ -267,7 +249,7 @@ class Flipped:
         self.flip = flip
 
     def __call__(self, width: float) -> tuple[Rounding, int]:
-        """Rounding and ties for the least width that is enough; else for the largest."""
+        """Rounding and ties for the smallest width of at least this one; else for the largest."""
         enough = next((own for own in self.widths if own >= width), self.widths[-1])
         if enough not in self.known:
             assert self.flip is not None
@@ -275,31 +257,31 @@ class Flipped:
         return self.known[enough]
 
     def all_widths(self) -> dict[float, tuple[Rounding, int]]:
-        """What a trace keeps."""
+        """Rounding and ties for every width."""
         return {width: self(width) for width in self.widths}
 
 
 @dataclasses.dataclass
 class Recording:
-    """One side of the ladder, whole: what a trace folder holds.
+    """One side of the ladder, the contents of a trace folder.
 
     Attributes:
         framework: "PyTorch 2.13.0", "MindSpore 2.10.0".
-        task: what it was told to do.
-        initial: all parameters and statistics as the net came.
+        task: the updates that it made.
+        initial: all parameters and statistics of the net as it was built.
         layers: every layer's executions on the first micro-batch with the weights that training starts from, in
             evaluation mode ("eval") and in training mode ("train").
-        trace: what it computed.
-        rounding: how far float32 is from float64, or half precision from it (`stages.rounding`); empty: not known.
-        flipped: the same with undecided ReLU inputs on their other side, and how many there are; None: not known.
+        trace: the numbers that it computed.
+        rounding: float32 or half precision against float64 (`stages.rounding`); empty: unknown.
+        flipped: the same with undecided ReLU inputs on their other side, and how many there are; None: unknown.
         tied: parameters that are one array, by name.
         trainable: the parameters that an update changes, by name.
         constants: arrays that need no counterpart: neither trained nor statistics.
-        notes: what was changed to make the two comparable, a line each.
-        environment: what it was recorded with (`environment`); empty: not known.
-        random_eval: whether it gave another output each time in evaluation mode, before dropout was set to 0.
+        notes: changes that made the two comparable, a line each.
+        environment: of the process that recorded it (`environment`); empty: unknown.
+        random_eval: whether outputs in evaluation mode differed from call to call, before dropout was set to 0.
         random_train: what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing.
-        drops: where it dropped before that (`drops_of`); None: not recorded.
+        drops: its dropout before that (`drops_of`); None: not recorded.
     """
 
     framework: str
@@ -327,7 +309,7 @@ def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[s
 
     Args:
         parameters: every name of every parameter, those of shared ones too.
-        untrained: names of what no update changes: statistics, position tables, masks, counters, frozen weights.
+        untrained: names of arrays that no update changes: statistics, position tables, masks, counters, frozen weights.
     """
     names: dict[int, list[str]] = {}
     parameters = list(parameters)
@@ -343,12 +325,12 @@ def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[s
 def make_recording(
     framework: str, task: Task, seen: Callable[[np.ndarray], np.ndarray], dropped: Sequence[Any], **recorded: Any
 ) -> Recording:
-    """What both sides' recorders end with.
+    """A `Recording` of either side, with `recorded` as further fields.
 
     Args:
-        framework, task, recorded: fields of a `Recording`.
-        seen: an array as the net gets it.
-        dropped: what was set to 0 in the net (`without_dropout`).
+        framework, task: fields of the recording.
+        seen: maps an array to what the net gets.
+        dropped: (layer, attribute, share) that were set to 0 (`without_dropout`).
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
@@ -364,11 +346,13 @@ def make_recording(
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
-    """The error of a net that fails on its inputs."""
-    return ValueError(f"{side}: it fails on {describe(inputs)} ({type(error).__name__}: {first_line(error)}); {fix}")
+    """The error of a net that fails on its inputs, which it lists: "inputs ids int64 [4, 7], …"."""
+    leaves = named_leaves(inputs, "inputs").items()
+    arrays = ", ".join(f"{name} {leaf.dtype} {list(leaf.shape)}" for name, leaf in leaves)
+    return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
 def not_one_number(side: str, value: Any) -> ValueError:
-    """The error of a loss that is no scalar."""
+    """The error of a loss that is not a scalar."""
     what = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
     return ValueError(f"loss of {side}: it returns {what}, not one number; return the mean over the batch")

@@ -1,7 +1,7 @@
 """A trace as a folder: `manifest.json` and arrays in .npz files, data only. Needs NumPy only.
 
-The manifest names each file with its SHA-256, and holds its own; a trace that is damaged is refused by name, and
-nothing in it is executed. docs/parity.md describes the format.
+The manifest has the SHA-256 of each file and its own; loading a damaged trace raises an error that names the file, and
+executes nothing. docs/parity.md describes the format.
 """
 
 import dataclasses
@@ -24,21 +24,21 @@ _NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
 
 
 class ArrayFiles:
-    """The files of one folder; of each, `known` has its hash, its size in bytes and the names of its arrays."""
+    """The files of a folder; `known` has the hash of each, its size in bytes and the names of its arrays."""
 
     def __init__(self, folder: Path, known: dict[str, dict[str, Any]]) -> None:
         self.folder, self.known = folder, known
 
     def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a group; nothing where there are no arrays."""
-        if not arrays:
-            return
-        path = self.folder / f"{name}.npz"
-        np.savez(path, **{str(index): _smallest(array) for index, array in enumerate(arrays.values())})
-        self.known[path.name] = {"sha256": sha256_of_file(path), "bytes": path.stat().st_size, "names": list(arrays)}
+        """Write a group; an empty one has no file."""
+        if arrays:
+            path = self.folder / f"{name}.npz"
+            np.savez(path, **{str(index): _smallest(array) for index, array in enumerate(arrays.values())})
+            hashed = {"sha256": sha256_of_file(path), "bytes": path.stat().st_size}
+            self.known[path.name] = {**hashed, "names": list(arrays)}
 
     def read(self, name: str) -> Arrays:
-        """A group's arrays; none where it has no file."""
+        """A group's arrays; none if it has no file."""
         entry = self.known.get(f"{name}.npz")
         if entry is None:
             return {}
@@ -46,11 +46,7 @@ class ArrayFiles:
             return {key: file[str(index)] for index, key in enumerate(entry["names"])}
 
     def check(self) -> None:
-        """Compare every file with its hash.
-
-        Raises:
-            ValueError: one is missing, damaged, or has a name that no trace has.
-        """
+        """Raise a ValueError if a file is missing or damaged, or has a name that no trace has."""
         for name, entry in self.known.items():
             path = self.folder / name
             if not _NAME.fullmatch(name):
@@ -62,7 +58,7 @@ class ArrayFiles:
 
 
 def _smallest(array: np.ndarray) -> np.ndarray:
-    """In float32 where that loses nothing."""
+    """The array in float32 if that loses nothing."""
     if array.dtype != np.float64:
         return array
     small = array.astype(np.float32)
@@ -71,7 +67,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 FORMAT, VERSION = "resnet_fn parity trace", 1
 _MANIFEST = "manifest.json"
-# Of a trace: groups of arrays, lists of groups, numbers. Of a recording, and of its task: what JSON holds as it is.
+# Of a trace: groups of arrays, lists of groups, numbers. Of a recording and its task: fields that JSON takes.
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
 _STATES = ("state", "second")
@@ -95,7 +91,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         Its size, bytes.
 
     Raises:
-        ValueError: something is there already, or it cannot be written.
+        ValueError: the folder is not empty or cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +106,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
 
 
 def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str, Any]:
-    """Write the arrays; the manifest."""
+    """Write the arrays; returns the manifest."""
     trace, task = recording.trace, recording.task
     batch_arrays: Arrays = {}
     batches = [_tree(tuple(batch), batch_arrays) for batch in task.batches]
@@ -141,7 +137,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
         "layers": described,
         "rounding": recording.rounding,
-        "flipped": [{"width": w, "ties": ties, "rounding": found} for w, (found, ties) in flipped.items()],
+        "flipped": [{"width": width, "ties": ties, "rounding": errors} for width, (errors, ties) in flipped.items()],
         **{name: getattr(recording, name) for name in _PLAIN},
         "files": files.known,
     }
@@ -149,7 +145,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
 
 
 def _number(value: dict[str, Any]) -> Any:
-    """NaN and infinities as a manifest has them, {"float": "-inf"}; every other object as it is."""
+    """Decode NaN and infinities, {"float": "-inf"}; other objects are unchanged."""
     return float(value["float"]) if list(value) == ["float"] and isinstance(value["float"], str) else value
 
 
@@ -164,23 +160,23 @@ def _file(name: str) -> str:
 
 def _layers(mode: str, executions: Sequence[Layer], files: ArrayFiles, which: str) -> list[dict[str, Any]]:
     arrays: Arrays = {}
-    found = []
+    described = []
     for index, layer in enumerate(executions):
         fields = dict(vars(layer))
         named = {f"state {number}": state for number, state in enumerate(fields.pop("states"))}
         for name, value in {"input": fields.pop("input"), "output": fields.pop("output"), **named}.items():
             if value is not None and which == "all":
                 arrays[f"{index} {name}"] = value
-        found.append(fields)
+        described.append(fields)
     files.write(f"layers-{mode}", arrays)
-    return found
+    return described
 
 
 def load_recording(folder: Path) -> Recording:
     """Read a trace folder.
 
     Raises:
-        ValueError: it is no trace, one of another version, or damaged; the file is named.
+        ValueError: it is no trace, has another version, or is damaged; names the file.
     """
     path = folder / _MANIFEST
     if not path.is_file():
@@ -252,12 +248,12 @@ def _state_file(name: str, kind: str) -> str:
     return f"{name}-{re.sub('[^a-z0-9]+', '_', kind.lower())}"
 
 
-def _rounding(found: Mapping[str, Mapping[str, float | None]]) -> Rounding:
-    return {stage: {name: _infinite(error) for name, error in errors.items()} for stage, errors in found.items()}
+def _rounding(stages: Mapping[str, Mapping[str, float | None]]) -> Rounding:
+    return {stage: {name: _infinite(error) for name, error in errors.items()} for stage, errors in stages.items()}
 
 
 def _tree(tree: Tree, arrays: Arrays) -> Any:
-    """The structure of a tree as JSON; its arrays are added to `arrays`."""
+    """The structure of a tree as JSON; adds its arrays to `arrays`."""
     if isinstance(tree, Mapping):
         return {"dict": {key: _tree(branch, arrays) for key, branch in tree.items()}}
     if isinstance(tree, tuple | list):
