@@ -54,9 +54,8 @@ def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
 def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
     """The flags of every comparison, and those of the files that it writes."""
     _add(group, "map")
-    group.add_argument(
-        "--no-initialisation", action="store_true", help="leave out initialisation (nets that load trained weights)"
-    )
+    trained = "leave out initialisation (nets that load trained weights)"
+    group.add_argument("--no-initialisation", action="store_true", help=trained)
     _add(parser.add_argument_group("what is written"), "json", "figure")
 
 
@@ -109,20 +108,15 @@ def record(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net")
-    group.add_argument(
-        "--model", metavar="NAME", help=f"a net of this package, in PyTorch; default the recipe's, {recipe.model}"
-    )
+    of_package = f"a net of this package, in PyTorch; default the recipe's, {recipe.model}"
+    group.add_argument("--model", metavar="NAME", help=of_package)
     _add(group, "like")
     flags.add_task_flags(parser, recipe)
     cli.add_device_flags(parser)
     group = parser.add_argument_group("what is written")
     group.add_argument("--out", metavar="FOLDER", help="a new folder")
-    group.add_argument(
-        "--layers",
-        choices=("all", "none"),
-        default="all",
-        help="none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
-    )
+    layers = "none: without the layers' outputs: the first that differs is not named, and nets must agree in names"
+    group.add_argument("--layers", choices=("all", "none"), default="all", help=layers)
     parsed = parser.parse(arguments)
     given, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
     cli.refuse(
@@ -156,8 +150,8 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
     torch.manual_seed(task.seed)
     if parsed.threads:
         torch.set_num_threads(parsed.threads)
-    module = _reference(parsed, functions, task)
-    return record_reference(module, task, functions.get("loss"), functions.get("optimizer"))
+    reference = _reference(parsed, functions, task)
+    return record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
@@ -245,11 +239,7 @@ def _check_same_task(ours: Recording, theirs: Recording) -> None:
 
 
 def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
-    """The corrections of --map.
-
-    Raises:
-        UsageError: the file is missing or invalid.
-    """
+    """The corrections of --map. Raises a UsageError if the file is missing or invalid."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
 

@@ -37,12 +37,9 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     names = ", ".join(recipes.RECIPES)
     group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}")
-    group.add_argument(
-        "--inputs",
-        metavar="FILE:FUNCTION",
-        help="a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples "
-        "or dicts of them; default random images",
-    )
+    batches = "a function that returns a list of one (inputs, labels) for each update: NumPy arrays [n, …], or tuples"
+    batches += " or dicts of them; default random images"
+    group.add_argument("--inputs", metavar="FILE:FUNCTION", help=batches)
     own = "with a function of your own"
     numbers: dict[str, tuple[Any, str]] = {
         "steps": (5, "updates to follow"),
@@ -57,12 +54,8 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     for name, (default, meaning) in numbers.items():
         where = images if name.endswith(("size", "channels", "classes")) else group
         where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
-    group.add_argument(
-        "--learning-rate",
-        type=float,
-        metavar="X",
-        help=f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer",
-    )
+    rate = f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer"
+    group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
     functions = {"optimizer": "of the torch module, returns a torch optimizer", "loss": "torch's, of (outputs, labels)"}
     for name, meaning in functions.items():
@@ -91,12 +84,9 @@ def recipe_named_in(arguments: list[str]) -> Recipe:
 
 
 def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, changes: dict[str, Any]) -> Recipe:
-    """The recipe at another batch size, with `changes`; the learning rate is proportional to it (arXiv 1706.02677).
+    """The recipe at another batch size, with `changes`; `learning_rate`: peak, by default the recipe's, scaled.
 
-    A learning rate for 64 samples applied to 4 makes any net chaotic, and then only rounding shows.
-
-    Args:
-        learning_rate: peak; None: the recipe's, scaled.
+    A learning rate for 64 samples applied to 4 makes any net chaotic, and then only rounding shows (arXiv 1706.02677).
     """
     scale = batch_size / recipe.batch_size
     other = changes.get("optimizer", recipe.optimizer) != recipe.optimizer
@@ -107,11 +97,7 @@ def ladder_recipe(recipe: Recipe, batch_size: int, learning_rate: float | None, 
 
 
 def task_of(parsed: argparse.Namespace) -> Task:
-    """The task that the flags describe.
-
-    Raises:
-        UsageError: an invalid value.
-    """
+    """The task that the flags describe. Raises a UsageError for an invalid value."""
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
     given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
     small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
@@ -144,11 +130,7 @@ def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, i
 
 
 def net_arguments(task: Task, classes: int) -> dict[str, Any]:
-    """The arguments of a net of this package that fits a task's images.
-
-    Raises:
-        ValueError: the inputs are not images.
-    """
+    """The arguments of a net of this package for a task. Raises a ValueError if its inputs are not images."""
     images = task.batches[0][0]
     if not (hasattr(images, "ndim") and images.ndim == 4):
         raise ValueError("model: takes images [n, C, H, W]; give --net and --reference for other inputs")
@@ -201,11 +183,7 @@ def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:
-    """The value that the function at `place` returned.
-
-    Raises:
-        ValueError: it is not an instance of `wanted`.
-    """
+    """`value`, as returned by the function at `place`. Raises a ValueError if it is not an instance of `wanted`."""
     if isinstance(value, type) or not isinstance(value, wanted):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__}"
         raise ValueError(f"{flag}: {place} returned {what}; return {words}")

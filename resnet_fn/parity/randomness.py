@@ -23,11 +23,8 @@ _CALLS = 8  # of a net that draws random numbers, to see whether it repeats: a d
 def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer]) -> list[Drop]:
     """Where a net drops, in execution order.
 
+    `dropped`: (layer, attribute, share), set to 0 by `without_dropout`; `layers`: the executions in training mode.
     A share that a block has is left out if a layer inside drops as much: it was handed to that layer.
-
-    Args:
-        dropped: (layer, attribute, share) as `without_dropout` set them to 0.
-        layers: every layer's executions in training mode.
     """
     drops = []
     runs = [(one.name, one.title, one.kind in _DROPPING) for one in layers if one.settings.get("num_layers") != 1]
@@ -48,9 +45,8 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
     if keys[0] != keys[1]:
         paired = {other: other for other in layers.values()}
-        keys = [
-            [(names.get(name), share) for name, share, _ in side] for names, side in ((layers, here), (paired, there))
-        ]
+        sides = ((layers, here), (paired, there))
+        keys = [[(names.get(name), share) for name, share, _ in side] for names, side in sides]
     blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes()
     pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
     differences = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
@@ -66,12 +62,7 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
 
 
 def is_random(call: Callable[[], Arrays], drawn: Callable[[], Any] = tuple) -> bool:
-    """Whether calls with the same inputs return different arrays.
-
-    Args:
-        call: the net's outputs.
-        drawn: the state of the framework's random generator; a call that changes it draws random numbers.
-    """
+    """Whether calls return different arrays. A call draws random numbers if it changes `drawn`, a generator's state."""
     before, first = drawn(), call()
     moved = not np.array_equal(before, drawn())
     return any(
@@ -92,9 +83,8 @@ def cut_random(layers: list[Layer], again: Sequence[Layer]) -> str:
     changed = [index for index, layer in enumerate(layers) if not repeats(layer, "output")]
     drawing = [layers[index] for index in changed if repeats(layers[index], "input")]
     del layers[min(changed, default=0) :]
-    return (
-        f"{drawing[0].title} ({drawing[0].class_name})" if drawing else "what stands between its layers, or the loss,"
-    )
+    unnamed = "what stands between its layers, or the loss,"
+    return f"{drawing[0].title} ({drawing[0].class_name})" if drawing else unnamed
 
 
 def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> list[Stage]:

@@ -41,10 +41,8 @@ def _row(stage: Stage) -> str:
     rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
     name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
     name += f"; {stage.note}" if stage.note else ""
-    return (
-        f"{stage.name:36} {len(stage.differences):8} {worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} "
-        f"{worst.tolerance:8.0e} {rounding:>9}  {stage.verdict}{name}"
-    )
+    numbers = f"{worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} {worst.tolerance:8.0e} {rounding:>9}"
+    return f"{stage.name:36} {len(stage.differences):8} {numbers}  {stage.verdict}{name}"
 
 
 def _findings(ladder: Ladder) -> list[str]:
@@ -99,12 +97,12 @@ def _stage_lines(title: str, stage: Stage) -> list[str]:
 def name_map(ladder: Ladder) -> str:
     """How names were paired; lists all pairs unless names alone decided."""
     names = ladder.names
+    head = f"names: {len(names.parameters)} parameters and statistics paired by "
     if names.how == "names":
-        return f"names: {len(names.parameters)} parameters and statistics paired by name"
+        return f"{head}name"
     width = max((len(name) for name in names.parameters), default=0)
     rows = [f"  {ours:{width}}  {theirs}" for ours, theirs in names.parameters.items()]
-    head = f"names: {len(rows)} parameters and statistics paired by {names.how}; ours, the reference's:"
-    return "\n".join([head, *rows])
+    return "\n".join([f"{head}{names.how}; ours, the reference's:", *rows])
 
 
 def write_json(ladder: Ladder, path: str) -> None:
@@ -156,11 +154,7 @@ def _difference(item: Difference) -> dict[str, Any]:
 
 
 def write_plot(ladder: Ladder, path: str, title: str) -> None:
-    """Draw the relative error of every layer's output in both modes, beside float32's own, to a .png, .svg or .pdf.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
+    """Draw the relative error of every layer's output in both modes, beside float32's own, to a .png, .svg or .pdf."""
     import_extra("matplotlib", "--figure").use("Agg")
     plots = import_extra("matplotlib.pyplot", "--figure")
     figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")

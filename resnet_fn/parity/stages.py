@@ -212,14 +212,9 @@ class Comparison:
         """Every stage from the copied weights on; `order`: our parameters and statistics in execution order."""
         ours, theirs = self.ours.trace, self.theirs.trace
         trained = [name for name in order if name in ours.gradients]
-        names = {
-            "all": order,
-            "trained": trained,
-            "rest": [name for name in order if name not in ours.gradients],
-            "backward": [
-                name for name in trained[::-1] if all(one in theirs.gradients for one in self.names.sources(name))
-            ],
-        }
+        on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
+        names = {"all": order, "trained": trained, "backward": on_both[::-1]}
+        names["rest"] = [name for name in order if name not in ours.gradients]
         # One number may be close to its float64 value by luck; the arrays of which it is made are many.
         outputs = self.rounding.get(_OUTPUTS, {})
         least = {

@@ -307,9 +307,7 @@ _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
     """`tied`, `trainable` and `constants` of a `Recording`, of either framework.
 
-    Args:
-        parameters: every name of every parameter, those of shared ones too.
-        untrained: names of arrays that no update changes: statistics, position tables, masks, counters, frozen weights.
+    `parameters` has every name of shared ones too; no update changes `untrained` (statistics, position tables, masks).
     """
     names: dict[int, list[str]] = {}
     parameters = list(parameters)
@@ -327,10 +325,7 @@ def make_recording(
 ) -> Recording:
     """A `Recording` of either side, with `recorded` as further fields.
 
-    Args:
-        framework, task: fields of the recording.
-        seen: maps an array to what the net gets.
-        dropped: (layer, attribute, share) that were set to 0 (`without_dropout`).
+    `seen` maps an array to the net's input; `dropped`: (layer, attribute, share), set to 0 by `without_dropout`.
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
@@ -347,8 +342,7 @@ def make_recording(
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:
     """The error of a net that fails on its inputs, which it lists: "inputs ids int64 [4, 7], …"."""
-    leaves = named_leaves(inputs, "inputs").items()
-    arrays = ", ".join(f"{name} {leaf.dtype} {list(leaf.shape)}" for name, leaf in leaves)
+    arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items())
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 

@@ -72,10 +72,7 @@ _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts")
 _STATES = ("state", "second")
 _NUMBERS = ("losses", "norms", "rates")
-_PLAIN = (
-    *("framework", "tied", "trainable", "constants", "notes", "environment"),
-    *("random_eval", "random_train", "drops"),
-)
+_PLAIN = ["framework", "tied", "trainable", "constants", "notes", "environment", "random_eval", "random_train", "drops"]
 _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
@@ -125,11 +122,8 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
     manifest = {
         "format": FORMAT,
         "version": VERSION,
-        "task": {
-            "recipe": dataclasses.asdict(task.recipe),
-            "batches": batches,
-            **{name: getattr(task, name) for name in _TASK},
-        },
+        "task": {"recipe": dataclasses.asdict(task.recipe), "batches": batches}
+        | {name: getattr(task, name) for name in _TASK},
         **{name: getattr(trace, name) for name in _NUMBERS},
         "states": list(trace.state),
         "second": list(trace.second),
