@@ -25,10 +25,16 @@ def parity(*flags, timeout=300):
         ("record --like trace --out x", "--like: goes with --net; a reference is recorded from its flags"),
         (
             "record --net a.py:b --like trace --out x --steps 9 --recipe digits --loss bce",
-            "--like: the trace says what to do; leave out --recipe, --steps, --loss",
+            "--like: the trace has its own task; leave out --recipe, --steps, --loss",
         ),
         ("replay trace --net a.py:build --model resnet8", "--net: give it or --model, not both"),
         ("--optimizer adan", "optimizer: 'adan' is unknown; "),
+        # A bare name was once ignored, and the package's own net compared instead.
+        ("--net mine --reference x", "--net: 'mine' is not FILE:FUNCTION; give for example nets/mine.py:build"),
+        ("--reference mine", "--reference: 'mine' is not FILE:FUNCTION; give"),
+        ("--model resnet8 --our-loss mine", "--our-loss: 'mine' is not FILE:FUNCTION; give"),
+        ("record --net mine --out trace", "--net: 'mine' is not FILE:FUNCTION; give"),
+        ("record --reference mine --out trace", "--reference: 'mine' is not FILE:FUNCTION; give"),
     ],
 )
 def test_mistakes_are_named(arguments, message):

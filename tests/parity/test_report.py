@@ -65,7 +65,7 @@ def test_undecided_is_never_the_same():
     found.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
     assert (found.agrees, found.first_stage) == (False, None)
     assert [line.split(": ", 1) for line in table(found).splitlines()[-3:]] == [
-        ["verdict", "undecided; no stage differs beyond rounding, but of these nothing can be said:"],
+        ["verdict", "undecided; no stage differs beyond rounding, but these cannot be decided:"],
         ["  eval forward", "logits: the reference itself is 0.67 of its size away from its float64"],
         ["  loss", "the net drops 0.2 of x in training"],
     ]
@@ -79,9 +79,9 @@ def test_what_was_not_compared_does_not_agree():
     found = ladder(faulty=True)
     good = [dataclasses.replace(found.layers[0], output=one("conv", 1.0), hints=())]
     found.stages.pop()  # without gradients
-    for layers, said in ((good, "none; every layer's output agrees"), ([], "not compared")):
+    for layers, words in ((good, "none; every layer's output agrees"), ([], "not compared")):
         lines = table(dataclasses.replace(found, layers=layers)).splitlines()
-        assert f"first layer that differs: {said}" in next(line for line in lines if "first layer" in line)
+        assert f"first layer that differs: {words}" in next(line for line in lines if "first layer" in line)
     assert "first gradient that differs, going backward: not compared" in lines
 
 

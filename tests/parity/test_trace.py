@@ -1,19 +1,11 @@
-"""What both sides are told to do."""
+"""The task of both sides: its recipe, schedule and batches."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from resnet_fn.parity.trace import (
-    Task,
-    leaves,
-    make_batches,
-    map_tree,
-    named_leaves,
-    recipe_batches,
-    split,
-)
+from resnet_fn.parity.trace import Task, leaves, make_batches, map_tree, named_leaves, recipe_batches, split
 from resnet_fn.recipes import recipe
 
 
@@ -29,18 +21,17 @@ NOT_COMPARED = {
 
 
 @pytest.mark.parametrize("name", NOT_COMPARED)
-def test_what_the_reference_cannot_follow_is_refused_by_name(name):
+def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name):
     value = NOT_COMPARED[name]
     beside = {"loss": "bce", "label_smoothing": 0.0, "monitor": "map"} if name == "multi_label" else {}
     use = dataclasses.replace(recipe("imagenet_resnet50_v1"), **beside, **{name: value})
     with pytest.raises(ValueError) as error:
         Task(use, make_batches(1, 4, 1, 2, 3))
-    assert str(error.value) == (
-        f"recipe: the ladder does not compare {name} {value!r}; leave them out, or give another recipe"
-    )
+    words = f"{name} {value!r}; leave them out, or give another recipe"
+    assert str(error.value) == f"recipe: the ladder does not compare {words}"
 
 
-def test_what_a_recipe_would_drop_is_told():
+def test_the_dropout_of_a_recipe_is_listed():
     for fields, words in ({"dropout": 0.1, "drop_path": 0.05}, ["dropout=0.1", "drop_path=0.05"]), ({}, []):
         use = dataclasses.replace(recipe("digits"), **fields)
         assert Task(use, make_batches(1, 4, 1, 2, 3)).dropped == words
@@ -89,7 +80,7 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
         ([(X, [1, 2])], 1, "batches: batch 0, labels 0: int; give a NumPy array [n, …] of float32, integers or bool"),
     ],
 )
-def test_batches_that_do_not_fit_are_refused(batches, accumulate, message):
+def test_batches_that_do_not_fit_are_rejected(batches, accumulate, message):
     with pytest.raises(ValueError) as error:
         Task(recipe("digits"), batches, accumulate)
     assert str(error.value) == message
@@ -123,9 +114,7 @@ def test_samples_are_repeated_and_mixed_as_the_recipe_says():
         np.testing.assert_allclose(labels, share * own + (1 - share) * neighbours, atol=1e-6)
         other = plain.reshape(4, 2, *plain.shape[1:])[:, ::-1].reshape(plain.shape)
         np.testing.assert_allclose(images, share * plain + (1 - share) * other, atol=1e-5)
-    counted = recipe_batches(
-        dataclasses.replace(use, repeats=1, mixup=0.4, loss="bce", label_threshold=0.2), batches, 5, 0
-    )
-    for (_, labels), (_, soft) in zip(counted, mixed, strict=True):
+    binary = dataclasses.replace(use, repeats=1, mixup=0.4, loss="bce", label_threshold=0.2)
+    for (_, labels), (_, soft) in zip(recipe_batches(binary, batches, 5, 0), mixed, strict=True):
         assert labels.dtype == np.float32
         assert labels.tolist() == (soft > 0.2).tolist()
