@@ -1,4 +1,4 @@
-"""Right ports of tiny nets of many kinds, under other names: matched by structure, and none is called different."""
+"""Right ports of tiny nets of many kinds, under other names, are matched by structure and agree."""
 
 import dataclasses
 from collections.abc import Callable
@@ -390,6 +390,11 @@ PAIRS = {
         images,
         lambda: frozen(Theirs(t.Conv2d(3, 8, 3, padding=1), t.ReLU())),
         lambda: frozen(Ours(nn.Conv2d(3, 8, 3, has_bias=True), nn.ReLU())),
+    ),
+    "one direction": Pair(
+        drawn(4, 3, 12),
+        lambda: Theirs(t.Conv1d(3, 8, 3, padding=1), t.LeakyReLU(0.1), t.AvgPool1d(2)),
+        lambda: Ours(nn.Conv1d(3, 8, 3, has_bias=True), nn.LeakyReLU(0.1), nn.AvgPool1d(2, 2)),
     ),
     "a layer norm written by hand": Pair(
         vectors,

@@ -1,4 +1,4 @@
-"""What is random in training: dropout is compared, what else draws is named, and nobody is accused for it."""
+"""Randomness in training: dropout is compared; other random numbers are named, and leave stages undecided."""
 
 import dataclasses
 from pathlib import Path
@@ -40,7 +40,7 @@ class Ported(nn.Cell):
         ("loss", 0.0, "the reference what stands between its layers, or the loss,"),
     ],
 )
-def test_what_draws_is_named_and_what_depends_on_it_is_undecided(torch, way, share, place):
+def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(torch, way, share, place):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""One net in both frameworks agrees stage by stage; what cannot be compared is refused."""
+"""One net in both frameworks agrees stage by stage; nets that cannot be compared are rejected."""
 
 import dataclasses
 

@@ -60,32 +60,32 @@ def test_a_table_of_a_fault():
 
 
 def test_undecided_is_never_the_same():
-    found = ladder(faulty=False)
-    found.stages[2] = Stage("eval forward", [one("logits", 0.0, exact=np.array([3.0]), tolerance=1e-5)])
-    found.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
-    assert (found.agrees, found.first_stage) == (False, None)
-    assert [line.split(": ", 1) for line in table(found).splitlines()[-3:]] == [
+    doubtful = ladder(faulty=False)
+    doubtful.stages[2] = Stage("eval forward", [one("logits", 0.0, exact=np.array([3.0]), tolerance=1e-5)])
+    doubtful.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
+    assert (doubtful.agrees, doubtful.first_stage) == (False, None)
+    assert [line.split(": ", 1) for line in table(doubtful).splitlines()[-3:]] == [
         ["verdict", "undecided; no stage differs beyond rounding, but these cannot be decided:"],
         ["  eval forward", "logits: the reference itself is 0.67 of its size away from its float64"],
         ["  loss", "the net drops 0.2 of x in training"],
     ]
-    write_json(found, "ladder.json")
+    write_json(doubtful, "ladder.json")
     read = json.loads(Path("ladder.json").read_text())
     assert (read["version"], read["agrees"], read["undecided"]) == (2, False, ["eval forward", "loss"])
     assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
 
 
 def test_what_was_not_compared_does_not_agree():
-    found = ladder(faulty=True)
-    good = [dataclasses.replace(found.layers[0], output=one("conv", 1.0), hints=())]
-    found.stages.pop()  # without gradients
+    short = ladder(faulty=True)
+    good = [dataclasses.replace(short.layers[0], output=one("conv", 1.0), hints=())]
+    short.stages.pop()  # without gradients
     for layers, words in ((good, "none; every layer's output agrees"), ([], "not compared")):
-        lines = table(dataclasses.replace(found, layers=layers)).splitlines()
+        lines = table(dataclasses.replace(short, layers=layers)).splitlines()
         assert f"first layer that differs: {words}" in next(line for line in lines if "first layer" in line)
     assert "first gradient that differs, going backward: not compared" in lines
 
 
-def test_names_are_listed_where_names_alone_did_not_do():
+def test_names_are_listed_unless_names_alone_decided():
     assert name_map(ladder(faulty=False)).splitlines() == [
         "names: 2 parameters and statistics paired by execution order and shapes; ours, the reference's:",
         "  conv.weight  0.weight",
@@ -96,9 +96,9 @@ def test_names_are_listed_where_names_alone_did_not_do():
 
 
 def test_json_holds_everything_and_null_for_what_is_not_finite():
-    found = ladder(faulty=True)
-    found.stages[2].differences.append(one("logits", math.nan))
-    write_json(found, "ladder.json")
+    wrong = ladder(faulty=True)
+    wrong.stages[2].differences.append(one("logits", math.nan))
+    write_json(wrong, "ladder.json")
     read = json.loads(Path("ladder.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert (read["agrees"], read["first_stage"], read["first_layer"]) == (False, "eval forward", "conv")
     assert read["names"]["parameters"] == {"conv.weight": "0.weight", "a.b": "1.c"}

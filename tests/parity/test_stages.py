@@ -1,4 +1,4 @@
-"""Stages: what counts as rounding, what differs, what is skipped with a note."""
+"""Stages: rounding, differences, and stages that are skipped with a note."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -51,33 +51,31 @@ def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
 
 
 def compared(
-    ours: Trace, theirs: Trace, exact: Trace, *flipped: Trace, order: Sequence[str] = ("w", "mean"), task: Task = TASK
+    ours: Trace, theirs: Trace, *others: Trace, order: Sequence[str] = ("w", "mean"), task: Task = TASK
 ) -> dict[str, Stage]:
-    rounding = stages.worst_rounding(*(stages.rounding(trace, exact) for trace in (theirs, *flipped)))
+    """The stages by name; `others` are the reference in float64 and with flipped ties; none: without rounding."""
+    exact = others[:1]
+    rounding = stages.worst_rounding(*(stages.rounding(one, *exact) for one in (theirs, *others[1:]))) if exact else {}
     sides = [Recording("", task, {}, {}, trace) for trace in (ours, theirs)]
     return {stage.name: stage for stage in stages.Comparison(*sides, NAMES, rounding).all_stages(order)}
 
 
-def test_what_float32_costs_the_reference_is_rounding_and_more_is_a_difference():
+def test_the_rounding_of_the_reference_is_allowed_and_more_is_a_difference():
     # MindSpore's eval outputs are 1.0 · (1 + 2e-3): 1e-3 from the reference, which is 1e-3 from float64.
-    found = compared(*traces(eval_outputs=2e-3, gradients=1e-2))
-    assert found["weights"].verdict == "ok"
-    assert found["eval forward"].verdict == "rounding"
-    assert found["gradients"].verdict == "DIFFERS"
-    assert found["learning rate"].verdict == "ok"
-    assert [item.name for item in found["learning rate"].differences] == ["update 1", "update 2"]
-    assert [item.name for item in found["BatchNorm statistics after update 1"].differences] == ["mean"]
+    by_name = compared(*traces(eval_outputs=2e-3, gradients=1e-2))
+    verdicts = {"weights": "ok", "eval forward": "rounding", "gradients": "DIFFERS", "learning rate": "ok"}
+    assert {name: by_name[name].verdict for name in verdicts} == verdicts
+    assert [item.name for item in by_name["learning rate"].differences] == ["update 1", "update 2"]
+    assert [item.name for item in by_name["BatchNorm statistics after update 1"].differences] == ["mean"]
 
 
 def test_a_loss_counts_at_least_what_its_outputs_are_off_by():
     ours, theirs, exact = traces(losses=5e-4)
     theirs.losses = exact.losses  # close to float64 by luck
-    found = compared(ours, theirs, exact)
-    assert found["loss"].verdict == "rounding"
-    assert found["loss"].differences[0].rounding == pytest.approx(1e-3)
+    stage = compared(ours, theirs, exact)["loss"]
+    assert (stage.verdict, stage.differences[0].rounding) == ("rounding", pytest.approx(1e-3))
     theirs.train_outputs = exact.train_outputs
-    found = compared(ours, theirs, exact)
-    assert found["loss"].verdict == "DIFFERS"
+    assert compared(ours, theirs, exact)["loss"].verdict == "DIFFERS"
 
 
 def test_a_loss_trajectory_is_followed_as_far_as_the_reference_is_sure():
@@ -122,16 +120,16 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
         steps = {w: np.full(4, 1e-3), bias: 1e-3 * gradient / (np.abs(gradient) + 1e-8)}
         trace.after = [{name: trace.start[name] - step for name, step in steps.items()}]
     adam = dataclasses.replace(RECIPE, optimizer="adam", nesterov=False)
-    found = compared(ours, theirs, exact, task=dataclasses.replace(TASK, recipe=adam))
-    assert found["gradients"].verdict == verdict.replace("rounding", "ok")
+    by_name = compared(ours, theirs, exact, task=dataclasses.replace(TASK, recipe=adam))
+    assert by_name["gradients"].verdict == verdict.replace("rounding", "ok")
     if verdict == "rounding":
-        assert [found[stage].verdict for stage in ("change by update 1", "weights after update 1")] == [verdict] * 2
-        assert found["change by update 1"].worst.name == "mean part 2 of 3"
+        assert [by_name[stage].verdict for stage in ("change by update 1", "weights after update 1")] == [verdict] * 2
+        assert by_name["change by update 1"].worst.name == "mean part 2 of 3"
         ours.after[0]["mean"] += 2e-3  # more than any step
         assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"
 
 
-def test_a_change_below_the_last_place_of_its_weight_is_judged_beside_all_changes():
+def test_a_change_below_the_last_place_of_its_weight_is_compared_with_all_changes():
     """1 unit of 2^-25 here, 2 there: all that the weight 0.5 can hold of such a change."""
     ours, theirs, exact = traces()
     for trace, units in ((ours, 2), (theirs, 1), (exact, 1)):
@@ -150,25 +148,22 @@ def test_a_change_below_the_last_place_of_its_weight_is_judged_beside_all_change
 
 
 def test_without_float64_only_the_tolerance_counts():
-    ours, theirs, _ = traces(eval_outputs=1e-3 + 5e-6)
-    sides = [Recording("", TASK, {}, {}, trace) for trace in (ours, theirs)]
-    found = {stage.name: stage for stage in stages.Comparison(*sides, NAMES, {}).all_stages(["w", "mean"])}
-    assert found["eval forward"].verdict == "ok"
-    assert found["train forward"].verdict == "DIFFERS"
+    by_name = compared(*traces(eval_outputs=1e-3 + 5e-6)[:2])
+    assert (by_name["eval forward"].verdict, by_name["train forward"].verdict) == ("ok", "DIFFERS")
 
 
-def test_what_one_side_does_not_keep_or_nobody_has_is_skipped_with_a_note():
+def test_arrays_that_a_side_does_not_have_are_skipped_with_a_note():
     ours, theirs, exact = traces()
     theirs.state = exact.state = {"momentum": {"theirs.w": np.ones(4)}}
-    found = compared(ours, theirs, exact, order=["w"])
-    momentum, later = found["momentum after update 1"], found["weights after update 2"]
-    statistics = found["BatchNorm statistics after update 1"]
+    by_name = compared(ours, theirs, exact, order=["w"])
+    names = ("momentum after update 1", "weights after update 2", "BatchNorm statistics after update 1")
+    momentum, later, statistics = (by_name[name] for name in names)
     assert {stage.verdict for stage in (momentum, later, statistics)} == {"skipped"}
     assert (momentum.note, statistics.note) == ("one side keeps none", "there are none")
     assert "momentum" in later.note
 
 
-def test_what_one_side_keeps_of_some_only_differs():
+def test_an_array_that_one_side_alone_has_differs():
     ours, theirs, exact = traces()
     theirs.average = exact.average = {"theirs.w": np.ones(4)}
     ours.average = {"w": np.ones(4), "mean": np.ones(4)}
@@ -182,34 +177,23 @@ def test_a_parameter_that_trains_on_one_side_only_is_named():
         trace.gradients = trace.clipped = {"theirs.mean": np.ones(4)}
     stage = compared(ours, theirs, exact)["gradients"]
     assert stage.verdict == "DIFFERS"
-    assert stage.hints == [
-        "w: trained here, frozen in the reference",
-        "mean: frozen here, trained in the reference",
-    ]
+    assert stage.hints == ["w: trained here, frozen in the reference", "mean: frozen here, trained in the reference"]
 
 
 def test_outputs_of_another_shape_or_number_differ():
     ours, theirs, exact = traces()
     ours.eval_outputs = {"logits": np.ones(5)}
     ours.train_outputs = [{"logits 0": np.ones(4), "logits 1": np.ones(4)}] * 2
-    found = compared(ours, theirs, exact)
-    assert found["eval forward"].failed == "logits [5] here, logits [4] in the reference"
-    assert found["train forward"].failed == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
+    by_name = compared(ours, theirs, exact)
+    assert by_name["eval forward"].failed == "logits [5] here, logits [4] in the reference"
+    assert by_name["train forward"].failed == "logits 0 [4], logits 1 [4] here, logits [4] in the reference"
 
 
-BATCHES = make_batches(2, 4, 1, 2, 3)
-
-
-def test_inputs_are_compared_bit_for_bit():
-    assert inputs_stage(BATCHES, BATCHES).verdict == "ok"
-    images, labels = BATCHES[1]
-    one_bit = (np.nextafter(images, np.float32(9)), labels)
-    stage = inputs_stage([BATCHES[0], one_bit], BATCHES)
+def test_inputs_are_compared_bit_for_bit_and_by_name():
+    first, (images, labels) = batches = TASK.batches
+    assert inputs_stage(batches, batches).verdict == "ok"
+    stage = inputs_stage([first, (np.nextafter(images, np.float32(9)), labels)], batches)
     assert (stage.verdict, stage.first.name) == ("DIFFERS", "inputs of update 2")
-
-
-def test_other_names_differ():
-    images, labels = BATCHES[0]
     stage = inputs_stage([({"a": images}, labels)], [({"b": images}, labels)])
     assert (stage.verdict, stage.failed) == ("DIFFERS", "update 1: the inputs have other names or shapes")
 
@@ -251,7 +235,7 @@ def test_a_constant_for_a_draw_differs_and_another_constant_too():
     assert stage.hints == ["bias: all 0 here, all 0.5 in the reference"]
 
 
-def test_a_padding_row_is_compared_for_itself():
+def test_a_padding_row_is_compared_separately():
     rng = np.random.default_rng(0)
     ours, theirs = rng.normal(size=(50, 8)), rng.normal(size=(50, 8))
     theirs[3] = 0
@@ -262,7 +246,7 @@ def test_a_padding_row_is_compared_for_itself():
     assert initialisation_stage({"table": ours}, {"table": theirs}).verdict == "ok"
 
 
-def test_each_part_of_a_joined_array_is_compared_for_itself():
+def test_each_part_of_a_joined_array_is_compared_separately():
     rng = np.random.default_rng(0)
     theirs = rng.normal(size=(96, 32))
     ours = rng.normal(size=(96, 32)) * np.repeat([1, 1.3, 1], 32)[:, None]
@@ -288,8 +272,7 @@ def test_an_input_near_zero_takes_the_other_side(torch, kind):
     with flip_ties(1e-6) as count:
         out = relu(x * 1.0)
         out.sum().backward()
-    assert count() == 2
-    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert (count(), x.grad.tolist()) == (2, [0.0, 1.0, 1.0, 0.0])
     assert out.tolist() == [0.0, -1e-7, 1.0, 0.0]
     assert torch.relu(x).tolist() == [1e-7, 0.0, 1.0, 0.0]  # outside, all is as before
 

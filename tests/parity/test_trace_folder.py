@@ -11,7 +11,7 @@ import pytest
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.trace_folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.recipes import recipe
 
 TRACE = Path(__file__).parents[1] / "acceptance" / "trace"
@@ -89,13 +89,12 @@ def same(a, b) -> bool:
 
 
 def test_everything_comes_back_to_the_bit(recording, written):
-    found = load_recording(written)
+    loaded = load_recording(written)
     for field in dataclasses.fields(Recording):
         if field.name == "flipped":
-            assert found.flipped.all_widths() == recording.flipped.all_widths()
-        elif field.name != "layers":
-            assert same(getattr(found, field.name), getattr(recording, field.name)), field.name
-    assert [same(a, b) for a, b in zip(found.layers["eval"], recording.layers["eval"], strict=True)] == [True, True]
+            assert loaded.flipped.all_widths() == recording.flipped.all_widths()
+        else:
+            assert same(getattr(loaded, field.name), getattr(recording, field.name)), field.name
 
 
 def test_layers_may_be_left_out(recording, tmp_path):
@@ -105,12 +104,12 @@ def test_layers_may_be_left_out(recording, tmp_path):
     assert layers[0].settings["kernel_size"] == (3, 3)
 
 
-def test_a_folder_that_is_not_empty_is_refused(recording, written):
+def test_a_folder_that_is_not_empty_is_rejected(recording, written):
     with pytest.raises(ValueError, match=r"^out: .*trace is not empty; give a new folder$"):
         save_recording(recording, written)
 
 
-def test_each_bit_that_is_flipped_and_each_cut_is_noticed(written, tmp_path):
+def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):
     rng = np.random.default_rng(0)
     for path in sorted(written.iterdir()):
         whole = path.read_bytes()
@@ -125,19 +124,13 @@ def test_each_bit_that_is_flipped_and_each_cut_is_noticed(written, tmp_path):
                 load_recording(folder)
             assert str(folder / path.name) in str(error.value)
             assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_named(written, tmp_path):
-    shutil.copytree(written, tmp_path / "copy")
-    (tmp_path / "copy" / "gradients.npz").unlink()
-    with pytest.raises(ValueError, match=r"gradients.npz: is missing; copy the whole folder, or record it again$"):
-        load_recording(tmp_path / "copy")
+    (folder / path.name).unlink()
+    with pytest.raises(ValueError, match=rf"{path.name}: is missing; copy the whole folder, or record it again$"):
+        load_recording(folder)
 
 
 def rewritten(written, folder, change):
-    """A manifest that somebody wrote by hand, with the hash that belongs to it."""
-    from resnet_fn.parity.trace_folder import hash_of_manifest
-
+    """A manifest written by hand, with its right hash."""
     shutil.copytree(written, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]
@@ -151,16 +144,13 @@ def rewritten(written, folder, change):
     [
         (lambda m: m.update(version=2), "version 2, this package reads 1"),
         (lambda m: m.update(format="x"), "damaged, or no trace (it is no trace)"),
-        (
-            lambda m: m["files"].update({"../outside.npz": {"sha256": "", "bytes": 0, "names": []}}),
-            "which no trace has",
-        ),
+        (lambda m: m["files"].update({"../outside.npz": {}}), "which no trace has"),
         (lambda m: m.pop("layers"), "not a trace that this version reads ('layers')"),
         (lambda m: m["task"]["recipe"].update(modell="x"), "not a trace that this version reads"),
         (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide the batch of 2"),
     ],
 )
-def test_a_manifest_that_says_something_else_is_refused(written, tmp_path, change, message):
+def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, message):
     rewritten(written, tmp_path / "copy", change)
     with pytest.raises(ValueError) as error:
         load_recording(tmp_path / "copy")
