@@ -18,7 +18,7 @@ _LIVE = """examples:
   python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --figure ladder.png
   python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build --optimizer adamw
 
-with PyTorch on one machine and MindSpore on another (--help of each says more):
+with PyTorch on one machine and MindSpore on another (each has a --help):
   python -m resnet_fn.parity record --reference torch_net.py:build --out trace
   python -m resnet_fn.parity replay trace --net ported.py:build
   python -m resnet_fn.parity compare trace-a trace-b
@@ -203,8 +203,8 @@ def compare(arguments: Sequence[str]) -> int:
     """Compare two traces; no framework need be installed. Returns 1 if they differ."""
     description = "Compare two traces of the same task; no framework need be installed."
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
-    parser.add_argument("ours", metavar="TRACE", help="what is tested")
-    parser.add_argument("reference", metavar="TRACE", help="what it is tested against")
+    parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
+    parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
     _add_comparison(parser, parser.add_argument_group("what is compared"))
     parsed = parser.parse(arguments)
     corrections = corrections_in(parsed)

@@ -28,12 +28,12 @@ _RECIPE = "digits"
 _CHANNELS_AND_CLASSES = {"digits": (1, 10), "cifar10": (3, 10), "cifar100": (3, 100)}
 _OTHER = (3, 1000)
 _OWN_NET = (3, 10, 32)  # channels, classes, pixels for a net that is no recipe's
-_GENTLE = 1e-3  # for Adam and its kind, whose steps do not shrink with the batch
+_GENTLE = 1e-3  # for Adam and similar optimizers, which need no smaller rate for a smaller batch
 
 
 def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     """Add the flags that `task_of` reads; the help shows the values of `recipe`."""
-    group = parser.add_argument_group("on what")
+    group = parser.add_argument_group("the task")
     channels, classes = _CHANNELS_AND_CLASSES.get(recipe.dataset, _OTHER)
     names = ", ".join(recipes.RECIPES)
     group.add_argument("--recipe", metavar="NAME", help=f"a file, or one of {names}; default {_RECIPE}")
@@ -138,7 +138,7 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
     return {**shape, "stem": task.recipe.stem, "norm": task.recipe.norm}
 
 
-_ALSO_CHOICES = ("loss", "optimizer")  # whose flags take one of the recipe's names too
+_ALSO_CHOICES = ("loss", "optimizer")  # their flags also take a name of the recipe
 
 
 def is_place(text: str) -> bool:
@@ -163,7 +163,7 @@ def load_function(place: str, flag: str) -> Any:
         raise UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # jit looks functions up by their module
-    sys.path.append(str(Path(path).resolve().parent))  # for what the file imports from beside it
+    sys.path.append(str(Path(path).resolve().parent))  # for imports from beside the file
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -82,7 +82,7 @@ def replay(
 
 
 def paired_optimizer(net: nn.Cell, reference: Recording, names: NameMap) -> tuple[Optimizer, list[str]]:
-    """The recipe's optimizer with the reference's weight decays, and a note of what that changes.
+    """The recipe's optimizer with the reference's weight decays, and a note of the changes.
 
     The recipe decays no norms. It recognises them by class, so a norm written by hand on one side alone is decayed.
     """

@@ -1,4 +1,4 @@
-"""The ladder for people (a table and three sentences), for programs (JSON) and as a plot."""
+"""The ladder as a table with a verdict, as JSON and as a plot."""
 
 import json
 import math

@@ -138,7 +138,7 @@ _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _CHANGES = (CHANGE, CHANGE_AGAIN)
 _WEIGHTS = (*_CHANGES, FIRST, LAST, AVERAGE)
 
-# A gradient that is so far from its float64, and so small beside all gradients, is zero but for rounding.
+# A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
 Rows = slice | EllipsisType
 
@@ -191,7 +191,7 @@ class Comparison:
 
     @functools.cached_property
     def _zero(self) -> set[str]:
-        """The reference's arrays, and thirds, whose gradient is zero but for rounding: biases before norms, of keys."""
+        """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
         limit = _SMALL * float(np.linalg.norm(_flat(gradients.values())))
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
@@ -242,7 +242,7 @@ class Comparison:
             elif not row.of:
                 stage = self._numbers(row, least.get(row.name, {}))
             elif row.name == LAST and len(ours.after) < 2:
-                stage = Stage(LAST, note="one update does not show what momentum keeps; give two or more")
+                stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
             if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
@@ -303,7 +303,7 @@ class Comparison:
         return Stage(stage, differences, failed=failed)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
-        """Of any weight's number up to a stage; 0 for other arrays, and for SGD, whose changes follow the gradients."""
+        """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""
         task, start = self.theirs.task, self.ours.trace.start
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
