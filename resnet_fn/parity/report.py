@@ -154,7 +154,7 @@ def _difference(item: Difference) -> dict[str, Any]:
 
 
 def write_plot(ladder: Ladder, path: str, title: str) -> None:
-    """Draw the relative error of every layer's output in both modes, beside float32's own, to a .png, .svg or .pdf."""
+    """Draw every layer's relative error in both modes, beside float32's own (.png, .svg, .pdf; needs matplotlib)."""
     import_extra("matplotlib", "--figure").use("Agg")
     plots = import_extra("matplotlib.pyplot", "--figure")
     figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
