@@ -14,7 +14,7 @@ COMMANDS = {
     "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
     "plot": "draw the curves of one or several runs, without TensorBoard",
     "recipes": "list the recipes, or show one",
-    "doctor": "try out what training needs from this MindSpore, this device and this disk",
+    "doctor": "test what training needs from this MindSpore, this device and this disk",
     "benchmark": "measure one part of the package on this machine",
     "convert": "weights from one project's names and format to another's",
     "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",
@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the list, or name the command that was meant."""
+    """Print the list; for any other argument, an error with the nearest command."""
     words = [word for word in arguments if word not in ("-h", "--help", "--debug")]
     if words:
         name = words[0]
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         "Train residual networks on MindSpore with a functional loop that you can read.\n\n"
         "commands (--help shows the flags):"
     )
-    for name, does in COMMANDS.items():
-        print(f"  python -m resnet_fn.{name:12} {does}")
+    for name, purpose in COMMANDS.items():
+        print(f"  python -m resnet_fn.{name:12} {purpose}")
     return 0
 
 

@@ -14,14 +14,14 @@ formats by ending: .safetensors, .ckpt (MindSpore), .pth and .pt (PyTorch; needs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert, and say what was recognised."""
+    """Convert, and print which names were recognised."""
     parser = cli.Parser(
         "convert", "Convert weights: recognised, compared with the net, every bit kept.", _EXAMPLES, "SOURCE TARGET"
     )
     parser.add_argument("source", metavar="SOURCE", help="a weight file, a checkpoint folder or a run folder")
     parser.add_argument("target", metavar="TARGET", help="the file to write; its ending gives the format")
     parser.add_argument("--to", choices=STYLES, default="ours", help="names to write; default ours")
-    parser.add_argument("--model", default="", metavar="NAME", help="the net, where its names do not tell")
+    parser.add_argument("--model", default="", metavar="NAME", help="the net, if the weights' names do not identify it")
     parser.add_argument("--which", **cli.WHICH)
     cli.add_non_finite_flag(parser)
     parsed = parser.parse(arguments)

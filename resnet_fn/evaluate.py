@@ -18,8 +18,8 @@ _EXAMPLES = """examples:
 _CACHE = "compile_cache"
 
 
-def parser() -> cli.Parser:
-    """The command's flags."""
+def main(arguments: Sequence[str]) -> int:
+    """Evaluate, print the metrics, and write them as JSON and as a report if asked."""
     flags = cli.Parser("evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
@@ -42,12 +42,7 @@ def parser() -> cli.Parser:
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
     files = "report.html, report.json and predictions.csv"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
-    return flags
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Evaluate, print the metrics, write them as JSON and as a report if asked."""
-    parsed = parser().parse(arguments)
+    parsed = flags.parse(arguments)
     weights, trained = parsed.weights, cli.chosen_checkpoint(parsed) if parsed.run or parsed.checkpoint else ""
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size

@@ -11,8 +11,8 @@ _EXAMPLES = """examples:
 """
 
 
-def parser() -> cli.Parser:
-    """The command's flags."""
+def main(arguments: Sequence[str]) -> int:
+    """Export, verify, and print how closely the file agrees."""
     about = "Write a net to a file, load it back and compare its logits on test images."
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)
@@ -23,12 +23,7 @@ def parser() -> cli.Parser:
     group.add_argument("--batch", default="dynamic", metavar="N", help="images at a time; default dynamic: any number")
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     cli.add_device_flags(flags)
-    return flags
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Export, verify, and say how exactly the file agrees."""
-    parsed = parser().parse(arguments)
+    parsed = flags.parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)
     fixed, size = parsed.batch != "dynamic", parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0

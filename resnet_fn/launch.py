@@ -22,19 +22,19 @@ _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 16 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 \\
       --master-port 8118 -- --out-dir /shared/runs/sixteen
 """
-_AFTER_FAILURE = 3.0  # seconds in which the other workers may say what they have to say
+_AFTER_FAILURE = 3.0  # seconds for the other workers to print their errors
 _AFTER_END = 10.0  # seconds for the scheduler to see that all workers have left
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Flags, validated (UsageError), and the command that each worker runs."""
-    about = "Start workers with msrun, pass signals on to them, end with the exit code of the first that fails."
+    about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of all machines together; default 2")
     logs = "what each worker prints; default: a temporary folder"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
-    group = parser.add_argument_group("several machines: the same command on each, but for --node-rank")
+    group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
     group.add_argument("--nnodes", type=int, default=1, metavar="N", help="machines that share them; default 1")
     group.add_argument("--node-rank", type=int, default=0, metavar="N", help="this machine, from 0; default 0")
     group.add_argument("--master-addr", default="127.0.0.1", metavar="IP", help="machine 0; default 127.0.0.1")
@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
     if not command and (unknown := parser.parse_known_args(own)[1]):
-        raise cli.UsageError(f"unknown argument {unknown[0]!r}; what resnet_fn.train is given stands after --")
+        raise cli.UsageError(f"unknown argument {unknown[0]!r}; put the arguments of resnet_fn.train after --")
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes
@@ -59,7 +59,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> None:
-    """Until all have ended, or a while after one has failed: pass signals on, show the first worker's log."""
+    """Pass signals on and show the first worker's log, until all have ended or shortly after one has failed."""
     deadline = float("inf")
     with open(first_log, encoding="utf-8", errors="replace", newline="") as log:
         while processes.running and time.monotonic() < deadline:
@@ -74,21 +74,21 @@ def watch(processes: WorkerProcesses, first_log: Path, signals: list[int]) -> No
 
 
 def _shown(log: str) -> str:
-    """What a worker prints but for what MindSpore, whatever its log level, says when a process ends."""
+    """A worker's output without the lines that MindSpore prints, at any log level, when a process ends."""
     return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
 
 
 def exit_code(ended: dict[str, int], logs: Path) -> int:
-    """That of the first worker that failed, else the scheduler's. Says which, unless it was stopped as asked."""
+    """The exit code of the first worker that failed, else the scheduler's; prints which, unless it was stopped by a
+    signal."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
     scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""
     if silent := re.findall(r"The node: (\d+) is timed out", scheduler):
-        # The other workers may have ended by a SIGTERM of MindSpore's own.
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
         print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
-        return ended["scheduler"]
+        return ended["scheduler"]  # MindSpore may have ended the other workers with SIGTERM
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
         print(
@@ -98,7 +98,7 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the workers, see to them, leave nothing behind."""
+    """Start the workers, watch them, and leave no process behind."""
     given, command = parse(arguments)
     console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     flags += ["--master_addr", given.master_addr, "--master_port", port]
     flags += ["--node_rank", given.node_rank] if given.nnodes > 1 else []
     signals: list[int] = []
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how the workers end
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the workers' exit codes would be lost
     for number in heeded():
         signal.signal(number, lambda got, _: signals.append(got))
     ranks = range(given.node_rank * local, (given.node_rank + 1) * local)

@@ -11,17 +11,17 @@ _EXAMPLES = """examples:
   python -m resnet_fn.pack /data/imagenet /data/256 --shards 64 --short-side 256
   python -m resnet_fn.train --recipe imagenet_resnet50_v1 --dataset mindrecord --data-dir /data/256
 
-A run that was stopped goes on where it stopped: give the same command again.
+If packing is stopped, the same command continues it.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the images, write the shards, say what to type next."""
+    """Check the images, write the shards, and print the command to train on them."""
     parser = cli.Parser(
         "pack", "Write an image folder as sharded MindRecord files, the fast format.", _EXAMPLES, "SOURCE OUT"
     )
     parser.add_argument("source", metavar="SOURCE", help="image folder: train/CLASS/*.JPEG, val/CLASS/*.JPEG")
-    kept = "folder to write; kept if it is the same packing, unfinished"
+    kept = "folder to write; an unfinished packing in it is continued"
     parser.add_argument("out", type=cli.folder_to_write, metavar="OUT", help=kept)
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="files per split; default 8")
     shrunk = "shrink training images to this shorter side [pixels]; default 0: keep their bytes"

@@ -16,35 +16,28 @@ _EXAMPLES = """examples:
 """
 
 
-def parser() -> cli.Parser:
-    """The command's flags."""
+def main(arguments: Sequence[str]) -> int:
+    """Predict, and print a table or JSON lines, or write CSV; unreadable files are named and do not stop the others."""
     about = "Name the likeliest classes of images, with their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    images = "image files, or folders of them; before them RUN, a run or checkpoint folder, but for --checkpoint"
+    images = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
     flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=images)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("what is printed")
     group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
-    several = "of a net for images of any number of classes: name those of this probability or more"
-    group.add_argument("--threshold", type=float, metavar="P", help=f"{several}; default {SAID_FROM}")
+    threshold = f"decision threshold of a multi-label net, the least probability shown; default {SAID_FROM}"
+    group.add_argument("--threshold", type=float, metavar="P", help=threshold)
     group.add_argument("--json", action="store_true", help="one JSON object for each image, a line each")
     group.add_argument("--csv", metavar="FILE", help="write a table: file, class, probability, the next classes, error")
     sort = "doubt: the least certain first; default name"
     group.add_argument("--sort", choices=("name", "doubt"), default="name", help=sort)
     cli.add_device_flags(flags)
-    return flags
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Predict, and print a table or JSON lines, or write CSV; files that cannot be read are named, others go on."""
-    parsed = parser().parse(arguments)
-    threshold = parsed.threshold
+    parsed = flags.parse(arguments)
+    least = parsed.threshold
+    outside = least is not None and not 0 < least < 1
     cli.refuse(
         (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
-        (
-            threshold is not None and not 0 < threshold < 1,
-            f"--threshold: {threshold} is no probability between 0 and 1; give {SAID_FROM}",
-        ),
+        (outside, f"--threshold: {least} is no probability between 0 and 1; give {SAID_FROM}"),
         (parsed.csv and parsed.json, "--csv writes what --json prints; give one of them"),
     )
     checkpoint, *images = [parsed.checkpoint, *parsed.images] if parsed.checkpoint else parsed.images
@@ -56,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     files, where = find_images(images), {"device": parsed.device, "threads": parsed.threads}
     trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
     doubt = parsed.sort == "doubt"
-    cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, threshold, doubt))
+    cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, least, doubt))
     width = max(len(str(path)) for path in files)
-    results = predict(trained, files, parsed.top or TOP, threshold or SAID_FROM)
+    results = predict(trained, files, parsed.top or TOP, least or SAID_FROM)
     bad = sum("error" in result for result in results)
     if doubt:
         results = by_doubt(results)

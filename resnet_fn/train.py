@@ -26,8 +26,8 @@ _EXAMPLES = """examples:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
-    """Flags to a recipe, options, and a line for each setting that was left out; all validated (UsageError)."""
-    about = "Train a recipe; every flag changes a field of it (python -m resnet_fn.recipes NAME lists them)."
+    """Turn flags into a recipe, options, and a line for each setting left out; all validated (UsageError)."""
+    about = "Train a recipe; every flag changes one of its fields (python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"a file (.toml, .json), or one of {', '.join(RECIPES)}"
     parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
@@ -49,23 +49,23 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
 
 
 def resume_flags(options: RunOptions, run: Path) -> list[str]:
-    """What the command of a stopped run lacks to go on when it is given again; the last of equal flags counts."""
+    """The flags to add to a stopped run's command so that it resumes; the last of equal flags counts."""
     if options.out_dir:
         return ["--resume", "auto"] if options.resume == "never" else []
     return [] if Path(options.resume).resolve() == run.resolve() else ["--resume", str(run)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, and say what came out and what to type next."""
+    """Train, and print the result and the commands to use it with."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C ends the run after an update.
+    # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.loop import train
     from resnet_fn.run.progress import describe_best
     from resnet_fn.runtime.workers import join
 
-    command = console.typed_command()  # now: what started the workers may be gone when they stop
+    command = console.typed_command()  # now: the process that started the workers may be gone when they stop
     result = train(recipe, options, left_out)
     if result.stopped:
         if join().is_main:

@@ -1,7 +1,7 @@
 """python -m resnet_fn.benchmark PART: measure one part of the package on this machine.
 
-A part is a module of this package with `DESCRIPTION` (what it measures, and what its numbers mean), `FLAGS` (name:
-default, meaning) and `run(options)`, which returns JSON types.
+A part is a module here with `DESCRIPTION` (what it measures, and what its numbers mean), `FLAGS` (name: default,
+meaning) and `run(options)`, which returns JSON types.
 """
 
 import importlib
@@ -42,7 +42,7 @@ def _shown(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one part, print its numbers, write them as JSON if asked."""
+    """Run one part, print its numbers, and write them as JSON if `--json` is given."""
     name = arguments[0] if arguments else ""
     if name in ("-h", "--help"):
         print("usage: python -m resnet_fn.benchmark PART [--json FILE] [flags; PART --help lists them]\n")

@@ -6,6 +6,7 @@ PyTorch's process is this module: `python -m resnet_fn.benchmark.accuracy SEED L
 import argparse
 import dataclasses
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -32,7 +33,7 @@ FLAGS = {"rounds": (3, "runs of each side"), "target": (0.98, "top-1")}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Train each side to the target in turns, another seed each round."""
+    """Train each side to the target, in turns, with another seed each round."""
     import_extra("torch", "benchmark time-to-accuracy")
     seconds: dict[str, list[float | None]] = {"ours": [], "ours_from_cache": [], "torch": []}
     with tempfile.TemporaryDirectory() as cache:
@@ -40,34 +41,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for seed in range(options.rounds):
             for kind in list(seconds)[:: -1 if seed % 2 else 1]:
                 seconds[kind].append(_train(kind, seed, options.target, cache))
-    middle = {kind: statistics.median([v if v is not None else float("inf") for v in s]) for kind, s in seconds.items()}
+    middle = {kind: statistics.median([math.inf if v is None else v for v in s]) for kind, s in seconds.items()}
     ratio = {kind: value / middle["ours"] for kind, value in middle.items() if kind != "ours"}
     return {"target": options.target, "seconds": seconds, "ratio": ratio}
 
 
 def _train(kind: str, seed: int, target: float, cache: str) -> float | None:
-    """The seconds of one side's process, whose caches lie in the folder `cache`."""
-    with tempfile.TemporaryDirectory() as folder:
-        if kind == "torch":
-            log = Path(folder, "torch.jsonl")
-            return _seconds_until(["resnet_fn.benchmark.accuracy", str(seed), str(log)], log, target, cache)
-        command = ["resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
+    """Start one side's process, with its caches in the folder `cache`, and end it when an evaluation reaches the
+    target; the seconds, or None."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        log = Path(folder, "metrics.jsonl")
+        module = ["resnet_fn.benchmark.accuracy", str(seed), str(log)]
+        if kind != "torch":
+            module = ["resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
         if kind == "ours":
-            command.append("--no-compile-cache")
-        return _seconds_until(command, Path(folder, "metrics.jsonl"), target, cache)
-
-
-def reached(log: Path, target: float) -> bool:
-    """Whether a log, which may be in the middle of a line, has an evaluation of at least `target` top-1."""
-    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-    evaluations = (json.loads(line) for line in lines if '"event": "eval"' in line and line.endswith("\n"))
-    return any(event["top1"] >= target for event in evaluations)
-
-
-def _seconds_until(module: list[str], log: Path, target: float, cache: str) -> float | None:
-    """Start a process, and end it when an evaluation reaches the target; the seconds, or None."""
-    began = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as errors:
+            module.append("--no-compile-cache")
+        began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-m", *module],
             stdout=subprocess.DEVNULL,
@@ -86,6 +75,13 @@ def _seconds_until(module: list[str], log: Path, target: float, cache: str) -> f
         finally:
             process.kill()
             process.wait()
+
+
+def reached(log: Path, target: float) -> bool:
+    """Whether a log, which may be in the middle of a line, has an evaluation of at least `target` top-1."""
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    evaluations = (json.loads(line) for line in lines if '"event": "eval"' in line and line.endswith("\n"))
+    return any(event["top1"] >= target for event in evaluations)
 
 
 def torch_digits(seed: int, log: str) -> None:
@@ -112,7 +108,7 @@ def torch_digits(seed: int, log: str) -> None:
 
 
 def torch_top1(net: Any, digits: DataSet) -> float:
-    """Top-1 of a torch Module on the test digits."""
+    """Top-1 of a torch Module on the validation digits."""
     torch = import_extra("torch", "benchmark time-to-accuracy")
     net.eval()
     images, labels, _ = next(eval_batches(digits.test, digits.input, len(digits.test)))

@@ -1,4 +1,4 @@
-"""What sharing an update costs: the step with and without its all-reduce, and many workers against one.
+"""The cost of several workers: the step with and without its all-reduce, and many workers against one.
 
 Each worker is this module: `python -m resnet_fn.benchmark.allreduce NET ROUNDS RESULT_FILE`.
 """
@@ -19,15 +19,15 @@ from resnet_fn.benchmark.sides import our_step
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 
-DESCRIPTION = """What sharing an update among workers of one machine costs, a thread and a whole batch each:
-seconds of the step alone in all of them at once, and with the all-reduce (efficiency: their ratio; share: of
-the step); of one worker alone on the machine, on one core (weak_scaling: all workers' images/s over as many
-times its own); and of one process with all threads on all workers' samples."""
+DESCRIPTION = """The cost of several workers on one machine, with a thread and a whole batch each. Seconds of the
+step in all of them at once, without and with the all-reduce (efficiency: their ratio; share: its part of the
+step); of one worker alone on one core (weak_scaling: the workers' images/s over as many times its own); and of
+one process with all threads on all workers' samples."""
 FLAGS = {**NET, "workers": (2, "workers")}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Start the workers; one worker, and one process with all threads, before and after them."""
+    """Measure the workers; before and after them one worker, and one process with all threads."""
     spec = specification(options.net, 0)
     whole = {**spec, "batch_size": options.workers * spec["batch_size"]}
     cores = os.sched_getaffinity(0)
@@ -61,7 +61,7 @@ def _workers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[float]:
-    """Seconds of each step, in a process that has these cores to itself."""
+    """Seconds of each step, in a process that runs on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)  # the process inherits it
     try:

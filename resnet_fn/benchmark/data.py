@@ -1,4 +1,4 @@
-"""How fast images come: files, records and arrays, against PyTorch's loader where it is installed."""
+"""Images/s of the data pipelines (files, records, arrays) against PyTorch's DataLoader, if it is installed."""
 
 import argparse
 import contextlib
@@ -19,8 +19,8 @@ from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
 
-DESCRIPTION = """rates: images/s of each data pipeline, and of PyTorch's DataLoader where torch is installed
-(workers: with the number that serves it best; ratios: ours over its)."""
+DESCRIPTION = """rates: images/s of each data pipeline, and of PyTorch's DataLoader if torch is installed
+(workers: the number of its workers that is fastest; ratios: ours over its)."""
 FLAGS = {
     "images": (1024, "photographs to make"),
     "rounds": (3, "measurements of each, in turn"),
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         write_folder(images, options.images)
         feeds = _feeds(Path(temporary), options.batch_size, threads)
         runs: dict[str, Run] = {name: _epochs(feed) for name, feed in feeds.items()}
-        interleave(runs, 1)  # the first use of the library is no pipeline's own cost
+        interleave(runs, 1)  # warm up: the first use of the library is slower
         workers = 0
         if importlib.util.find_spec("torch") is not None:
             spec = {"folder": str(images), "batch_size": options.batch_size}

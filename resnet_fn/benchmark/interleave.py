@@ -1,7 +1,6 @@
-"""Taking turns: A works while B waits, so that both see the same machine; and processes that work when they are told.
+"""Measuring in turns: A works while B waits, so that both see the same machine.
 
-Each process has memory, thread pools and environment of its own. It builds its work, says so, and then runs as many
-steps as it is told.
+Each side may be a process, with memory, thread pools and environment of its own, that runs steps on request.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ def timed(step: Callable[[], object]) -> Run:
 
 
 def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str, list[float]]:
-    """Let them take turns, `steps` steps at a time, every other round in reverse: median seconds of a step by round."""
+    """Run all in turns, `steps` steps each, every other round in reverse; the median seconds of a step by round."""
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:
@@ -41,7 +40,7 @@ def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str
 
 
 def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[str, dict[str, float]]:
-    """Each other's seconds over ours, round by round: {"torch": {"median": …, "min": …, "max": …}}; above 1 we win."""
+    """The others' seconds over ours, round by round: {"torch": {"median", "min", "max"}}; above 1 ours is faster."""
     result = {}
     for name, seconds in medians.items():
         if name != ours:
@@ -51,16 +50,16 @@ def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[s
 
 
 class Side:
-    """One of the processes that take turns; as a context, it ends with it.
+    """A process that runs steps on request; as a context manager it ends the process.
 
     Args:
         kind: a key of `sides.KINDS`.
-        spec: what it works on, as JSON types.
+        spec: its net and batch, as JSON types.
         environment: variables beside this process's own.
 
     Attributes:
         facts: "ready_seconds" from the process's start to the end of its first step, "first_step_seconds" of that step,
-            "peak_bytes" of its memory so far, and more by kind.
+            "peak_bytes" of its memory so far.
         log: lines that it printed beside its answers.
     """
 
@@ -90,7 +89,7 @@ class Side:
         """Run steps; the seconds of each."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # why it has ended stands in its error output
+        with contextlib.suppress(BrokenPipeError):  # its error output has the reason
             print(steps, file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith("answer "):

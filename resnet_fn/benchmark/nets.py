@@ -23,13 +23,13 @@ THREADS = {"threads": (0, "CPU threads of each; 0: its own default")}
 
 
 def check_name(flag: str, name: str, known: Any) -> None:
-    """Refuse a flag's value that is not one of those known."""
+    """Reject a flag's value that is not among the known ones."""
     if name not in known:
         raise UsageError(f"--{flag}: {name!r} is unknown; {closest(name, known)}")
 
 
 def specification(net: str, threads: int) -> dict[str, Any]:
-    """What a side works on, as JSON types: a row of NETS with its classes and threads."""
+    """A side's net and batch, as JSON types: a row of NETS with its classes and threads."""
     check_name("net", net, NETS)
     return {"classes": 10, "threads": threads, **NETS[net]}
 
@@ -41,7 +41,7 @@ def recipe(spec: dict[str, Any]) -> Recipe:
 
 
 def input_spec(spec: dict[str, Any]) -> InputSpec:
-    """Colour images, and as many classes as the specification says."""
+    """The input of the specification's net: colour images, and its number of classes."""
     from resnet_fn.data.sources.files import color_spec
 
     names = tuple(map(str, range(spec["classes"])))

@@ -1,8 +1,8 @@
-"""The loader that people come from: PyTorch's DataLoader over torchvision's transforms of PIL images.
+"""The loader to compare with: PyTorch's DataLoader over torchvision's transforms of PIL images.
 
-The transforms are those of https://github.com/pytorch/vision/tree/v0.28.0/torchvision, call by call, but for what
-checks and computes nothing; a test compares the pixels bit for bit. torchvision need not be installed. It takes a
-process of its own: PyTorch forks its workers, which MindSpore's threads would not survive.
+The transforms are those of https://github.com/pytorch/vision/tree/v0.28.0/torchvision, call by call, without its
+checks; a test compares the pixels bit for bit. torchvision need not be installed. The loader needs a process of its
+own: PyTorch forks its workers, which MindSpore's threads would not survive.
 """
 
 import math
@@ -56,7 +56,7 @@ def _box(width: int, height: int) -> tuple[int, int, int, int]:
 
 
 class Photographs:
-    """What a DataLoader reads: each file's image, with label 0."""
+    """A Dataset for DataLoader: each file's image, with label 0."""
 
     def __init__(self, folder: Path) -> None:
         self._files = sorted(folder.rglob("*.JPEG"))

@@ -23,7 +23,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The batch that all sides work on: images float32 [N, 3, S, S], labels int32 [N]."""
+    """The batch of all sides: images float32 [N, 3, S, S], labels int32 [N]."""
     rng = np.random.default_rng(0)
     size = spec["image_size"]
     images = rng.normal(size=(spec["batch_size"], 3, size, size)).astype(np.float32)
@@ -88,7 +88,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
 
 
 def torch_net(spec: dict[str, Any]) -> Any:
-    """The specification's net, a torch Module: what `nets.build` gives, written apart from it."""
+    """The specification's net, as `nets.build`, but a torch Module of independent code."""
     from resnet_fn.reference.nets import reference_net
 
     name, classes, size = spec["model"], spec["classes"], spec["image_size"]
@@ -152,7 +152,7 @@ def model_train(spec: dict[str, Any]) -> Run:
 
 
 def loader(spec: dict[str, Any]) -> Run:
-    """PyTorch's DataLoader; a step is an epoch, its time that of an image."""
+    """PyTorch's DataLoader: a step is an epoch, its seconds are per image."""
     from resnet_fn.benchmark.reference_loader import read_epochs
 
     return read_epochs(**spec)
@@ -167,29 +167,25 @@ KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
 }
 
 
-# What `import resnet_fn` sets for MindSpore, and users of the others do not. `Model.train` keeps the cap on oneDNN, in
-# its favour: without it its convolutions would take oneDNN's reference kernel.
-_OURS = {
-    "torch": ("ONEDNN_MAX_CPU_ISA", "MS_DEV_HOST_BLOCKING_RUN"),
-    "torch_compile": ("ONEDNN_MAX_CPU_ISA", "MS_DEV_HOST_BLOCKING_RUN"),
-    "model_train": ("MS_DEV_HOST_BLOCKING_RUN",),
-}
-
-
 def as_their_users(kind: str) -> None:
-    """Leave this process the environment that users of what is compared have; before MindSpore or PyTorch loads."""
-    for name in _OURS.get(kind, ()):
-        os.environ.pop(name, None)
+    """Unset the variables that `import resnet_fn` sets and users of the other side do not; before its library loads.
+
+    `Model.train` keeps the cap on oneDNN, in its favour: without it its convolutions would take a reference kernel.
+    """
+    if kind in ("torch", "torch_compile"):
+        os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
+    if kind in ("torch", "torch_compile", "model_train"):
+        os.environ.pop("MS_DEV_HOST_BLOCKING_RUN", None)
 
 
 def peak_memory() -> int:
-    """The most main memory that this program has held, in bytes (`ru_maxrss` begins at what its parent held)."""
+    """This program's peak memory in bytes (`ru_maxrss` would include its parent's)."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def serve(kind: str, spec: dict[str, Any]) -> None:
-    """Build a side, then run as many steps as each line of standard input says."""
+    """Build a side, then run as many steps as each line of standard input asks for."""
     as_their_users(kind)
     run = KINDS[kind](spec)
     for line in sys.stdin:

@@ -4,12 +4,14 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.doctor.findings import Check, find, line, on_all_ranks
+from resnet_fn.config.hints import first_line
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
@@ -18,16 +20,25 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
-  python -m resnet_fn.doctor --acceptance      shows how trainings too are tried out
+  python -m resnet_fn.doctor --acceptance      shows the command that tests whole trainings too
 """
+Finding = dict[str, Any]  # "name", "ok", "found" (the answer) and "means" of a check
+
+
+class Check(NamedTuple):
+    """One test: its name, the function that answers (ok, text), and what the result means for a user."""
+
+    name: str
+    run: Callable[[], tuple[bool, str]]
+    means: str
 
 
 def checks(folder: Path, workers: "Workers") -> list[Check]:
-    """All of them; `folder` is an empty one on the disk that runs are to be kept on."""
+    """All of them; `folder` is an empty folder on the disk that will hold the runs."""
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
-    several = Check("all-reduce", lambda: all_reduce(workers), "workers add up what they should; else they diverge")
+    several = Check("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
     return [
         Check("batchnorm", batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
         Check("nesterov", nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
@@ -36,46 +47,59 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
         Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
         *([several] if workers.size > 1 else []),
-        Check("checkpoint", lambda: checkpoint(folder), "a run goes on bit for bit; else stopping changes it"),
+        Check("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
         Check(
             "rename",
             lambda: rename(folder),
-            "files are whole after a crash, one run at a time writes; else there may be half ones, or two",
+            "files are whole after a crash, and one run at a time writes; else files may be cut or mixed",
         ),
         Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 
 
-def parser() -> cli.Parser:
-    """The flags."""
-    flags = cli.Parser(
-        "doctor",
-        "Try out what training needs from MindSpore, the device and the disk; exit code 1: some is broken.",
-        _EXAMPLES,
-        "",
-    )
-    group = flags.add_argument_group("what is tried")
-    group.add_argument("--out-dir", metavar="DIR", help="where runs will be kept; default here")
-    group.add_argument(
-        "--acceptance",
-        nargs="?",
-        const="accepted",
-        metavar="OUT",
-        help="show the command that tries out trainings too and leaves a folder to send; then stop",
-    )
-    cli.add_device_flags(flags)
-    group = flags.add_argument_group("what is written")
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
-    return flags
+def attempt(check: Check) -> Finding:
+    """The finding of a check; one that raises is broken."""
+    try:
+        ok, text = check.run()
+    except Exception as error:
+        ok, text = False, f"{type(error).__name__}: {first_line(error)}"
+    return {"name": check.name, "ok": ok, "found": text, "means": check.means}
+
+
+def on_all_ranks(findings: list[Finding], workers: "Workers") -> list[Finding]:
+    """The findings of all ranks: a check that failed on any of them is broken."""
+    from resnet_fn.runtime.workers import sum_over_ranks
+
+    counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
+    texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
+    return [
+        {**finding, "ok": False, "found": text} if count and finding["ok"] else finding
+        for finding, count, text in zip(findings, counts, texts, strict=True)
+    ]
+
+
+def line(finding: Finding) -> str:
+    """A finding in two lines."""
+    title = f"{'ok' if finding['ok'] else 'BROKEN':7} {finding['name']}"
+    return f"{title:20} {finding['found']}\n{'':20} {finding['means']}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try everything, say what was found, and name what is broken."""
-    parsed = parser().parse(arguments)
+    """Run all checks, print each finding, and name those that are broken."""
+    about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
+    flags = cli.Parser("doctor", about, _EXAMPLES, "")
+    group = flags.add_argument_group("what is tested")
+    group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
+    acceptance = "show the command that tests whole trainings too and leaves a folder to send; then stop"
+    group.add_argument("--acceptance", nargs="?", const="accepted", metavar="OUT", help=acceptance)
+    cli.add_device_flags(flags)
+    group = flags.add_argument_group("what is written")
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
+    parsed = flags.parse(arguments)
     if parsed.acceptance:
         print(
-            "trainings, several workers, kill and resume, speed: in a checkout of resnet_fn's repository (an installed "
-            "package does not hold the tests), with its [test] extra,\n"
+            "To test trainings, several workers, kill and resume, and speed: in a checkout of the repository (an "
+            "installed package has no tests), with the extra [test],\n"
             f"  python -m pytest tests/acceptance --device {parsed.device} --out {shlex.quote(parsed.acceptance)}"
         )
         return 0
@@ -87,22 +111,22 @@ def main(arguments: Sequence[str]) -> int:
     workers = process.start(parsed.device, parsed.threads)
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
-    told: dict[str, Any] = machine.describe(parsed.device, parsed.threads, workers)
+    description = machine.describe(parsed.device, parsed.threads, workers)
     if workers.is_main:
-        print("\n".join([*machine.lines(told), ""]), flush=True)
+        print("\n".join([*machine.lines(description), ""]), flush=True)
     try:
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=out) as folder:
-            mine = [find(check) for check in checks(Path(folder), workers)]
+            local = [attempt(check) for check in checks(Path(folder), workers)]
     except OSError as error:
         raise ValueError(f"out_dir: {out} cannot be written ({error.strerror}); give another") from None
-    findings = on_all_ranks(mine, workers)
-    for finding in findings if workers.is_main else [finding for finding in mine if not finding.ok]:
+    findings = on_all_ranks(local, workers)
+    for finding in findings if workers.is_main else [finding for finding in local if not finding["ok"]]:
         print(line(finding))
-    broken = [finding.name for finding in findings if not finding.ok]
+    broken = [finding["name"] for finding in findings if not finding["ok"]]
     barrier(workers)  # the first to end with an error code takes the others with it
     if workers.is_main:
         if parsed.json:
-            written = {**told, "findings": [finding._asdict() for finding in findings], "broken": broken}
+            written = {**description, "findings": findings, "broken": broken}
             cli.write_text(Path(parsed.json), json.dumps(written, indent=1) + "\n")
         ok = len(findings) - len(broken)
         print(f"\n{ok} of {len(findings)} ok, in {time.perf_counter() - began:.0f} s", flush=True)

@@ -1,6 +1,6 @@
-"""What MindSpore computes on this device, against float64: each check answers whether it is right, and what it saw.
+"""What MindSpore computes on this device, against float64; each check returns (ok, a line for the report).
 
-They look at behaviour, not at version numbers: what a MindSpore to come changes shows here first.
+The checks test behaviour, not version numbers, so that a change in a later MindSpore shows here first.
 """
 
 import mindspore
@@ -20,7 +20,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 
 Answer = tuple[bool, str]
 
-# Times a matrix product of as many multiplications: 1 to 2 with oneDNN, up to 15 before 2.9, its reference kernel 110.
+# A convolution's time over that of a matrix product with as many multiplications: 1 to 2 with oneDNN, up to 15 before
+# MindSpore 2.9, 110 with oneDNN's reference kernel.
 _SLOW = 40
 
 
@@ -29,7 +30,7 @@ def _relative(values: np.ndarray, exact: np.ndarray) -> float:
 
 
 def batchnorm() -> Answer:
-    """Whether BatchNorm's momentum means what the nets take it for; MindSpore 2.11 announces another default."""
+    """BatchNorm's momentum has the sense that the nets expect; MindSpore 2.11 announces another default."""
     cell = batch_norm(1)
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
@@ -99,7 +100,7 @@ def clip() -> Answer:
 
 
 def all_reduce(workers: Workers) -> Answer:
-    """The sum over the ranks, of a whole number and of one that is not finite."""
+    """The sum over the ranks of a whole number, and of one that is not finite."""
     bad = np.inf if workers.rank == 1 else 1.0
     total, infinite = sum_over_ranks(np.array([workers.rank + 1.0, bad], np.float32), workers)
     expected = workers.size * (workers.size + 1) / 2
@@ -108,7 +109,7 @@ def all_reduce(workers: Workers) -> Answer:
 
 
 def overflow() -> Answer:
-    """Whether float16 overflow is noticed, on cards that saturate too, and forgotten after."""
+    """A float16 overflow is noticed, on cards that saturate too, and does not count for the next update."""
 
     @mindspore.jit
     def square(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What is installed and what it runs on: told, not judged."""
+"""What is installed, and what it runs on."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from resnet_fn.runtime.workers import Workers
 
 _EXTRAS = ("torch", "matplotlib", "onnx", "onnxruntime")
 _ALWAYS = ("mindspore", "numpy", "tqdm", "tensorboardX")
-# Prefixes of the variables that change what MindSpore and its libraries do.
+# Prefixes of variables that change the behaviour of MindSpore and its libraries.
 _VARIABLES = (
     *("MS_", "GLOG_", "ONEDNN_", "HCCL_", "ASCEND_", "RANK_"),
     *("DEVICE_ID", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"),
@@ -20,7 +20,7 @@ _VARIABLES = (
 
 
 def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
-    """Versions, device, threads, packages and variables, as JSON types; "" for a package that is not there."""
+    """Versions, device, threads, packages and variables, as JSON types; "" for a package that is not installed."""
     return {
         "resnet_fn": resnet_fn.__version__,
         "python": platform.python_version(),
@@ -35,14 +35,14 @@ def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
 
 
 def lines(machine: dict[str, Any]) -> list[str]:
-    """The same for a reader."""
+    """The description as lines of text."""
     packages, variables = machine["packages"], machine["variables"]
     absent = [name for name in _EXTRAS if not packages[name]]
     threads = f", {machine['threads']} threads on {machine['cpus']} CPUs" if machine["threads"] else ""
     return [
         f"versions   resnet_fn {machine['resnet_fn']}, Python {machine['python']}, {machine['system']}",
         f"packages   {', '.join(f'{name} {version}' for name, version in packages.items() if version)}",
-        *([f"           not installed, some commands need them: {', '.join(absent)}"] if absent else []),
+        *([f"           not installed (some commands need them): {', '.join(absent)}"] if absent else []),
         f"device     {machine['device']}{threads}, worker 0 of {machine['workers']}",
         f"variables  {' '.join(f'{name}={value}' for name, value in variables.items())}",
     ]

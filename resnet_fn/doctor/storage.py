@@ -1,4 +1,4 @@
-"""Whether files can be read and kept here: each check answers whether it is right, and what it saw."""
+"""Whether files can be written and read back here; each check returns (ok, a line for the report)."""
 
 import os
 import shutil
@@ -11,13 +11,11 @@ from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
 from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.lock import FolderLock
 
-Answer = tuple[bool, str]
-
 _LEAST = 2.0  # GB: five checkpoints of ResNet-50 with momentum, of 0.2 GB each, and as much again
 
 
-def checkpoint(folder: Path) -> Answer:
-    """A checkpoint written and read back, with values that text would lose."""
+def checkpoint(folder: Path) -> tuple[bool, str]:
+    """A checkpoint is written and read back, with values that decimal text would round."""
     values = np.array([1 / 3, -0.0, np.float32(1e-45), 65504.0], np.float32)
     weight = Parameter(Tensor(values), name="doctor.saved")
     saved = load_checkpoint(save_checkpoint(folder / "step-00000001", [weight], [], {"update": 1}))
@@ -25,8 +23,8 @@ def checkpoint(folder: Path) -> Answer:
     return same, "read back bit for bit" if same else "other bits read back"
 
 
-def rename(folder: Path) -> Answer:
-    """Files that are whole or not there: a rename over an existing file, synced; and a lock."""
+def rename(folder: Path) -> tuple[bool, str]:
+    """An existing file is replaced by a synced rename, and the folder can be locked."""
     path = folder / "file"
     for text in ("old", "new"):
         with replace_file(path) as temporary:
@@ -39,7 +37,7 @@ def rename(folder: Path) -> Answer:
     return replaced and locked, f"a file was {words[0]}replaced in one step, the folder {words[1]}locked"
 
 
-def free_space(folder: Path) -> Answer:
-    """Room for a run's checkpoints."""
+def free_space(folder: Path) -> tuple[bool, str]:
+    """There is room for a run's checkpoints."""
     free = shutil.disk_usage(folder).free / 1e9
     return free >= _LEAST, f"{free:.1f} GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each"

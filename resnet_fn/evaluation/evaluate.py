@@ -121,12 +121,12 @@ def evaluate_weights(
 ) -> tuple[Scores, DataSet]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
 
-    A weight file knows neither its data nor their preprocessing: both, and the net, are the recipe's. The
-    weights that are taken are named, and where their classes are known, and others or sorted otherwise, these.
+    A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
+    loaded, and warns if its classes are known and differ from the data set's.
 
     Args:
-        file, which: see `read_weights`; the last layer has the data set's classes.
-        recipe: of which net, data set and evaluation size count.
+        file, which: see `read_weights`.
+        recipe: gives net, data set and evaluation size.
         lists, check: see `open_dataset`.
         batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
 
@@ -134,7 +134,7 @@ def evaluate_weights(
         The scores, and what was scored.
 
     Raises:
-        As `evaluate_in_detail`; WeightsError where the file does not fit the net.
+        As `evaluate_in_detail`; WeightsError if the file does not fit the net.
     """
     workers = process.start(device, threads)
     source = read_weights(file, which)

@@ -1,7 +1,7 @@
-"""Write a trained net to a file that others load, read it back, and let it answer: only what agrees is kept.
+"""Write a trained net to a file that others load; the file is kept only if it gives the net's own logits.
 
-Beside the file lies FILE.json: input shape, preprocessing constants, class names, where it came from, how exactly it
-agreed. An ONNX file holds the same in its metadata, a safetensors file in its header.
+FILE.json beside it has the input shape, preprocessing constants, class names, origin and the differences measured. An
+ONNX file holds the same in its metadata, a safetensors file in its header.
 """
 
 import json
@@ -35,7 +35,7 @@ Forward = Callable[[np.ndarray], np.ndarray]
 
 
 class ExportError(ValueError):
-    """The exported file does not answer as the net does, or cannot be made; nothing was left behind."""
+    """The exported file's logits differ from the net's, or it cannot be made; no file was left behind."""
 
 
 def export(
@@ -85,7 +85,7 @@ def export(
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """What a user of the file must know, as JSON types; the preprocessing is that of image files, as for `predict`."""
+    """What a user of the file needs, as JSON types; the preprocessing is that of image files, as for `predict`."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {
@@ -114,36 +114,35 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     trained.net.set_train(False)
     expected = np.concatenate([trained.net(Tensor(part)).asnumpy().astype(np.float32) for part in parts])
     if batch == DYNAMIC:
-        # Another size than the first: a shape that was frozen into the file would show here.
+        # A second batch size shows whether the first was frozen into the file.
         parts.append(images[:1])
         expected = np.concatenate((expected, expected[:1]))
     try:
-        found = np.concatenate([answers(part) for part in parts])
+        logits = np.concatenate([answers(part) for part in parts])
     except Exception as error:
         text = first_line(error)
         raise ExportError(f"the exported file cannot be run ({text}); no file was kept; give --batch N") from None
-    if found.shape != expected.shape:
-        raise ExportError(f"the exported file gives logits of shape {found.shape} instead of {expected.shape}")
-    difference = float(np.abs(found - expected).max())
+    if logits.shape != expected.shape:
+        raise ExportError(f"the exported file gives logits of shape {logits.shape} instead of {expected.shape}")
+    difference = float(np.abs(logits - expected).max())
     limit = TOLERANCE[trained.recipe.precision] * max(1.0, float(np.abs(expected).max()))
     if not difference <= limit:
         raise ExportError(
             f"the exported file's logits differ from the net's by up to {difference:.3g} (allowed {limit:.3g}) "
             f"on {rows} test images; no file was kept"
         )
-    same = float((found.argmax(1) == expected.argmax(1)).mean())
+    same = float((logits.argmax(1) == expected.argmax(1)).mean())
     return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}
 
 
 class _Float32Logits(nn.Cell):
-    """A net of fp16 gives float16 logits; whoever loads the file shall get float32, as its card says."""
+    """Converts the float16 logits of an fp16 net to float32, the dtype that FILE.json gives."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the parameters keep their names
         self.net = net
 
     def construct(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] to logits [N, classes]."""
         return self.net(x).astype(mindspore.float32)
 
 
@@ -155,8 +154,9 @@ def _texts(card: dict[str, Any]) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in card.items()}
 
 
-def _name_ends(graph: Any) -> None:
-    """Call input and output of an ONNX or MindIR graph, which MindSpore numbers, `INPUT` and `OUTPUT`."""
+def _save(file: Path, model: Any) -> None:
+    """Write an ONNX or MindIR model with its input and output, which MindSpore numbers, named `INPUT` and `OUTPUT`."""
+    graph = model.graph
     names = {graph.input[0].name: INPUT, graph.output[0].name: OUTPUT}
     for end in (*graph.input, *graph.output):
         end.name = names[end.name]
@@ -164,10 +164,7 @@ def _name_ends(graph: Any) -> None:
         node.name = names.get(node.name, node.name)
         for edges in (node.input, node.output):
             edges[:] = [names.get(edge, edge) for edge in edges]
-
-
-def _rewrite(file: Path, model: Any) -> None:
-    file.unlink()  # MindSpore writes files that nobody may write to
+    file.unlink()  # MindSpore makes its files read-only
     file.write_bytes(model.SerializeToString())
 
 
@@ -176,9 +173,7 @@ def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, An
     sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
     with standard_operations(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
-    model = ModelProto.FromString(file.read_bytes())
-    _name_ends(model.graph)
-    _rewrite(file, model)
+    _save(file, ModelProto.FromString(file.read_bytes()))
 
 
 def _read_mindir(file: Path, _: LoadedNet) -> Forward:
@@ -187,23 +182,22 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
-    import_extra("onnxruntime", "--format onnx")  # say it before the work, not after
+    import_extra("onnxruntime", "--format onnx")  # an error before the work, not after
     onnx = import_extra("onnx", "--format onnx")
-    # MindSpore's exporter knows no dynamic shapes. Nothing in these nets depends on the batch size, so the first
+    # MindSpore's exporter has no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
     with standard_operations(trained.net):
         mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
     model = onnx.load(str(file))
-    _name_ends(model.graph)
     if batch == DYNAMIC:
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
         del model.graph.value_info[:]
     for key, text in _texts(card).items():
         model.metadata_props.add(key=key, value=text)
-    onnx.checker.check_model(model)
-    _rewrite(file, model)
+    _save(file, model)
+    onnx.checker.check_model(str(file))
 
 
 def _read_onnx(file: Path, _: LoadedNet) -> Forward:
@@ -220,8 +214,7 @@ def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, A
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
-    # Another net than the one that was exported, so that an answer can only come from the file.
-    net = build_net(trained.recipe, trained.input)
+    net = build_net(trained.recipe, trained.input)  # a new one, so that the answers can only come from the file
     assign_all(tuple(net.get_parameters()), {name: value.asnumpy() for name, value in read.items()}, file)
     net.set_train(False)
     return lambda images: net(Tensor(images)).asnumpy().astype(np.float32)

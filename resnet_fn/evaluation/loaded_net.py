@@ -26,15 +26,15 @@ from resnet_fn.update.average import averages_of
 
 @dataclasses.dataclass(frozen=True)
 class LoadedNet:
-    """A net with a checkpoint's weights, in evaluation mode, and what it must be fed.
+    """A net with a checkpoint's weights, in evaluation mode, and the input that it expects.
 
     Attributes:
         net: maps float32 [N, channels, image_size, image_size] to logits [N, classes].
-        recipe: the checkpoint's, but for another image size where one was asked for.
-        input: what it must be fed.
-        checkpoint: where it came from.
+        recipe: the checkpoint's, with the image size and precision that were asked for.
+        input: the images that it expects.
+        checkpoint: the checkpoint that the weights come from.
         averaged: whether these are averaged weights (EMA).
-        classes: the names of the logits' places.
+        classes: the class name of each logit.
         preprocessing: how image files are prepared, as JSON types; `preprocess` does it.
     """
 
@@ -52,8 +52,8 @@ class LoadedNet:
     @property
     def preprocessing(self) -> dict[str, Any]:
         """See above."""
-        fields, own = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
-        return {name: value for name, value in fields.items() if name not in own}
+        fields, other = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
+        return {name: value for name, value in fields.items() if name not in other}
 
     def preprocess(self, file: str | Path) -> np.ndarray:
         """An image file as the net takes it, float32 [1, channels, image_size, image_size].
@@ -69,13 +69,12 @@ class LoadedNet:
 
 
 def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np.ndarray:
-    """Decode an image file, as EXIF turns it; as evaluation cuts it, where a shorter side is given.
+    """Decode an image file to uint8 [1, H, W, channels]: grey for one channel, RGB for three.
 
-    Returns:
-        uint8 [1, H, W, channels]: grey for one channel, RGB for three.
+    It is turned by its EXIF orientation; with `resize` (the shorter side) and `crop` it is cut as in evaluation.
 
     Raises:
-        ValueError: it cannot be read, or is damaged, or no image.
+        ValueError: the file cannot be read, is damaged, or is no image.
     """
     from PIL import UnidentifiedImageError
 
@@ -99,7 +98,7 @@ def load_run(
     device: str = "",
     threads: int = 0,
 ) -> LoadedNet:
-    """Build the net that a checkpoint describes and put its weights in. The data set itself is not needed.
+    """Build the net that a checkpoint describes and load its weights. The data set is not needed.
 
     `run = load_run("runs/first"); run.net(Tensor(run.preprocess("seven.png")))` gives the logits of `run.classes`.
 
@@ -118,33 +117,32 @@ def load_run(
         CheckpointError: no intact checkpoint there, it does not fit its own recipe, or it holds no EMA weights.
     """
     process.start(device, threads)
-    found = find_checkpoint(Path(source), which)
-    recipe = recipe_from_dict(found.state["recipe"])
+    checkpoint = find_checkpoint(Path(source), which)
+    recipe = recipe_from_dict(checkpoint.state["recipe"])
     if precision:
         recipe = changed(recipe, precision=precision)
-    spec = InputSpec.from_dict(found.state["dataset"])
+    spec = InputSpec.from_dict(checkpoint.state["dataset"])
     if image_size:
         # eval_resize 0: the shorter side in proportion. The net is built for the size that it was trained with.
         recipe = changed(recipe, eval_size=image_size, eval_resize=0)
         resize = recipe.evaluation_resize if spec.eval_resize else 0
         spec = dataclasses.replace(spec, image_size=image_size, eval_resize=resize)
     net = build_net(recipe, spec)
-    averaged = assign_checkpoint(net, found, ema)
+    averaged = assign_checkpoint(net, checkpoint, ema)
     if not allow_non_finite:
-        check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, found.path)
+        check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, checkpoint.path)
     net.set_train(False)
-    return LoadedNet(net, recipe, spec, found, averaged)
+    return LoadedNet(net, recipe, spec, checkpoint, averaged)
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:
-    """Put a checkpoint's weights into its net; `ema` and errors as in `load_run`. Returns whether they are averaged."""
+    """Assign a checkpoint's weights to its net; returns whether they are averaged. `ema`, errors: see `load_run`."""
     averages = averages_of(checkpoint.training)
     if ema and not averages:
         raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
     averaged = bool(averages) and ema is not False
-    # What is not averaged is the net's own.
     weights = {**checkpoint.weights, **averages} if averaged else checkpoint.weights
-    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)
+    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)  # BatchNorm's statistics are never averaged
     return averaged
 
 
@@ -155,11 +153,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """The data set that a checkpoint was trained on: see `open_dataset`.
-
-    Args:
-        data_dir, val_list: where the set lies, and the list of its test images; "": as in training.
-        workers, splits: who checks image files, and which.
+    """The data set that a checkpoint was trained on: see `open_dataset`. `data_dir`, `val_list`: "" as in training.
 
     Raises:
         ValueError: its classes have changed, a label is outside them, or a file is bad.

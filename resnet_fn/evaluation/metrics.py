@@ -9,8 +9,8 @@ import numpy as np
 BINS = 15
 _POINTS = 101  # of a curve
 _CURVES_UP_TO = 100  # classes
-_SHOWN, _GALLERY_UP_TO = 3, 30  # images of each end, classes
-SAID_FROM = 0.5  # the probability from which on a sample of any number of classes is taken for one
+_SHOWN, _GALLERY_UP_TO = 3, 30  # images at each end, classes
+SAID_FROM = 0.5  # multi-label: the decision threshold, the lowest probability at which a class counts as predicted
 
 
 def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
@@ -23,17 +23,17 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
 
 
 def class_scores(confusion: np.ndarray) -> dict[str, np.ndarray]:
-    """Precision, recall and F1 of each class, of a confusion matrix; 0 where it was never predicted or never there.
+    """Precision, recall and F1 of each class from a confusion matrix; 0 if it never occurs or is never predicted.
 
     Returns:
-        "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples that are of the class, and
-        that were taken for it.
+        "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples of the class, and samples
+        predicted as it.
     """
     return _scores(np.diagonal(confusion), confusion.sum(1), confusion.sum(0))
 
 
 def multi_label_scores(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, np.ndarray]:
-    """As `class_scores`, where a sample has any number of classes and is taken for those of SAID_FROM or more.
+    """As `class_scores`, for multi-label: the predicted classes are those with a probability of SAID_FROM or more.
 
     Args:
         labels: [N, C], 1 for each class that a sample has, else 0.
@@ -54,8 +54,7 @@ def _scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> di
 def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[str, dict[str, float]]:
     """Average the class scores over the classes that occur as label or prediction.
 
-    Args:
-        every_class: over all classes, one that never occurs as 0: scikit-learn's where a sample has any number of them.
+    With `every_class` a class that never occurs counts as 0, as in scikit-learn's multi-label scores.
 
     Returns:
         "macro": every class counts alike; "weighted": by its support. Each has "precision", "recall", "f1".
@@ -99,7 +98,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """The places of the wrong predictions, the most confident first; equal confidence by place. int64 [≤ limit]."""
+    """Indices of the wrong predictions, the most confident first, ties in order: int64 [≤ limit]."""
     wrong = np.flatnonzero(~right)
     return wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
 
@@ -107,16 +106,15 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
 def wrong_statements(
     positive: np.ndarray, probabilities: np.ndarray, finite: np.ndarray, limit: int
 ) -> list[tuple[int, int, float]]:
-    """Where samples have any number of classes: what is said of them wrongly, the most confident first.
+    """Multi-label: wrong decisions about a sample and a class, the most confident first, at most `limit`.
 
     Args:
         positive: bool [N, classes].
-        probabilities: [N, classes]; from SAID_FROM on a sample is said to be of the class, below it not to be.
-        finite: bool [N], whether the logits are; where not, the probabilities are all 0 and mean nothing.
-        limit: how many.
+        probabilities: [N, classes]; the decision is yes from SAID_FROM on.
+        finite: bool [N], whether the logits are; if not, the probabilities are all 0 and mean nothing.
 
     Returns:
-        Sample, class, and the confidence of what is said: the probability, or 1 minus it; 0 where `finite` is false.
+        Sample, class, and the decision's confidence: the probability, or 1 minus it; 0 where `finite` is false.
     """
     confidence = np.where(positive, 1 - probabilities, probabilities).astype(np.float64) * finite[:, None]
     wrong = np.flatnonzero(positive != (probabilities >= SAID_FROM))
@@ -137,43 +135,40 @@ def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, in
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Precision and recall of "a score of at least this" for each score that occurs, the highest first.
 
-    `positive` is bool [N], at least one true, `scores` float [N]. Gives float64 [distinct scores] twice, as
-    scikit-learn's `precision_recall_curve` without its end.
+    `positive` is bool [N], at least one true, `scores` float [N]. Returns float64 [distinct scores] twice, as
+    scikit-learn's `precision_recall_curve` without its last point.
     """
     order = np.argsort(-scores, kind="stable")
-    found = np.cumsum(positive[order])
+    right = np.cumsum(positive[order])
     last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # of each score
-    return found[last] / (last + 1), found[last] / positive.sum()
-
-
-def average_precision(precision: np.ndarray, recall: np.ndarray) -> float:
-    """The area under a precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition."""
-    return float((np.diff(recall, prepend=0.0) * precision).sum())
+    return right[last] / (last + 1), right[last] / positive.sum()
 
 
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Each class's average precision over its probability, float64 [C]; NaN for a class without samples.
+    """Each class's average precision, float64 [C]; NaN for a class without samples.
 
-    Args:
-        labels: [N, C], 1 (true) for each class that a sample has, else 0.
-        probabilities: [N, C].
+    The area under its precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition. `labels`
+    [N, C] are 1 for each class that a sample has, else 0; `probabilities` are [N, C].
     """
-    pairs = zip(labels.T > 0, probabilities.T, strict=True)
-    return np.array([average_precision(*precision_recall(*pair)) if pair[0].any() else np.nan for pair in pairs])
+    areas = np.full(labels.shape[1], np.nan)
+    for index in np.flatnonzero((labels > 0).any(0)):
+        precision, recall = precision_recall(labels[:, index] > 0, probabilities[:, index])
+        areas[index] = (np.diff(recall, prepend=0.0) * precision).sum()
+    return areas
 
 
 def mean_average_precision(areas: np.ndarray) -> float:
-    """The mean of the classes that have samples (`average_precisions`); NaN where none has."""
-    known = areas[~np.isnan(areas)]
-    return math.fsum(known) / len(known) if len(known) else float("nan")
+    """The mean of `average_precisions` over the classes that have samples; NaN if none has."""
+    finite = areas[~np.isnan(areas)]
+    return math.fsum(finite) / len(finite) if len(finite) else float("nan")
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """For each class its curve "this class or not" (bool [N, classes]) over its probability (float32 [N, classes]).
+    """Each class's precision-recall curve, of `positive` bool [N, classes] and `probabilities` float32 [N, classes].
 
     Returns:
-        "recall" and "precision" at up to 101 of the thresholds, the highest first; nothing for a class without samples,
-        nor for any of more than 100 classes.
+        "recall" and "precision" at up to 101 of the thresholds, the highest first; empty for a class without samples,
+        and for all if there are more than 100 classes.
     """
     curves: list[dict[str, Any]] = [{"recall": [], "precision": []} for _ in range(probabilities.shape[1])]
     for index in np.flatnonzero(positive.any(0) & (len(curves) <= _CURVES_UP_TO)):
@@ -185,11 +180,11 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """For each class the samples that the net is surest of, and those that it would least call so.
+    """For each class its samples that the net assigns to it with the most, and with the least confidence.
 
     Args:
         positive: bool [N, classes], which samples are of which class.
-        doubt: [N, classes], or [N, 1]: the smaller, the surer is the net of that class; NaN is the least sure.
+        doubt: [N, classes] or [N, 1], smaller for more confidence in that class; NaN is the least confident.
         f1: of each class; of more than 30 the weakest are shown.
 
     Returns:
@@ -208,18 +203,16 @@ def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dic
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """What saying "positive" from each of 19 probabilities on would give.
+    """The scores at each decision threshold 0.05, 0.1, …, 0.95 for two classes.
 
-    Args:
-        positive: bool [N].
-        probability: of the positive class, [N].
+    `positive` is bool [N], `probability` [N] that of the positive class.
 
     Returns:
-        For 0.05, 0.1, …, 0.95 "threshold", "predicted" (samples at or above it), "precision", "recall", "f1",
-        "false_alarms" (share of the negatives at or above it) and "accuracy"; 0 where there is nothing to divide by.
+        Rows of "threshold", "predicted" (samples at or above it), "precision", "recall", "f1", "false_alarms" (share
+        of the negatives at or above it) and "accuracy"; 0 where there is nothing to divide by.
     """
     rows: list[dict[str, float | int]] = []
-    for threshold in (step / 20 for step in range(1, 20)):
+    for threshold in (number / 20 for number in range(1, 20)):
         taken = probability >= threshold
         right, predicted = int((taken & positive).sum()), int(taken.sum())
         support, negatives = int(positive.sum()), int((~positive).sum())

@@ -1,4 +1,4 @@
-"""Predictions for image files, with the net, the classes and the preprocessing that a checkpoint describes."""
+"""Predictions for image files, with a checkpoint's net, classes and preprocessing."""
 
 import csv
 import io
@@ -20,14 +20,14 @@ from resnet_fn.update.eval_step import make_eval_step
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """List image files: files as given, folders with all images below them, in the order of their names.
+    """List image files: files as given, and all images below folders, sorted by name.
 
-    What has an image's name in a folder and is no file (a FIFO, a device, a dangling link) is named in a warning.
+    A FIFO, a device or a dangling link with an image's name is skipped with a warning.
 
     Raises:
         ValueError: a path that does not exist (with the nearest that does), or a folder without images.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = []
@@ -38,12 +38,12 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
                     print(f"warning: {image}: is no file that can be read; skipped", file=sys.stderr, flush=True)
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
-            found += inside
+            files += inside
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")
-    return found
+    return files
 
 
 def predict(
@@ -52,15 +52,14 @@ def predict(
     """Classify image files.
 
     Args:
-        run: a run folder, whose last checkpoint is taken, or a checkpoint folder; or what `load_run` gives.
+        run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
         images: files, and folders of them (`find_images`).
-        top: likeliest classes to name.
-        threshold: where images have any number of classes, those of this probability or more are named instead.
+        top: how many of the likeliest classes to return.
+        threshold: decision threshold of a multi-label net, which returns the classes of this probability or more.
 
     Returns:
-        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; the same for any
-        company that a file is in (the net sees a fixed number at a time). For one that cannot be read {"file",
-        "error"}: a line that names it.
+        For each file {"file", "top": [{"class", "index", "probability"}, …]}, the likeliest first; they do not depend
+        on the other files (the net sees a fixed number at a time). For a file that cannot be read {"file", "error"}.
 
     Raises:
         ValueError: a path that does not exist, or a folder without images.
@@ -95,14 +94,14 @@ def predict(
 
 
 def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results of `predict`, the smallest probability of the likeliest class first; files that cannot be read last."""
+    """Results of `predict`, those with the least probable top class first; files that cannot be read last."""
     return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
 
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:
     """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error.
 
-    Bytes of a name that are no UTF-8 become "\\xff".
+    Bytes of a file name that are not UTF-8 become escapes, "\\xff".
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -11,8 +11,8 @@ from resnet_fn.runtime.signals import raise_if_stopped
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
-# The net computes this many samples at a time, and each always at the same place among them, whatever the batch size
-# and the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
+# The net computes this many samples at a time, each always in the same row of its block, whatever the batch size and
+# the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
 BLOCK = 64
 
 
@@ -26,17 +26,17 @@ def score(
 ) -> Scores:
     """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
 
-    Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all but
-    one addend are zero. No mean of means, no padding that counts.
+    Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all
+    addends but one are zero.
 
     Args:
-        asked: called before each batch and at the end, as often on every rank; gives the number of a signal to stop
-            for, the same on every rank, or 0.
-        all_classes: keep the probabilities of all classes too, samples · classes float32 on every rank, as is done
-            where a sample has any number of classes; the evaluation step must give logits.
+        asked: called before each batch and at the end, equally often on every rank; returns the number of a signal
+            to stop for, the same on every rank, or 0.
+        all_classes: keep the probabilities of all classes, samples · classes float32 on every rank (multi-label
+            always does); the evaluation step must return logits.
 
     Raises:
-        StoppedError: `asked` gave a signal.
+        StoppedError: `asked` returned a signal.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
@@ -44,8 +44,7 @@ def score(
     all_classes = all_classes or task.needs_logits
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)
-    batch_size = -(-share // batches)  # equal batches: as few filled places as can be
-    batch_size = -(-batch_size // BLOCK) * BLOCK
+    batch_size = -(-share // (batches * BLOCK)) * BLOCK  # equal batches: the least padding
     rows = np.zeros((len(split), 4), np.float32)
     top = np.zeros((len(split), 0), np.float32)
     every = np.zeros((len(split), len(dataset.classes) if all_classes else 0), np.float32)
@@ -68,7 +67,7 @@ def score(
     rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
     every = sum_over_ranks(every, workers) if all_classes else every
     if not (rows[:, 3] == 1).all():
-        raise RuntimeError(f"evaluation scored samples {np.flatnonzero(rows[:, 3] != 1)[:5]} not exactly once")
+        raise RuntimeError(f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once")
     kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
     prediction, rank = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
     return task.complete(Scores(rows[:, 0], prediction, rank, kept, every if all_classes else None), split.labels)

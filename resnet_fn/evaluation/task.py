@@ -1,6 +1,6 @@
-"""What an image is labelled with: one class, or any number of them. All that differs between the two stands here.
+"""The two tasks, one class an image and multi-label; all differences between them are here.
 
-NumPy alone: commands ask for a task's words before they load MindSpore.
+Needs NumPy only, because commands use a task's messages before they load MindSpore.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ TOP = 5
 
 
 class Scores(NamedTuple):
-    """Per sample of the split, in its order; each [N].
+    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given.
 
     Attributes:
         loss: float32, cross-entropy without smoothing; see `EvalResult`.
         prediction: int32, the likeliest class.
-        rank: int32, 0 where the sample is right. One class: the label's place among the logits, below 5 among the first
-            five. Any number: how many of all classes are said wrongly, yes from a probability of SAID_FROM on.
-        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 where a logit
-            is not finite); None where the evaluation step gives no logits.
-        probabilities: float32 [N, classes], of all classes; None where they were not asked for.
-        areas: float64 [classes], for any number of classes: see `average_precisions`; else None.
+        rank: int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
+            Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
+        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is
+            not finite); None if the evaluation step returns no logits.
+        probabilities: float32 [N, classes], of all classes; None if they were not asked for.
+        areas: float64 [classes], multi-label only: see `average_precisions`.
     """
 
     loss: np.ndarray
@@ -39,25 +39,25 @@ class Scores(NamedTuple):
 
     @property
     def task(self) -> "Task":
-        """What its samples are labelled with."""
+        """The task that they are scores of."""
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
     def every(self) -> np.ndarray:
-        """`probabilities`, which any number of classes always has."""
+        """`probabilities`, which are never None for multi-label."""
         assert self.probabilities is not None
         return self.probabilities
 
 
 class Task:
-    """One class an image: how labels are compared with logits, and what results are called.
+    """One class an image: how labels are compared with logits, and the names of results.
 
     Attributes:
-        metric, title: the result that runs are compared by, in events and in words.
-        needs_logits: whether scores are made of all logits.
+        metric, title: the main metric's name in events, and in texts.
+        needs_logits: whether scoring needs all logits.
         every_class: whether averages count classes that never occur.
-        output: what a file with the net says of its output.
-        wrong_by: what `Scores.rank` counts.
+        output: the meaning of an exported net's output.
+        wrong_by: the name of `Scores.rank` in the report.
     """
 
     metric, title = "top1", "top-1"
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def accuracy(self) -> "Callable[[Tensor, Tensor], Tensor]":
-        """The training step's share of right answers, of logits and labels."""
+        """The training step's metric: the share of right answers, of logits and labels."""
         from resnet_fn.update.step import accuracy
 
         return accuracy
@@ -95,7 +95,7 @@ class Task:
         return np.concatenate((order, np.take_along_axis(self.probabilities(logits), order, 1)), 1).astype(np.float32)
 
     def complete(self, scores: Scores, labels: np.ndarray) -> Scores:
-        """Scores of a whole split, with what only all logits tell."""
+        """Scores of a whole split, with those that need all samples."""
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
@@ -103,7 +103,7 @@ class Task:
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
     def describe(self, results: Mapping[str, Any], classes: int, half: str) -> str:
-        """The same in words."""
+        """The results of `summarise` as text."""
         top5 = f", {half}top-5 {results['top5']:.2%}" if classes > TOP else ""
         return f"{half}top-1 {results['top1']:.2%}{top5}"
 
@@ -116,33 +116,33 @@ class Task:
         return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
     def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
-        """How many classes a prediction names at most, and from which probability on."""
+        """The largest number of classes in a prediction, and their least probability."""
         return top, 0.0
 
     def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        """Flags of `predict` that mean nothing here, as for `cli.refuse`."""
+        """Flags of `predict` without a meaning for this task, as arguments of `cli.refuse`."""
         return [(threshold, "--threshold: this net's images have one class; give --top instead")]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
-        """The classes that a sample is taken for, ascending."""
+        """The predicted classes of a sample, ascending."""
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
-        """[N, classes] or [N, 1]: the smaller, the surer is the net of that class."""
+        """[N, classes] or [N, 1], smaller for more confidence in that class."""
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
-        """The probability of a class that a sample has, and whether the net says so."""
+        """The probability of one of a sample's classes, and whether it is predicted."""
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        """The most confident mistakes: sample, the class that it is said to be, or not to be, and the confidence."""
+        """The most confident mistakes: sample, the class predicted (or missed) wrongly, and the confidence."""
         confidence = _confidence(scores)
         places = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
         return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        """A report's "thresholds", "calibration", "confusion" and "confused"; nothing where they mean nothing."""
+        """A report's "thresholds", "calibration", "confusion" and "confused"; empty if they have no meaning."""
         confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
         of_two = len(classes) == 2 and scores.probabilities is not None
         pairs = metrics.confused_pairs(confusion, 20)
@@ -155,7 +155,7 @@ class Task:
 
 
 class _AnyClasses(Task):
-    """Any number of classes an image: what is otherwise."""
+    """Multi-label: any number of classes an image."""
 
     metric, title = "map", "mAP"
     needs_logits = every_class = True
@@ -205,8 +205,8 @@ class _AnyClasses(Task):
         return -scores.every
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
-        own = float(scores.every[index, label])
-        return own, own >= metrics.SAID_FROM
+        probability = float(scores.every[index, label])
+        return probability, probability >= metrics.SAID_FROM
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
         finite = np.isfinite(scores.loss)  # the mean over all classes: NaN or infinite if one logit is
@@ -220,12 +220,12 @@ ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
 
 
 def task_of(multi_label: object) -> Task:
-    """The task of a recipe, by its setting."""
+    """The task of a recipe's setting `multi_label`."""
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
 def task_of_labels(labels: np.ndarray) -> Task:
-    """The task of a split: its labels are int32 [N] of one class, float32 [N, classes] of any number."""
+    """The task of a split: its labels are int32 [N] (one class) or float32 [N, classes] (multi-label)."""
     return task_of(labels.ndim == 2)
 
 
@@ -239,7 +239,7 @@ def _confidence(scores: Scores) -> np.ndarray:
 def summarise(scores: Scores) -> dict[str, Any]:
     """{"loss", "top1", "top5", "count"}: mean cross-entropy and fractions of 1, summed in sample order in float64.
 
-    Where a sample has any number of classes {"loss", "map", "count"}: see `mean_average_precision`.
+    Multi-label: {"loss", "map", "count"}, see `mean_average_precision`.
     """
     count = len(scores.loss)
     loss = float(scores.loss.astype(np.float64).sum() / count)
@@ -247,11 +247,11 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 
 def monitored(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """`summarise`, and "macro_f1": all that a recipe can monitor."""
+    """The results of `summarise` and "macro_f1": everything that a recipe can monitor."""
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
 def describe(results: Mapping[str, Any], classes: Sequence[str], half: str = "") -> str:
-    """What `summarise` gives, in words; top-5 only where there are more classes than five."""
+    """The results of `summarise` as text; top-5 only if there are more than five classes."""
     task = task_of("map" in results)
     return f"{half}loss {results['loss']:.4f}, {task.describe(results, len(classes), half)}"

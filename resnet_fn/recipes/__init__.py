@@ -1,7 +1,7 @@
-"""Named recipes: one function each, whose docstring says where it comes from and what to expect of it.
+"""Named recipes: one function each. Its docstring gives the source and the accuracy to expect.
 
-None of the published figures below was measured with this package, but that of `digits`: they are what the same
-settings gave in the source that is named, on the hardware that is named.
+Only the figure of `digits` was measured with this package; the others are published results of the same settings, on
+the hardware that is named.
 """
 
 import functools
@@ -20,31 +20,31 @@ RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
 
 def _named(build: Callable[[], Recipe]) -> Callable[..., Recipe]:
-    """Put a recipe into `RECIPES`, and let it take other values, `digits(epochs=2)`, as `changed` does."""
+    """Name a recipe, put it into `RECIPES`, and let it take other values, `digits(epochs=2)`, as `changed` does."""
+    name = build.__name__
+    RECIPES[name] = changed(build(), name=name)
 
     @functools.wraps(build)
     def varied(**values: Any) -> Recipe:
-        return changed(build(), **values)
+        return changed(RECIPES[name], **values)
 
     del varied.__wrapped__  # help() shows that it takes values
-    RECIPES[build.__name__] = build()
     return varied
 
 
 @_named
 def digits() -> Recipe:
     """The package's own 1,437 handwritten digits, up-sampled to 16x16: 98 to 99 % in half a minute on two CPU cores."""
-    return Recipe(name="digits", model="resnet8", max_shift=1, max_rotation=15.0, max_zoom=0.1)
+    return Recipe(model="resnet8", max_shift=1, max_rotation=15.0, max_zoom=0.1)
 
 
 @_named
 def finetune() -> Recipe:
-    """Your own pictures (`--data-dir`, a folder for each class) from given weights (`--weights`), whose net it takes.
+    """Your own pictures (`--data-dir`, a folder for each class), starting from weights (`--weights`) and their net.
 
-    No published figure: it depends on the pictures; docs/finetuning.md has measured ones.
+    Accuracy depends on the pictures; docs/finetuning.md has measured examples.
     """
     return Recipe(
-        name="finetune",
         dataset="imagefolder",
         model="",
         image_size=224,
@@ -61,8 +61,8 @@ def finetune() -> Recipe:
 
 def _cifar(**fields: object) -> Recipe:
     common = {"image_size": 32, "crop_padding": 4, "flip": True, "stem": "cifar", "batch_size": 128}
-    plain = {"learning_rate": 0.1, "weight_decay": 5e-4, "decay_all": True, "clip_norm": 0.0, "label_smoothing": 0.0}
-    return Recipe(**{**common, **plain, **fields})  # type: ignore[arg-type]
+    plain = {"learning_rate": 0.1, "weight_decay": 5e-4, "decay_all": True, "nesterov": False}
+    return Recipe(**{**common, **plain, "clip_norm": 0.0, "label_smoothing": 0.0, **fields})  # type: ignore[arg-type]
 
 
 @_named
@@ -72,13 +72,11 @@ def cifar10_resnet18() -> Recipe:
     https://github.com/kuangliu/pytorch-cifar: 0.1 for 150 epochs, 0.01 to 250, 0.001 to 350.
     """
     return _cifar(
-        name="cifar10_resnet18",
         dataset="cifar10",
         model="resnet18",
         epochs=350,
         schedule="step",
         milestones=(150.0, 250.0),
-        nesterov=False,
     )
 
 
@@ -90,13 +88,11 @@ def cifar10_resnet50() -> Recipe:
     names net, stem and initialisation; learning rate and schedule are the usual ones of the family.
     """
     return _cifar(
-        name="cifar10_resnet50",
         dataset="cifar10",
         model="resnet50",
         initialisation="torch",
         epochs=200,
         schedule="cosine",
-        nesterov=False,
     )
 
 
@@ -107,7 +103,6 @@ def cifar100_resnet18() -> Recipe:
     https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: 0.1, a fifth at 60, 120 and 160 of 200.
     """
     return _cifar(
-        name="cifar100_resnet18",
         dataset="cifar100",
         model="resnet18",
         epochs=200,
@@ -133,7 +128,6 @@ def imagenet_resnet50_v1() -> Recipe:
     https://github.com/pytorch/vision/tree/main/references/classification: the defaults. Weight decay on everything.
     """
     return _imagenet(
-        name="imagenet_resnet50_v1",
         batch_size=256,
         epochs=90,
         schedule="step",
@@ -153,7 +147,6 @@ def imagenet_resnet50_v2() -> Recipe:
     Warm-up starts at 0.01 of the peak there, at one update's share here; the cosine moves per epoch there.
     """
     return _imagenet(
-        name="imagenet_resnet50_v2",
         image_size=176,
         eval_size=224,
         eval_resize=232,
@@ -185,7 +178,6 @@ def imagenet_resnet50_a3() -> Recipe:
     0.5, and it has solarize-add and invert besides.
     """
     return _imagenet(
-        name="imagenet_resnet50_a3",
         image_size=160,
         eval_size=224,
         eval_resize=235,
@@ -215,7 +207,6 @@ def imagenet_resnet50_mindspore() -> Recipe:
     trains 1,001 classes with `same` padding in float16; here the net is torchvision's.
     """
     return _imagenet(
-        name="imagenet_resnet50_mindspore",
         batch_size=2048,
         epochs=90,
         schedule="linear",
@@ -234,7 +225,6 @@ def imagenet_genet50_plus() -> Recipe:
     straight line to 0 in 150 epochs. Its 78.47 % leaves out the last 80 of the 50,000 images.
     """
     return _imagenet(
-        name="imagenet_genet50_plus",
         model="genet50_plus",
         batch_size=2048,
         epochs=150,
@@ -246,17 +236,17 @@ def imagenet_genet50_plus() -> Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of this name; a ValueError with the nearest ones where there is none."""
+    """The recipe of this name; a ValueError with the nearest names if there is none."""
     if name not in RECIPES:
         raise ValueError(f"recipe: {name!r} is unknown; {closest(name, RECIPES)}")
     return RECIPES[name]
 
 
 def load_recipe(name: str) -> RecipeFile:
-    """A recipe by its name, or from a .toml or .json file with its options; not checked as a whole: flags may follow.
+    """A recipe by its name, or from a .toml or .json file with its options; not yet checked as a whole (flags may follow).
 
     Raises:
-        ValueError: an unknown name, with the nearest; what is wrong with a line of a file.
+        ValueError: an unknown name, with the nearest ones; a wrong line of a file.
     """
     if name.endswith(ENDINGS):
         try:
@@ -269,12 +259,12 @@ def load_recipe(name: str) -> RecipeFile:
 
 
 def read_recipe(name: str, options: RunOptions) -> RecipeFile:
-    """A recipe by its name or from a file, checked, with the file's options where `options` has defaults."""
-    own = {key: value for key, value in vars(options).items() if value != getattr(RunOptions(), key)}
-    return load_recipe(name).complete(**own)
+    """A recipe by its name or from a file, checked; options that are not at their defaults win over the file's."""
+    given = {key: value for key, value in vars(options).items() if value != getattr(RunOptions(), key)}
+    return load_recipe(name).complete(**given)
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
-    """The settings in which a recipe is not the one that it is named after; of another name: not the default."""
+    """The settings that differ from the named recipe's; if no recipe has that name, from the defaults."""
     base = RECIPES.get(recipe.name, Recipe(name=recipe.name))
     return {name: value for name, value in vars(recipe).items() if value != getattr(base, name)}

@@ -16,27 +16,18 @@ from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
-  python -m resnet_fn.recipes digits     one: its settings, and what each means
-  python -m resnet_fn.recipes my.toml    a file: what it comes to, and which line says so
+  python -m resnet_fn.recipes digits     one recipe: its settings, and what each means
+  python -m resnet_fn.recipes my.toml    a file: the settings that result, and the line that sets each
 """
 
 
 def about(name: str) -> str:
-    """What is written of a recipe: its docstring in recipes.py."""
+    """The docstring of a recipe."""
     return inspect.getdoc(getattr(recipes, name)) or ""
 
 
-def listing() -> str:
-    """All recipes, two lines each."""
-    return "\n".join(
-        f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}\n"
-        f"    {about(name).partition(chr(10))[0]}"
-        for name, recipe in recipes.RECIPES.items()
-    )
-
-
 def details(name: str) -> str:
-    """The settings of one recipe; those that differ from a setting's default are marked, those of a file placed."""
+    """The settings of one recipe; * marks those that differ from the default, a file's have their line."""
     file = load_recipe(name).complete()
     chosen, options = file.recipe, vars(file.options)
     title = [chosen.name] if file.places else [name, about(name)]
@@ -65,7 +56,12 @@ def main(arguments: Sequence[str]) -> int:
     flags.add_argument("name", nargs="?", metavar="NAME", help="the recipe to show, or a recipe file")
     parsed = flags.parse(arguments)
     with cli.usage_errors():
-        print(details(parsed.name) if parsed.name else listing())
+        if parsed.name:
+            print(details(parsed.name))
+            return 0
+    for name, recipe in recipes.RECIPES.items():
+        print(f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}")
+        print(f"    {about(name).partition(chr(10))[0]}")
     return 0
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import main
-from resnet_fn.doctor.findings import Check, find, line, on_all_ranks
+from resnet_fn.doctor.__main__ import Check, attempt, line, main, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
@@ -60,7 +59,7 @@ def test_what_is_not_installed_is_named():
     assert (described["threads"], described["workers"]) == (3, 2)
     described["packages"] |= {"torch": "", "onnx": "1.2"}
     text = "\n".join(machine.lines(described))
-    assert "not installed, some commands need them: torch\n" in text
+    assert "not installed (some commands need them): torch\n" in text
     assert "onnx 1.2" in text
 
 
@@ -73,7 +72,7 @@ def test_what_raises_is_broken():
     def raises():
         raise OSError("no such kernel\nand more")
 
-    (finding,) = on_all_ranks([find(Check("name", raises, "meaning"))], Workers())
+    (finding,) = on_all_ranks([attempt(Check("name", raises, "meaning"))], Workers())
     assert line(finding) == f"BROKEN  name         OSError: no such kernel\n{'':20} meaning"
 
 
