@@ -243,7 +243,7 @@ def recipe(name: str) -> Recipe:
 
 
 def load_recipe(name: str) -> RecipeFile:
-    """A recipe by its name, or from a .toml or .json file with its options; not yet checked as a whole (flags may follow).
+    """A recipe by its name, or from a .toml or .json file with its options; not checked as a whole yet: flags follow.
 
     Raises:
         ValueError: an unknown name, with the nearest ones; a wrong line of a file.
