@@ -15,7 +15,6 @@ _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first/checkpoints/step-00000440 --json result.json
   python -m resnet_fn.evaluate --weights net.pth --recipe digits
 """
-_CACHE = "compile_cache"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,8 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
     cli.add_device_flags(flags)
-    cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != _CACHE])
-    flags.set_defaults(**{_CACHE: RunOptions().compile_cache})
+    cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])
+    flags.set_defaults(compile_cache=RunOptions().compile_cache)
     group = flags.add_argument_group("what is written")
     metrics = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", _CACHE)
+    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", "compile_cache")
     how = {name: getattr(parsed, name) for name in shared}
     if file:
         lists, folder = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir

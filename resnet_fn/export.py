@@ -28,12 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     fixed, size = parsed.batch != "dynamic", parsed.image_size
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
-    better = Path(parsed.out).with_suffix(f".{parsed.format}")
+    better, wrong = Path(parsed.out).with_suffix(f".{parsed.format}"), f"does not end in .{parsed.format}"
     cli.refuse(
-        (
-            Path(parsed.out).suffix != better.suffix,
-            f"--out: {parsed.out} does not end in .{parsed.format}; give --out {better}",
-        ),
+        (Path(parsed.out).suffix != better.suffix, f"--out: {parsed.out} {wrong}; give --out {better}"),
         (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),
         (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),

@@ -79,8 +79,7 @@ def _shown(log: str) -> str:
 
 
 def exit_code(ended: dict[str, int], logs: Path) -> int:
-    """The exit code of the first worker that failed, else the scheduler's; prints which, unless it was stopped by a
-    signal."""
+    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
     scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""

@@ -22,9 +22,9 @@ def text_of(name):
 def section_of(place):
     """The text of "page.md#a-heading"."""
     name, _, anchor = place.partition("#")
-    found = [lines for title, lines in sections(text_of(name)) if title.lower().replace(" ", "-") == anchor]
-    assert found, f"{place} is no section"
-    return "\n".join(found[0])
+    texts = [lines for title, lines in sections(text_of(name)) if title.lower().replace(" ", "-") == anchor]
+    assert texts, f"{place} is no section"
+    return "\n".join(texts[0])
 
 
 def sections(page):
@@ -61,7 +61,7 @@ def test_quoted_figures_are_those_of_the_page_they_come_from(name):
     assert list(misquoted(page, section_of)) == []
 
 
-def test_a_figure_that_is_changed_on_one_page_only_is_told():
+def test_a_figure_changed_on_one_page_only_is_noticed():
     page = (
         "<!-- quotes: other.md#speed -->\n- A ResNet-18's 1,360 images/s ([data](data.md#7)), 0.046 s.\n\nOur own: 5.\n"
     )
@@ -75,6 +75,6 @@ def test_cores_that_eight_cards_want_follow_from_the_data_page():
     """docs/scaling.md: eight cards' images/s over those of a core, half of what docs/data.md measured on two."""
     rates = re.findall(r"^\| `(?:imagefolder|mindrecord)`.*? \| ([\d,]+) \|", text_of("data.md"), re.M)
     files, records = (math.ceil(8 * 2115 / (int(rate.replace(",", "")) / 2)) for rate in rates)
-    said = re.search(r"at 2,115 images/s want (\d+) cores.*?files, (\d+) for packed", text_of("scaling.md"), re.S)
-    assert said
-    assert (int(said[1]), int(said[2])) == (files, records)
+    quoted = re.search(r"at 2,115 images/s want (\d+) cores.*?files, (\d+) for packed", text_of("scaling.md"), re.S)
+    assert quoted
+    assert (int(quoted[1]), int(quoted[2])) == (files, records)

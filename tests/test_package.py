@@ -8,6 +8,10 @@ import pytest
 
 import resnet_fn
 
+ROOT = Path(__file__).resolve().parents[1]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
+
 
 def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -48,19 +52,14 @@ def test_an_unknown_name_lists_the_known_ones():
         resnet_fn.traine  # noqa: B018
 
 
-def test_type_checkers_are_told_that_the_package_has_types():
-    root = Path(__file__).resolve().parents[1]
-    setup = configparser.ConfigParser()
-    setup.read(root / "setup.cfg")
-    assert setup["options.package_data"]["resnet_fn"] == "py.typed"
-    assert (root / "resnet_fn" / "py.typed").exists()
+def test_the_package_is_marked_as_typed():
+    assert SETUP["options.package_data"]["resnet_fn"] == "py.typed"
+    assert (ROOT / "resnet_fn" / "py.typed").exists()
 
 
 def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
     """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
-    setup = configparser.ConfigParser()
-    setup.read(Path(__file__).resolve().parents[1] / "setup.cfg")
-    torch, floor = setup["options.extras_require"]["torch"].strip().split(" >=")
+    torch, floor = SETUP["options.extras_require"]["torch"].strip().split(" >=")
     assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
 
 
@@ -80,12 +79,11 @@ def test_a_users_environment_is_never_overridden():
 
 
 def test_all_files_that_are_no_modules_are_installed():
-    root = Path(__file__).resolve().parents[1]
-    setup = configparser.ConfigParser()
-    setup.read(root / "setup.cfg")
-    found = set()
-    for package, patterns in setup["options.package_data"].items():
-        for pattern in patterns.split(","):
-            found |= set(root.joinpath(*package.split(".")).glob(pattern.strip()))
-    files = {path for path in (root / "resnet_fn").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    assert files - found == {path for path in files if path.suffix == ".py"}
+    data = {
+        path
+        for package, patterns in SETUP["options.package_data"].items()
+        for pattern in patterns.split(",")
+        for path in ROOT.joinpath(*package.split(".")).glob(pattern.strip())
+    }
+    files = {path for path in (ROOT / "resnet_fn").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert files - data == {path for path in files if path.suffix == ".py"}

@@ -38,7 +38,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         alone["process"] += _one_process(whole, options.rounds, cores)
 
     measure_alone()
-    together = _workers(options)
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "result.json")
+        command = ["-m", "resnet_fn.launch", "--workers", str(options.workers), "--", "python", "-m"]
+        command += ["resnet_fn.benchmark.allreduce", options.net, str(options.rounds), str(result)]
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})")
+        together = json.loads(result.read_text())
     measure_alone()
     seconds = {kind: statistics.median(values) for kind, values in alone.items()}
     return {
@@ -47,17 +54,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "weak_scaling": seconds["worker"] / together["shared_step_seconds"],
         "one_process_step_seconds": seconds["process"],
     }
-
-
-def _workers(options: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder, "result.json")
-        command = ["-m", "resnet_fn.launch", "--workers", str(options.workers), "--", "python", "-m"]
-        command += ["resnet_fn.benchmark.allreduce", options.net, str(options.rounds), str(result)]
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-        if done.returncode:
-            raise ValueError(f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})")
-        return json.loads(result.read_text())
 
 
 def _one_process(spec: dict[str, Any], rounds: int, cores: set[int]) -> list[float]:

@@ -7,14 +7,14 @@ import importlib.util
 import itertools
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Run, Side, interleave, ratios
+from resnet_fn.benchmark.interleave import Run, Side, interleave, ratios, timed
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.bundled import write_folder
 from resnet_fn.data.sources.load import data_threads, open_dataset
 from resnet_fn.data.sources.packing import Packer
@@ -38,8 +38,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="resnet_fn-benchmark-") as temporary, contextlib.ExitStack() as stack:
         images = Path(temporary, "images")
         write_folder(images, options.images)
-        feeds = _feeds(Path(temporary), options.batch_size, threads)
-        runs: dict[str, Run] = {name: _epochs(feed) for name, feed in feeds.items()}
+        runs = _runs(Path(temporary), options.batch_size, threads)
         interleave(runs, 1)  # warm up: the first use of the library is slower
         workers = 0
         if importlib.util.find_spec("torch") is not None:
@@ -60,33 +59,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _feeds(root: Path, batch_size: int, threads: int) -> dict[str, Feed]:
-    feeds: dict[str, Feed] = {}
+def _runs(root: Path, batch_size: int, threads: int) -> dict[str, Run]:
+    runs = {}
     for name, folder in (("imagefolder", "images"), ("mindrecord", "records")):
         recipe = Recipe(dataset=name, image_size=224, batch_size=batch_size, flip=True)
         dataset = open_dataset(recipe, str(root / folder), threads=threads)
         if name == "imagefolder":
             Packer(dataset, root / "records", shards=2, short_side=256, threads=threads).write()
-        feeds[name] = make_feed(dataset, recipe)
+        runs[name] = _epochs(dataset, recipe)
     pictures = open_dataset(CIFAR)
-    feeds["cifar"] = make_feed(pictures, CIFAR)
-    feeds["cifar, trivialaugment"] = make_feed(pictures, dataclasses.replace(CIFAR, policy="trivialaugment"))
-    return feeds
+    runs["cifar"] = _epochs(pictures, CIFAR)
+    runs["cifar, trivialaugment"] = _epochs(pictures, dataclasses.replace(CIFAR, policy="trivialaugment"))
+    return runs
 
 
-def _epochs(feed: Feed) -> Run:
-    """Read epoch after epoch; the seconds per image of each."""
-    starts = itertools.count(0, feed.updates_per_epoch)
-
-    def run(epochs: int) -> list[float]:
-        seconds = []
-        for first in itertools.islice(starts, epochs):
-            began = time.perf_counter()
-            images = sum(len(feed.batch(update)[0]) for update in range(first, first + feed.updates_per_epoch))
-            seconds.append((time.perf_counter() - began) / images)
-        return seconds
-
-    return run
+def _epochs(dataset: DataSet, recipe: Recipe) -> Run:
+    """A function that reads epoch after epoch and returns the seconds per image of each."""
+    feed, updates = make_feed(dataset, recipe), itertools.count()
+    read = timed(lambda: [len(feed.batch(next(updates))[0]) for _ in range(feed.updates_per_epoch)])
+    return lambda epochs: [seconds / (feed.updates_per_epoch * recipe.batch_size) for seconds in read(epochs)]
 
 
 def _best_workers(spec: dict[str, Any], limit: int) -> int:

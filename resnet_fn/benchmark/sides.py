@@ -91,8 +91,8 @@ def torch_net(spec: dict[str, Any]) -> Any:
     """The specification's net, as `nets.build`, but a torch Module of independent code."""
     from resnet_fn.reference.nets import reference_net
 
-    name, classes, size = spec["model"], spec["classes"], spec["image_size"]
-    return reference_net(name, num_classes=classes, stem=spec["stem"], image_size=size)
+    options = {name: spec[name] for name in ("stem", "image_size")}
+    return reference_net(spec["model"], num_classes=spec["classes"], **options)
 
 
 def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:

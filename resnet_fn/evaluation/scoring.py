@@ -6,7 +6,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet, eval_batches
-from resnet_fn.evaluation.task import Scores, task_of_labels
+from resnet_fn.evaluation.task import Scores, task_of
 from resnet_fn.runtime.signals import raise_if_stopped
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
@@ -40,7 +40,7 @@ def score(
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
-    task = task_of_labels(split.labels)
+    task = task_of(split.labels.ndim == 2)  # int32 [N], or float32 [N, classes] of multi-label
     all_classes = all_classes or task.needs_logits
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)

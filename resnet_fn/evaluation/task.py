@@ -224,11 +224,6 @@ def task_of(multi_label: object) -> Task:
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
-def task_of_labels(labels: np.ndarray) -> Task:
-    """The task of a split: its labels are int32 [N] (one class) or float32 [N, classes] (multi-label)."""
-    return task_of(labels.ndim == 2)
-
-
 def _confidence(scores: Scores) -> np.ndarray:
     """The probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
     if scores.top is None:

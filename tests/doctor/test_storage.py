@@ -27,5 +27,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 def test_a_full_disk(tmp_path, monkeypatch):
     usage = namedtuple("Usage", "total used free")(10**12, 10**12 - 10**9, 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    ok, found = storage.free_space(tmp_path)
-    assert (ok, found) == (False, "1.0 GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each")
+    assert storage.free_space(tmp_path) == (
+        False,
+        "1.0 GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each",
+    )

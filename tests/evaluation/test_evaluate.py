@@ -15,7 +15,7 @@ from resnet_fn.run.loop import train
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_evaluation_options_change_what_they_say(run):
+def test_each_evaluation_option_has_its_effect(run):
     plain = evaluate(run)
     assert evaluate(run, batch_size=7) == plain
     assert evaluate(run, tta="flip")["loss"] != plain["loss"]
@@ -41,20 +41,19 @@ def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(ru
     write_checkpoint(last, best.weights, best.training, best.state | {"update": 6, "dataset": spec})
     Path("mine.json").write_text('{"model": "resnet8", "image_size": 8}')
     other = f"warning: {last}: its last layer is for these classes in another order: '1' → '0', '0' → '1'; it is scored"
-    for which, path, said in (("last", last, other), ("best", best.path, "")):
+    for which, path, warning in (("last", last, other), ("best", best.path, "")):
         flags = ("--recipe", "mine.json", "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
-        assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", said)
+        assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", warning)
     assert json.loads(Path("result.json").read_text()) == evaluate(run, which="best")
 
 
 @pytest.mark.slow
-def test_evaluation_says_what_training_said(trained_run):
+def test_evaluation_gives_the_scores_of_training(trained_run):
     """In fp16 too, and with averaged weights: the same bits."""
     last = [event for event in read_events(trained_run) if event["event"] == "eval"][-1]
-    found = evaluate(trained_run)
-    assert found == {key: last[key] for key in found}
+    assert (scores := evaluate(trained_run)) == {key: last[key] for key in scores}
 
 
 @pytest.mark.slow

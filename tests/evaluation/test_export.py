@@ -72,8 +72,7 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
         exponentials = np.exp(logits[0].astype(float) - logits.max())
         (result,) = predict(trained, [Path(file)], top=10)
         expected = {likely["index"]: likely["probability"] for likely in result["top"]}
-        found = exponentials / exponentials.sum()
-        assert [expected[index] for index in range(10)] == pytest.approx(found, abs=1e-6)
+        assert [expected[index] for index in range(10)] == pytest.approx(exponentials / exponentials.sum(), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["mindir", "onnx"])

@@ -1,4 +1,4 @@
-"""A net from a checkpoint, its averaged weights, both views of an image; weights that are not finite are refused."""
+"""A net from a checkpoint, its averaged weights, both views of an image; weights that are not finite are rejected."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def sha256(data):
 
 @pytest.fixture
 def poisoned():
-    """A run whose checkpoint vouches for a NaN among its weights: what no save of ours writes, but a file may hold."""
+    """A run whose checkpoint has a NaN with a valid hash: this package never saves one, but a file may hold it."""
     shutil.copytree(RUN, "run")
     step = Path("run/checkpoints/step-00000005")
     data = bytearray((step / "weights.safetensors").read_bytes())
@@ -48,7 +48,7 @@ def poisoned():
     return step
 
 
-def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
+def test_a_checkpoint_that_is_not_finite_is_rejected_and_inspect_shows_it(poisoned, capsys):
     recipe = recipe_from_dict(json.loads((poisoned / "state.json").read_text())["recipe"])
     Path("image.png").write_bytes(b"is not even looked at")
     message = (
@@ -66,9 +66,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(poisoned, capsys):
         assert str(caught.value) == message
     assert np.isnan(load_run("run", allow_non_finite=True).net.fc.bias.asnumpy()).sum() == 1
     assert evaluate_main(["--checkpoint", "run", "--allow-non-finite"]) == 0
-
-
-def test_inspect_reports_it(poisoned, capsys):
+    capsys.readouterr()
     assert inspect_main(["run"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("fc.bias"))
     assert line.endswith("1 NOT FINITE")

@@ -101,21 +101,20 @@ def by_hand(positive, scores):
 
 def test_mean_average_precision_is_its_equation_ties_and_absent_classes_included():
     # Ranked: right, wrong, right: 1/2 · 1 + 1/2 · 2/3. With a tie of all: the share of positives.
-    assert metrics.average_precisions(np.array([[1], [0], [1]]), np.array([[0.9], [0.8], [0.7]])).tolist() == [
-        0.5 + 0.5 * 2 / 3
-    ]
+    ranked = metrics.average_precisions(np.array([[1], [0], [1]]), np.array([[0.9], [0.8], [0.7]]))
+    assert ranked.tolist() == [0.5 + 0.5 * 2 / 3]
     assert metrics.average_precisions(np.array([[1], [0], [0], [0]]), np.full((4, 1), 0.5)) == 0.25
     rng = np.random.default_rng(0)
     labels = (rng.random((60, 5)) < [0.5, 0.1, 0.9, 0.3, 0.0]).astype(np.float32)
     probabilities = rng.random((60, 5)).round(1).astype(np.float32)
-    found = metrics.average_precisions(labels, probabilities)
+    areas = metrics.average_precisions(labels, probabilities)
     expected = [by_hand(labels[:, k] > 0, probabilities[:, k]) for k in range(4)]
-    np.testing.assert_allclose(found[:4], expected, rtol=1e-12)
-    assert np.isnan(found[4])  # no sample: it does not count
+    np.testing.assert_allclose(areas[:4], expected, rtol=1e-12)
+    assert np.isnan(areas[4])  # no sample: it does not count
     sklearn = pytest.importorskip("sklearn.metrics")
     area = sklearn.average_precision_score(labels[:, :4], probabilities[:, :4], average="macro")
-    assert metrics.mean_average_precision(found) == pytest.approx(area, abs=1e-12)
-    assert np.isnan(metrics.mean_average_precision(found[4:]))
+    assert metrics.mean_average_precision(areas) == pytest.approx(area, abs=1e-12)
+    assert np.isnan(metrics.mean_average_precision(areas[4:]))
 
 
 def test_scores_of_several_classes_are_each_classs_own():
@@ -129,9 +128,9 @@ def test_scores_of_several_classes_are_each_classs_own():
     averages = metrics.averages(scores, every_class=True)
     assert averages["macro"]["f1"] == pytest.approx(1.3 / 3)  # the absent class counts, as 0
     sklearn = pytest.importorskip("sklearn.metrics")
-    for kind, found in averages.items():
+    for kind, values in averages.items():
         expected = sklearn.precision_recall_fscore_support(labels, probabilities >= 0.5, average=kind, zero_division=0)
-        assert list(found.values()) == pytest.approx(expected[:3], rel=1e-12), kind
+        assert list(values.values()) == pytest.approx(expected[:3], rel=1e-12), kind
 
 
 def of_class(labels, classes):
@@ -176,17 +175,13 @@ def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
 def test_wrong_statements_are_classes_said_or_not_said_the_most_confident_first():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
-    known = np.array([True, True])
-    found = metrics.wrong_statements(positive, probabilities, known, 9)
-    assert found == [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
-    assert metrics.wrong_statements(positive, probabilities, known, 2) == found[:2]
+    wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
+    for limit in (9, 2):
+        assert metrics.wrong_statements(positive, probabilities, np.array([True, True]), limit) == wrong[:limit]
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
 
 
 def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():
-    positive, probabilities = (
-        np.array([[True, True], [True, False], [True, False]]),
-        np.float32([[0, 0], [0, 0], [0.25, 0]]),
-    )
-    found = metrics.wrong_statements(positive, probabilities, np.array([False, True, True]), 9)
-    assert found == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be
+    positive, probabilities = np.array([[1, 1], [1, 0], [1, 0]], bool), np.float32([[0, 0], [0, 0], [0.25, 0]])
+    wrong = metrics.wrong_statements(positive, probabilities, np.array([False, True, True]), 9)
+    assert wrong == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be

@@ -137,8 +137,8 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     for row, result in zip(rows, results, strict=True):
         if "error" not in result:
             assert row["file"] == result["file"]
-            found = [(row[f"class{k}"], row[f"probability{k}"]) for k in ("", "2", "3")]
-            assert found == [(x["class"], f"{x['probability']:.6g}") for x in result["top"]]
+            likely = [(row[f"class{k}"], row[f"probability{k}"]) for k in ("", "2", "3")]
+            assert likely == [(x["class"], f"{x['probability']:.6g}") for x in result["top"]]
     (bad,) = [row for row in rows if row["error"]]
     assert bad["file"] == "images/a,b ü.png"
     assert "cannot be read (not an image)" in bad["error"]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.evaluation import scoring
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model
@@ -23,6 +24,16 @@ def net():
     return create_model("resnet8", num_classes=10, in_channels=1)
 
 
+def first_classes(classes, labels=None):
+    """The digits with so many classes, and a net's evaluation step for them."""
+    mindspore.set_seed(3)
+    step = make_eval_step(create_model("resnet8", num_classes=classes, in_channels=1), with_logits=True)
+    digits = load_digits()
+    labels = digits.test.labels % classes if labels is None else labels
+    spec = dataclasses.replace(digits.input, classes=digits.classes[:classes])
+    return step, dataclasses.replace(digits, test=dataclasses.replace(digits.test, labels=labels), input=spec)
+
+
 def test_any_batch_size_gives_the_same_bits(net):
     step, digits = make_eval_step(net), load_digits()
     scores = [score(step, digits, batch_size) for batch_size in (256, 1, 7, 100, 10_000)]
@@ -37,16 +48,8 @@ def test_any_batch_size_gives_the_same_bits(net):
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkeypatch):
     """Each rank's rows, added up as the all-reduce does (real processes: tests/run/test_loop.py)."""
-    from resnet_fn.evaluation import scoring
-
-    mindspore.set_seed(3)
-    step = make_eval_step(create_model("resnet8", num_classes=classes, in_channels=1), with_logits=True)
-    digits = load_digits()
-    test = dataclasses.replace(digits.test, labels=digits.test.labels % classes)
-    spec = dataclasses.replace(digits.input, classes=digits.classes[:classes])
-    digits = dataclasses.replace(digits, test=test, input=spec)
-    alone = score(step, digits, 64)
-    parts = []
+    step, digits = first_classes(classes)
+    alone, parts = score(step, digits, 64), []
 
     def catch(rows, workers):
         parts.append(rows)
@@ -56,10 +59,8 @@ def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkey
     for rank in range(size):
         score(step, digits, 50, Workers(rank, size))
     rows = sum(parts)
-    assert (rows[:, 3] == 1).all()
-    assert (rows[:, 0] == alone.loss).all()
-    assert (rows[:, 1] == alone.prediction).all()
-    assert (rows[:, 2] == alone.rank).all()
+    expected = np.stack([alone.loss, alone.prediction, alone.rank, np.ones(360)], 1)
+    assert (rows[:, :4] == expected).all()
     assert (rows[:, 4:].reshape(360, 2, min(5, classes)) == alone.top).all()
 
 
@@ -84,14 +85,8 @@ def test_top_5_needs_more_than_five_classes():
 
 
 def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, monkeypatch):
-    from resnet_fn.evaluation import scoring
-
-    mindspore.set_seed(3)
-    step = make_eval_step(create_model("resnet8", num_classes=3, in_channels=1), with_logits=True)
-    digits = load_digits()
     labels = (np.random.default_rng(0).random((360, 3)) < 0.4).astype(np.float32)
-    spec = dataclasses.replace(digits.input, classes=digits.classes[:3])
-    digits = dataclasses.replace(digits, test=dataclasses.replace(digits.test, labels=labels), input=spec)
+    step, digits = first_classes(3, labels)
     alone, sums = score(step, digits, 64), {}
 
     def add(rows, workers):
@@ -115,8 +110,7 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
 
 def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():
     logits = np.float32([[0, -80, 30], [np.nan, 1, 0]])
-    found = ANY_CLASSES.probabilities(logits)
-    np.testing.assert_allclose(found[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
-    assert found[1].tolist() == [0, 0, 0]
-    top = ANY_CLASSES.top_classes(logits, 2)
-    assert top[0].tolist() == [2, 0, np.float32(found[0, 2]), 0.5]
+    probabilities = ANY_CLASSES.probabilities(logits)
+    np.testing.assert_allclose(probabilities[0], [0.5, np.exp(-80.0), 1 / (1 + np.exp(-30.0))], rtol=1e-12)
+    assert probabilities[1].tolist() == [0, 0, 0]
+    assert ANY_CLASSES.top_classes(logits, 2)[0].tolist() == [2, 0, np.float32(probabilities[0, 2]), 0.5]

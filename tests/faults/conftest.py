@@ -30,6 +30,13 @@ class Launcher:
             [*command, *RUN, "--out-dir", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
+    def finish(self, *arguments, code=0, seconds=200, **options):
+        """Start the launcher as `start` does; what it printed, once it has ended with this exit code."""
+        process = self.start(*arguments, **options)
+        output, _ = process.communicate(timeout=seconds)
+        assert process.returncode == code, output
+        return output
+
     @staticmethod
     def start_msrun(folder, port):
         """Start msrun as README does; what it prints goes to msrun.txt (its `tail` processes may outlive it)."""
@@ -47,15 +54,15 @@ class Launcher:
     @staticmethod
     def processes(folder):
         """pid → command line of all processes of a run, the launcher's included."""
-        found = {}
+        lines = {}
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
             if str(folder) in words:
-                found[int(path.parent.name)] = words
-        return found
+                lines[int(path.parent.name)] = words
+        return lines
 
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""
@@ -114,9 +121,6 @@ def launcher():
 def unbroken_pair(launcher, tmp_path_factory):
     """The last state of a run of two workers that nothing happened to."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
-    process = launcher.start(folder)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    assert "best top-1" in output
+    assert "best top-1" in launcher.finish(folder, seconds=300)
     assert not launcher.processes(folder)
     return launcher.last_state(folder)

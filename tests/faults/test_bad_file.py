@@ -45,8 +45,8 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
         with pytest.raises(BadSampleError) as caught:
             train(RECIPE, options)
         path.write_bytes(good)
-        said = ("there is no checkpoint yet", f"the checkpoint after update {update} is saved")[update > 0]
-        for part in (f"update {update + 1}: ", f"{path}: cannot be decoded", "the update was not applied", said):
+        kept = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+        for part in (f"update {update + 1}: ", f"{path}: cannot be decoded", "the update was not applied", kept):
             assert part in str(caught.value)
         assert RunFolder(Path("run")).updates() == left
     with pytest.raises(ValueError, match=r"^resume: .*contents.*--allow-other-data"):

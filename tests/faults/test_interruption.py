@@ -29,8 +29,12 @@ def command(folder, more=()):
     return [sys.executable, "-m", "resnet_fn.train", *RUN, *more, "--out-dir", str(folder)]
 
 
+def popen(words):
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def start(folder, more=()):
-    return subprocess.Popen(command(folder, more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return popen(command(folder, more))
 
 
 def finish(folder, more=()):
@@ -60,8 +64,8 @@ def wait_for(what, process):
     """What `what` returns as soon as it is true, while the process runs."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        if found := what():
-            return found
+        if value := what():
+            return value
         time.sleep(0.005)
     process.kill()
     raise AssertionError(process.communicate()[0])
@@ -86,12 +90,7 @@ def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, tmp_pat
     moments = [rng.uniform(0, 0.25) for _ in range(8)]
     runs = {"one": [*POINTS, *moments[:1]], "two": moments[1:]}  # side by side, one thread each
     processes = {
-        name: subprocess.Popen(
-            [sys.executable, DRIVER, str(tmp_path / name), json.dumps(deaths), *RUN],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        name: popen([sys.executable, DRIVER, str(tmp_path / name), json.dumps(deaths), *RUN])
         for name, deaths in runs.items()
     }
     for name, child in processes.items():
@@ -213,12 +212,7 @@ def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
     (fifo.parents[1] / "other" / "0.jpg").touch()
     flags = ["--dataset", "imagefolder", "--data-dir", str(fifo.parents[2]), "--image-size", "8"]
     flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = popen([sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")])
     writer = wait_for(lambda: open_pipe(fifo), process)
     end_at_once(process, number, code)
     os.close(writer)

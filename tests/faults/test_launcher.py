@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +40,7 @@ def stop_before_the_first_update(launcher, run):
 
 def stop_in_evaluation(launcher, run):
     """Rank 1 alone gets a SIGTERM in the first epoch's evaluation: both leave it, with that epoch's checkpoint."""
-    process = launcher.start(run, "python", FAULTY, "term-in-evaluation", "1")
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 143, output
+    output = launcher.finish(run, "python", FAULTY, "term-in-evaluation", "1", code=143)
     assert "SIGTERM: stopping after update 11" in output
     assert RunFolder(run).newest().state["last"] is None
 
@@ -59,15 +58,9 @@ def stop_by_signal(launcher, run, number=signal.SIGTERM):
     assert f"{number.name}: stopping after update {stopped}" in output
 
 
-def stop_by_ctrl_c(launcher, run):
-    stop_by_signal(launcher, run, signal.SIGINT)
-
-
 def die_in_save(launcher, run):
     """Rank 0 dies half-way through the save of update 7."""
-    process = launcher.start(run, "python", FAULTY, "die-in-save", "0")
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 128 + signal.SIGKILL, output
+    output = launcher.finish(run, "python", FAULTY, "die-in-save", "0", code=128 + signal.SIGKILL)
     assert "launch: worker 0 ended with exit code 137 (SIGKILL); its log ends:" in output
     assert "resuming after update" in output
     assert RunFolder(run).newest().state["update"] == 6
@@ -75,9 +68,7 @@ def die_in_save(launcher, run):
 
 def nan_on_one_rank(launcher, run):
     """One NaN on rank 1 only, in update 8: both ranks stop before it is applied."""
-    process = launcher.start(run, "python", FAULTY, "nan-batch", "1")
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 1, output
+    output = launcher.finish(run, "python", FAULTY, "nan-batch", "1", code=1)
     indices = MemoryFeed(load_digits(), Recipe(image_size=8, batch_size=120), Workers(1, 2)).indices(7)
     assert (
         f"train: error: update 8: loss or gradients are not finite on rank 1, samples {indices[5]}; the batch is kept "
@@ -112,10 +103,6 @@ def kill_the_launcher(launcher, run):
     assert "SIGTERM: stopping after update" in Path("logs/worker_0.log").read_text()
 
 
-def close_the_terminal(launcher, run):
-    stop_by_signal(launcher, run, signal.SIGHUP)
-
-
 @pytest.mark.slow
 @pytest.mark.alone
 def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_path):
@@ -129,14 +116,12 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_pat
         die_in_all_reduce,
         stop_in_evaluation,
         kill_the_launcher,
-        stop_by_ctrl_c,
-        close_the_terminal,
+        partial(stop_by_signal, number=signal.SIGINT),
+        partial(stop_by_signal, number=signal.SIGHUP),  # its terminal is closed
     ):
         fault(launcher, run)
-        assert not launcher.processes(run), fault.__name__
-    process = launcher.start(run)
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, output
+        assert not launcher.processes(run), fault
+    launcher.finish(run)
     assert launcher.last_state(run) == unbroken_pair
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines if line["event"] == "train"] == list(range(1, 23))
@@ -160,10 +145,8 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         began = time.monotonic()
-        process = launcher.start(tmp_path / "run", options=["--master-port", str(port)])
-        output, _ = process.communicate(timeout=60)
+        output = launcher.finish(tmp_path / "run", options=["--master-port", str(port)], code=1)
     assert time.monotonic() - began < 2
-    assert process.returncode == 1
     assert output == (
         f"launch: error: master port {port} at 127.0.0.1 cannot be used (Address already in use); "
         "give another --master-port\n"
@@ -210,9 +193,8 @@ def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path
         inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
         if shutil.which("unshare") is None or subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL).returncode:
             pytest.skip("no process namespaces here")
-    process = launcher.start(tmp_path / "run", "python", "-c", DYING, inside=inside)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGSEGV, output
+    command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
+    output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
     assert re.search(r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M)
     assert "typed: -m resnet_fn.launch --workers 2\n" in output
     assert "[INFO]" not in output
@@ -239,9 +221,7 @@ barrier(workers)
 def test_a_worker_that_stands_still_is_named_and_waited_for_as_long_as_asked(launcher, tmp_path, patience, code):
     """For 18 s, while the other waits for it in an all-reduce."""
     inside = ["env", f"MS_NODE_TIMEOUT={patience}"]
-    process = launcher.start(tmp_path / "run", "python", "-c", STANDING, inside=inside)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == code, output
+    output = launcher.finish(tmp_path / "run", "python", "-c", STANDING, inside=inside, code=code)
     assert ("launch: no sign of life of worker 1 for 10 s: " in output) == bool(code)
     assert not launcher.processes(tmp_path / "run")
 

@@ -18,8 +18,8 @@ RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-
 FLAGS = [*RECIPE, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]
 
 
-def start(*words):
-    return subprocess.Popen([*TRAIN, *FLAGS, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(*words, command=(*TRAIN, *FLAGS)):
+    return subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def wait_for_update(process, beyond=0, pattern="."):
@@ -39,18 +39,14 @@ def stop(process):
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143, output
-    said = re.search(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
+    updates = re.findall(r"^SIGTERM: stopping after update (\d+)$", output, re.M)
     lines = re.findall(r"^to go on:\n(.+)$", output, re.M)
-    assert (bool(said), len(lines)) == (True, 1), output
-    return lines[0], int(said[1])
+    assert (len(updates), len(lines)) == (1, 1), output
+    return lines[0], int(updates[0])
 
 
 def files(folder):
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
-
-
-def run(*words):
-    return subprocess.run([*TRAIN, *FLAGS, *words], capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
@@ -60,7 +56,7 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
     first.send_signal(signal.SIGSTOP)
     before = files(Path("run"))
     for words in (["--out-dir", "run"], ["--resume", "run"]):
-        second = run(*words)
+        second = subprocess.run([*TRAIN, *FLAGS, *words], capture_output=True, text=True, timeout=120)
         assert second.returncode == 1
         assert f"is in use by process {first.pid} on " in second.stderr
         assert files(Path("run")) == before
@@ -79,11 +75,11 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
 @pytest.mark.slow
 def test_the_printed_line_of_several_workers_starts_them_all(tmp_path):
     workers = [sys.executable, "-m", "resnet_fn.launch", "--workers", "2", "--", *FLAGS]
-    process = subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = start(command=workers)
     first = wait_for_update(process, 1, "runs/*")
     line, update = stop(process)
     assert line == shlex.join([*workers, "--resume", str(first)])
-    again = subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    again = start(command=shlex.split(line))
     wait_for_update(again, update, "runs/*")
     assert stop(again)[0] == line
 
