@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])
     flags.set_defaults(compile_cache=RunOptions().compile_cache)
     group = flags.add_argument_group("what is written")
-    metrics = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
-    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=metrics)
+    written = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
+    group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
     files = "report.html, report.json and predictions.csv"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=files)
     parsed = flags.parse(arguments)

@@ -20,8 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     """Predict, and print a table or JSON lines, or write CSV; unreadable files are named and do not stop the others."""
     about = "Name the likeliest classes of images, with their probabilities."
     flags = cli.Parser("predict", about, _EXAMPLES, "RUN IMAGE_OR_FOLDER …")
-    images = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
-    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=images)
+    paths = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
+    flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=paths)
     cli.add_checkpoint_flags(flags, positional=False)
     group = flags.add_argument_group("what is printed")
     group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")

@@ -231,7 +231,7 @@ def cases():
         yield pytest.param(before, flags, int(code), message, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("before", "flags", "code", "message"), cases())
+@pytest.mark.parametrize(("before", "flags", "code", "message"), list(cases()))
 def test_a_mistake_is_one_line_that_says_what_to_do(before, flags, code, message, refused):
     subprocess.run(["sh", "-ec", before], check=True)
     assert refused(*flags) == (code, f"train: error: {message}\n")
