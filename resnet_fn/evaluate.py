@@ -26,17 +26,25 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--recipe", metavar="NAME", help="net and data of --weights: a name or a file")
     group.add_argument("--model", metavar="NAME", help="another net than the recipe's, for --weights")
     group.add_argument("--stem", metavar="NAME", help="another stem than the recipe's, for --weights")
-    group = flags.add_argument_group("how it is scored")
+    group = flags.add_argument_group("scoring")
     tta = "flip: mean logits with the mirror image"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="what the net sees [pixels]; 0: its own")
+    group.add_argument(
+        "--image-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="height and width of the net's input [pixels]; 0: its own",
+    )
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
-    group.add_argument("--data-dir", default="", metavar="PATH", help="data set; default where it lay in training")
-    group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default those of training")
+    group.add_argument(
+        "--data-dir", default="", metavar="PATH", help="the data set's folder; default: that of training"
+    )
+    group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")
     cli.add_device_flags(flags)
     cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])
     flags.set_defaults(compile_cache=RunOptions().compile_cache)
-    group = flags.add_argument_group("what is written")
+    group = flags.add_argument_group("output")
     written = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
     files = "report.html, report.json and predictions.csv"

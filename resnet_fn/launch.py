@@ -31,11 +31,13 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
     parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="of all machines together; default 2")
-    logs = "what each worker prints; default: a temporary folder"
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="number of workers, on all machines together; default 2"
+    )
+    logs = "folder for the workers' output; default: a temporary one"
     parser.add_argument("--log-dir", type=cli.folder_to_write, metavar="DIR", help=logs)
     group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
-    group.add_argument("--nnodes", type=int, default=1, metavar="N", help="machines that share them; default 1")
+    group.add_argument("--nnodes", type=int, default=1, metavar="N", help="number of machines; default 1")
     group.add_argument("--node-rank", type=int, default=0, metavar="N", help="this machine, from 0; default 0")
     group.add_argument("--master-addr", default="127.0.0.1", metavar="IP", help="machine 0; default 127.0.0.1")
     group.add_argument("--master-port", type=int, default=0, metavar="N", help="a port of it; default: a free one")

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     paths = "image files or folders, after RUN (a run or checkpoint folder) unless --checkpoint gives it"
     flags.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER", help=paths)
     cli.add_checkpoint_flags(flags, positional=False)
-    group = flags.add_argument_group("what is printed")
+    group = flags.add_argument_group("output")
     group.add_argument("--top", type=int, metavar="N", help="classes of each image; default 5")
     threshold = f"decision threshold of a multi-label net, the least probability shown; default {SAID_FROM}"
     group.add_argument("--threshold", type=float, metavar="P", help=threshold)

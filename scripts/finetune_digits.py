@@ -62,8 +62,8 @@ def train(folder, out, **fields):
 def few_pictures(labels, seed, count=20):
     """So many training pictures of each of the classes 5 to 9, drawn from the seed."""
     rng = np.random.default_rng(seed)
-    own = [np.flatnonzero(labels[:WRITERS] == label) for label in range(5, 10)]
-    return np.concatenate([rng.permutation(places)[:count] for places in own])
+    by_class = [np.flatnonzero(labels[:WRITERS] == label) for label in range(5, 10)]
+    return np.concatenate([rng.permutation(places)[:count] for places in by_class])
 
 
 def main():
@@ -103,14 +103,18 @@ def main():
         print("\n| | learning rate | top-1, mean ± sd [%] | of the seeds |\n|---|---|---|---|", file=sys.stderr)
         for name in WAYS:
             rate = max(RATES, key=lambda rate: learn(name, options.seeds, rate))
-            tell(name, rate, [learn(name, seed, rate) for seed in range(options.seeds)])
+            print_row(name, rate, [learn(name, seed, rate) for seed in range(options.seeds)])
 
 
-def tell(name, rate, found):
-    """A row of the table, on stderr; the trainings have stdout."""
-    spread = statistics.stdev(found) if len(found) > 1 else 0.0
-    values = ", ".join(f"{value:.1f}" for value in found)
-    print(f"| {name} | {rate} | {statistics.mean(found):.1f} ± {spread:.1f} | {values} |", file=sys.stderr, flush=True)
+def print_row(name, rate, accuracies):
+    """A row of the table, on stderr; the trainings print to stdout."""
+    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+    values = ", ".join(f"{value:.1f}" for value in accuracies)
+    print(
+        f"| {name} | {rate} | {statistics.mean(accuracies):.1f} ± {spread:.1f} | {values} |",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

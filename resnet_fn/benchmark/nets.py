@@ -8,7 +8,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 
 _IMAGENET = {"stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2, "classes": 1000}
-# name: model, stem, batch size, image size, steps of one turn; 10 classes where no other number stands
+# name: model, stem, batch size, image size, steps of one turn; 10 classes unless given
 NETS: dict[str, dict[str, Any]] = {
     "resnet18-cifar": {"model": "resnet18", "stem": "cifar", "batch_size": 32, "image_size": 32, "steps": 3},
     "resnet50-224": {"model": "resnet50", **_IMAGENET},

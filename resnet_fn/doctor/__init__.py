@@ -1,1 +1,1 @@
-"""What this installation and this machine compute, tested."""
+"""Tests of this installation and this machine."""

@@ -1,4 +1,4 @@
-"""python -m resnet_fn.doctor: whether this installation and this machine compute what they should."""
+"""python -m resnet_fn.doctor: test whether this installation and this machine compute correctly."""
 
 import json
 import shlex
@@ -40,9 +40,11 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
 
     several = Check("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
     return [
-        Check("batchnorm", batchnorm, "0.1, PyTorch's momentum 0.1; else evaluations are wrong"),
-        Check("nesterov", nesterov, "SGD is torch.optim.SGD; else no recipe's accuracy holds"),
-        Check("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or otherwise"),
+        Check("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
+        Check("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
+        Check(
+            "convolution", convolution, "in float32 and on a fast kernel; else nets train slowly, or not as they should"
+        ),
         Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
         Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
@@ -88,12 +90,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run all checks, print each finding, and name those that are broken."""
     about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
-    group = flags.add_argument_group("what is tested")
+    group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
     acceptance = "show the command that tests whole trainings too and leaves a folder to send; then stop"
     group.add_argument("--acceptance", nargs="?", const="accepted", metavar="OUT", help=acceptance)
     cli.add_device_flags(flags)
-    group = flags.add_argument_group("what is written")
+    group = flags.add_argument_group("output")
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
     parsed = flags.parse(arguments)
     if parsed.acceptance:

@@ -30,7 +30,7 @@ class Evaluation:
     """A checkpoint scored on its test set: all that a report needs.
 
     Attributes:
-        trained: the net and where it came from.
+        trained: the net and its checkpoint.
         dataset: of which the test split was scored.
         scores: with the likeliest classes; the same on every rank.
         options: "which", "tta", "ema", "image_size".
@@ -78,8 +78,8 @@ def evaluate_in_detail(
         device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
         ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
-        image_size: height and width that the net sees; 0 for the recipe's own.
-        data_dir: where the data set lies; "": where it lay in training.
+        image_size: height and width of the net's input; 0 for the recipe's own.
+        data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's test set.
         allow_non_finite: score weights with NaN or infinity in them too.
         compile_cache: see `RunOptions`.

@@ -48,15 +48,15 @@ def export(
     """Export a net and verify the file on images.
 
     Args:
-        run: a run folder, whose last checkpoint is taken, or a checkpoint folder; or what `load_run` gives.
+        run: a run folder (its last checkpoint), a checkpoint folder, or the result of `load_run`.
         out: the file to write, .mindir, .onnx or .safetensors (weights only); replaced if it exists. FILE.json is
             written beside it.
         batch: images at a time that the file takes; 0 for any number.
         images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the test set.
-        data_dir: where that lies; "": where it lay in training.
+        data_dir: the data set's folder; "": that of training.
 
     Returns:
-        What FILE.json holds.
+        The contents of FILE.json.
 
     Raises:
         ExportError: the answers differ; no file is left.

@@ -107,9 +107,9 @@ def load_run(
         which: of a run folder, the "last" or the "best" checkpoint.
         ema: take the averaged weights (EMA); False: the weights themselves; None: averaged ones where there are any,
             as training's own evaluation does.
-        image_size: height and width that the net sees; 0 for the recipe's own.
-        precision: that the net computes in, see `Recipe`; "" for the recipe's own.
-        allow_non_finite: take weights with NaN or infinity in them.
+        image_size: height and width of the net's input; 0 for the recipe's own.
+        precision: see `Recipe`; "" for the recipe's own.
+        allow_non_finite: accept weights with NaN or infinity.
         device, threads: see `process.start`.
 
     Raises:
