@@ -96,10 +96,10 @@ def test_inspect_sees_the_gradients_of_the_next_update(trained):
     flags = ["--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"]
     out = done("inspect", folder, *flags)
     assert "activations after update 5, evaluation mode, 240 test images" in out
-    sixth, found = events(trained / "run", "train")[5], json.loads(Path("inside.json").read_text())["gradients"]
-    assert (sixth["update"], found["samples"]) == (6, 240)
-    assert found["loss"] == pytest.approx(sixth["loss"], rel=1e-5)
-    norm = sum(row["norm"] ** 2 for row in found["parameters"]) ** 0.5
+    sixth, gradients = events(trained / "run", "train")[5], json.loads(Path("inside.json").read_text())["gradients"]
+    assert (sixth["update"], gradients["samples"]) == (6, 240)
+    assert gradients["loss"] == pytest.approx(sixth["loss"], rel=1e-5)
+    norm = sum(row["norm"] ** 2 for row in gradients["parameters"]) ** 0.5
     assert norm == pytest.approx(sixth["grad_norm"], rel=1e-4)
     assert f"global norm {norm:.4f}, before clipping at 1" in out
     assert "the moving average of its weights" in done("inspect", str(trained / "run"))

@@ -35,7 +35,7 @@ from resnet_fn.config import cli
         ),
     ],
 )
-def test_wrong_usage_is_said_before_any_work(command, words, message):
+def test_wrong_usage_is_an_error_before_any_work(command, words, message):
     with pytest.raises(cli.UsageError) as caught:
         importlib.import_module(f"resnet_fn.{command}").main(["--checkpoint", "nowhere", *words.split()])
     assert str(caught.value).startswith(message)

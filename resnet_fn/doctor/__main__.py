@@ -42,9 +42,7 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
     return [
         Check("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
         Check("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
-        Check(
-            "convolution", convolution, "in float32 and on a fast kernel; else nets train slowly, or not as they should"
-        ),
+        Check("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),
         Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
         Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),

@@ -66,7 +66,7 @@ def test_ratios_are_taken_round_by_round():
     assert ratios(medians, ours="other")["ours"] == {"median": 2.0, "min": 1.0, "max": 4.0}
 
 
-def test_a_side_trains_as_it_is_told_and_knows_its_memory():
+def test_a_side_trains_on_request_and_reports_its_memory():
     with Side("ours", SMALL, ONEDNN_VERBOSE="1") as side:
         assert len(side.run(3)) == 3
         # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.

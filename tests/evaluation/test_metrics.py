@@ -172,7 +172,7 @@ def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
-def test_wrong_statements_are_classes_said_or_not_said_the_most_confident_first():
+def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_first():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]

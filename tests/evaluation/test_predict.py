@@ -83,7 +83,7 @@ def test_what_is_no_file_in_a_folder_is_named_and_skipped(digits_png, capsys):
 
 
 def damage():
-    """Bad files among the good ones of `digits_png`, each with what is said of it."""
+    """Bad files among the good ones of `digits_png`, each with its error."""
     good = Path("images/01.png").read_bytes()
     Path("images/00a.png").write_bytes(b"not a png")
     Path("images/30a.png").write_bytes(good[:60])
@@ -176,7 +176,7 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
 
 
 @pytest.mark.slow
-def test_names_that_are_no_utf8_are_told_in_escapes(photographs, tmp_path, rows_of):
+def test_names_that_are_not_utf8_are_shown_in_escapes(photographs, tmp_path, rows_of):
     """Linux names are bytes: report, predictions and pictures must not fail on one that is no text."""
     root = tmp_path / "odd"
     shutil.copytree(photographs, root)

@@ -97,7 +97,7 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
     shared = [score(step, digits, 50, Workers(rank, 3)) for rank in range(3)][-1]
     assert all((a == b).all() for a, b in zip(alone, shared, strict=True))
     assert summarise(shared) == summarise(alone)
-    # One sample by its definition: the sigmoid of its logits, the mean binary cross-entropy, what is said wrongly.
+    # One sample by its definition: the sigmoid of its logits, the mean binary cross-entropy, wrong decisions.
     probability = alone.probabilities.astype(np.float64)
     losses = -np.where(labels > 0, np.log(probability), np.log(1 - probability)).mean(1)
     np.testing.assert_allclose(alone.loss, losses, rtol=1e-4)

@@ -24,7 +24,7 @@ from resnet_fn.train import parse
         ("digit", "recipe: 'digit' is unknown; did you mean digits"),
     ],
 )
-def test_what_is_no_recipe_is_said(name, message):
+def test_what_is_no_recipe_is_an_error(name, message):
     with pytest.raises(ValueError) as caught:
         load_recipe(name)
     assert str(caught.value).startswith(message)

@@ -84,7 +84,7 @@ def killer(line):
 def main(folder):
     result = {}
     for replacing in (False, True):
-        found = {"old": 0, "new": 0}
+        counts = {"old": 0, "new": 0}
         line = 0
         while True:
             run = prepare(folder, replacing)
@@ -106,9 +106,9 @@ def main(folder):
             assert left == {"step-00000002", "step-00000003"}, (line, left)
             if code == 0:
                 break
-            found["new" if new else "old"] += 1
+            counts["new" if new else "old"] += 1
             line += 1
-        result["replacing" if replacing else "fresh"] = {"lines": line, **found}
+        result["replacing" if replacing else "fresh"] = {"lines": line, **counts}
     print(json.dumps(result))
 
 
