@@ -144,7 +144,7 @@ def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_pa
                 sent = True
 
     def fetch_then_signal(result):
-        signal_in("results")  # of an update that has already reported to the others: the next one reports it
+        signal_in("results")  # the flags of this update are exchanged already: the next one reports it
         return fetch(result)
 
     def get_then_signal(self, update):
