@@ -29,17 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("scoring")
     tta = "flip: mean logits with the mirror image"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
-    group.add_argument(
-        "--image-size",
-        type=int,
-        default=0,
-        metavar="N",
-        help="height and width of the net's input [pixels]; 0: its own",
-    )
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="the net's input [pixels]; 0: its own")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
-    group.add_argument(
-        "--data-dir", default="", metavar="PATH", help="the data set's folder; default: that of training"
-    )
+    group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")
     cli.add_device_flags(flags)
     cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])

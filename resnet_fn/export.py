@@ -19,17 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("the file")
     group.add_argument("--format", required=True, choices=("mindir", "onnx", "safetensors"), help="what others load")
     group.add_argument("--out", required=True, metavar="FILE", help="file to write; FILE.json beside it describes it")
-    group.add_argument(
-        "--image-size",
-        type=int,
-        default=0,
-        metavar="N",
-        help="height and width of the net's input [pixels]; 0: its own",
-    )
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="the net's input [pixels]; 0: its own")
     group.add_argument("--batch", default="dynamic", metavar="N", help="images at a time; default dynamic: any number")
-    group.add_argument(
-        "--data-dir", default="", metavar="PATH", help="the data set's folder; default: that of training"
-    )
+    group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
     cli.add_device_flags(flags)
     parsed = flags.parse(arguments)
     checkpoint = cli.chosen_checkpoint(parsed)

@@ -48,11 +48,7 @@ def checks(folder: Path, workers: "Workers") -> list[Check]:
         Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
         *([several] if workers.size > 1 else []),
         Check("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
-        Check(
-            "rename",
-            lambda: rename(folder),
-            "files are whole after a crash, and one run at a time writes; else files may be cut or mixed",
-        ),
+        Check("rename", lambda: rename(folder), "whole files, one writer at a time; else files may be cut or mixed"),
         Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 
