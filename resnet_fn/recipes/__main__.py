@@ -17,7 +17,7 @@ from resnet_fn.recipes import load_recipe
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
   python -m resnet_fn.recipes digits     one recipe: its settings, and what each means
-  python -m resnet_fn.recipes my.toml    a file: the settings that result, and the line that sets each
+  python -m resnet_fn.recipes my.toml    a file: the settings that result, and their lines
 """
 
 
