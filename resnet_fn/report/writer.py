@@ -1,12 +1,13 @@
 """Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
 
 The same checkpoint and options give the same bytes, for any number of workers and any batch size: nothing in the
-files depends on the clock, the machine or the order of the work.
+files depends on the clock, the machine or the order of the work; the date is the checkpoint's.
 """
 
 import csv
 import io
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
+from resnet_fn.report.curves import draw_run
 from resnet_fn.report.page import Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, printable, sample_name, sample_pictures
+from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
 
@@ -64,7 +68,14 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         named = [said for _, said, _ in scores.task.mistakes(scores, labels, MISTAKES)]
         maps = class_maps(evaluation.trained.net, images, named)
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
-    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown))
+    curves = draw_run(_log(evaluation), report["checkpoint"]["update"])
+    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
+
+
+def _log(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The events of the run that the checkpoint is of; none where it lies alone."""
+    log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
+    return read_log(log) if log.is_file() else []
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
@@ -91,8 +102,15 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
+            "date": _date(trained.checkpoint.path),
         },
+        "data": {
+            "from": evaluation.dataset.input.data_dir or "comes with the package",
+            "training_images": len(training),
+        },
+        "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
+        "evaluations": [event for event in _log(evaluation) if event["event"] == "eval"],
         "averages": task.averages(scores, labels, len(classes)),
         "classes": [
             {
@@ -123,6 +141,12 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
+def _date(checkpoint: Path) -> str:
+    """The day on which a checkpoint's folder was written, in UTC; "" of one that is gone."""
+    when = checkpoint.stat().st_mtime if checkpoint.exists() else None
+    return time.strftime("%Y-%m-%d", time.gmtime(when)) if when else ""
+
+
 def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
     return ";".join(classes[place] for place in chosen)
 
@@ -140,7 +164,7 @@ def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[st
 
 
 def predictions_csv(evaluation: Evaluation) -> str:
-    """One row for each test sample, in the data set's order."""
+    """One row for each validation image, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
     positive = task.positive(evaluation.dataset.test.labels, len(classes))
