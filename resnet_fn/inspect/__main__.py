@@ -61,7 +61,7 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
-    parser.add_argument("--activations", action="store_true", help="every layer's output on test images")
+    parser.add_argument("--activations", action="store_true", help="every layer's output on validation images")
     parser.add_argument("--gradients", action="store_true", help="every gradient on the next training batch")
     parser.add_argument("--batch-size", type=int, metavar="N", help="samples of that batch to take; default 32")
     parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file: a name or a file")
@@ -171,7 +171,11 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
 def _compare(here: str, there: str, which: str) -> dict[str, Any]:
     from resnet_fn.inspect.statistics import compare_arrays, comparison_table
 
-    compared = compare_arrays(_read(here, which).arrays, _read(there, which).arrays)
+    first, second = _read(here, which), _read(there, which)
+    try:
+        compared = compare_arrays(first.arrays, second.arrays)
+    except ValueError as error:
+        raise ValueError(f"{first.path} and {second.path}: {error}") from None
     print("\n".join(comparison_table(compared)))
     return dataclasses.asdict(compared)
 
@@ -200,7 +204,7 @@ def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> li
     from resnet_fn.inspect.statistics import statistics_table
 
     count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
-    print(f"activations after update {inspected.update}, evaluation mode, {count} test images")
+    print(f"activations after update {inspected.update}, evaluation mode, {count} validation images")
     print("\n".join(statistics_table(rows, "output of", zeros=True)))
     return [dataclasses.asdict(row) for row in rows]
 

@@ -17,9 +17,10 @@ h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top:
 .tile { border: 1px solid #ddd; border-radius: 6px; padding: .5rem .8rem; flex: 1 1 6rem; }
 .tile b { display: block; font-size: 1.35rem; } .tile span { color: #555; font-size: .85rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .7rem; text-align: right; vertical-align: bottom; border-bottom: 1px solid #e4e4e4; }
+th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #e4e4e4; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
-thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; z-index: 1; }
+thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; z-index: 1;
+  vertical-align: bottom; }
 .matrix th { font-weight: normal; }
 .matrix tbody th { position: sticky; left: 0; background: #fff; white-space: nowrap; }
 .matrix td { text-align: center; min-width: 1.75rem; padding: .15rem 0; border: 1px solid #fff; }
@@ -42,7 +43,7 @@ figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margi
 footer { color: #777; margin: 3rem 0 1rem; }
 @media (max-width: 600px) {
   body { margin: 1rem auto; } th, td { padding: .15rem .25rem; font-size: .75rem; }
-  td.text, .matrix tbody th { overflow-wrap: anywhere; white-space: normal; min-width: 3.5rem; }
+  td.text, .matrix tbody th { overflow-wrap: anywhere; white-space: normal; min-width: 4.2rem; }
   .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
 }
 """

@@ -105,7 +105,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "date": _date(trained.checkpoint.path),
         },
         "data": {
-            "from": evaluation.dataset.input.data_dir or "comes with the package",
+            "folder": evaluation.dataset.input.data_dir,
             "training_images": len(training),
         },
         "recipe": to_dict(trained.recipe),

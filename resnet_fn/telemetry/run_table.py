@@ -1,4 +1,4 @@
-"""Several runs in one table: those whose recipes differ in the seed alone share a line, as mean ± deviation."""
+"""Runs grouped by recipe, those that differ in the seed alone together; and a table of them, as mean ± deviation."""
 
 import json
 import os
@@ -22,19 +22,40 @@ class Run(NamedTuple):
     evaluations: list[dict[str, Any]]
 
 
-def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
-    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """A run's recipe as JSON types, with where its data lie; empty if the folder holds no config.json with one."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        recipe = translated(Recipe, config["recipe"], same_results=True)
         options = config.get("options", {})
-        recipe |= {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
+        places = {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
+        return translated(Recipe, config["recipe"], same_results=True) | places
     except (OSError, ValueError, KeyError):
-        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder") from None
+        return {}
+
+
+def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
+    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
+    if not (recipe := read_recipe(folder)):
+        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
         raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
     return Run(recipe, evaluations)
+
+
+def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The names of runs whose recipes differ in the seed alone, by a title: the settings in which the groups differ."""
+    groups: dict[str, list[str]] = {}
+    for name, recipe in recipes.items():
+        key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
+        groups.setdefault(key, []).append(name)
+    first = [recipes[names[0]] for names in groups.values()]
+    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
+    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
+    titles = [
+        ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]) for recipe in first
+    ]
+    return dict(zip(titles, groups.values(), strict=True))
 
 
 def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
@@ -52,15 +73,8 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
     if other := next((other for _, other in others if other is not task), None):
         raise ValueError(f"{name}: has {task.title}, others have {other.title}; give a table of each kind")
     metric, title = task.metric, task.title
-    groups: dict[str, list[str]] = {}
-    for name, run in runs.items():
-        key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
-        groups.setdefault(key, []).append(name)
-    first = [runs[names[0]].recipe for names in groups.values()]
-    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
-    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
-    for recipe, names in zip(first, groups.values(), strict=True):
+    for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
         last = [run.evaluations[-1] for run in members]
         updates = [event["update"] for event in last]
@@ -74,7 +88,7 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
         best = [max((value for value in row if value is not None), default=None) for row in values]
         rows.append(
             (
-                ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]),
+                label,
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
