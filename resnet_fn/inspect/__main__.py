@@ -148,7 +148,7 @@ def _read(file: str, which: str) -> "Source":
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
-    names = "names of its own" if source.style == "own" else f"{source.style} names"
+    names = {"own": "names of its own", "ours": "this package's names"}.get(source.style, f"{source.style} names")
     average = ", the moving average of its weights" if source.averaged else ""
     print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
     if source.warning:
@@ -171,11 +171,7 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
 def _compare(here: str, there: str, which: str) -> dict[str, Any]:
     from resnet_fn.inspect.statistics import compare_arrays, comparison_table
 
-    first, second = _read(here, which), _read(there, which)
-    try:
-        compared = compare_arrays(first.arrays, second.arrays)
-    except ValueError as error:
-        raise ValueError(f"{first.path} and {second.path}: {error}") from None
+    compared = compare_arrays(_read(here, which).arrays, _read(there, which).arrays)
     print("\n".join(comparison_table(compared)))
     return dataclasses.asdict(compared)
 

@@ -100,8 +100,8 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
     alike = [name for name in both if ours[name].shape == theirs[name].shape]
     if 10 * len(alike) < min(len(ours), len(theirs)):
         raise ValueError(
-            f"these are two different nets, of {len(ours)} and {len(theirs)} arrays: only {len(alike)} have the same "
-            "name and shape in both; give two checkpoints of one net"
+            f"OTHER: another net than CHECKPOINT: of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the "
+            "same name and shape in both; give two checkpoints of one net"
         )
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
     found = [difference(name, ours[name], theirs[name]) for name in apart]
