@@ -10,7 +10,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.hints import closest, few
 from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.run_table import group_runs, read_recipe, read_run, run_table
+from resnet_fn.telemetry.run_table import different_updates, group_runs, read_recipe, read_run, run_table
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first
@@ -22,9 +22,7 @@ _EXAMPLES = """examples:
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    about = (
-        "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds of one recipe share a line."
-    )
+    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
@@ -60,12 +58,7 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
             lines |= {name: [runs[name]] for name in names}
             continue
         lines[f"{few(names)}: mean of {len(names)} seeds, band ± standard deviation"] = [runs[name] for name in names]
-        last = {name: runs[name][-1]["update"] for name in names}
-        if len({*last.values()}) > 1:
-            where = ", ".join(f"{name} at {update}" for name, update in last.items())
-            warnings.append(
-                f"warning: runs of one line stand at different updates: {where}; the mean ends with the first"
-            )
+        warnings += different_updates({name: runs[name][-1]["update"] for name in names})
     lines |= {name: [events] for name, events in runs.items() if name not in recipes}
     return lines, smoothing_note([recipe.get("label_smoothing", 0.0) for recipe in recipes.values()]), warnings
 

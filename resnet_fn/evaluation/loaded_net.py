@@ -158,7 +158,7 @@ def open_trained_dataset(
     """The data set that a checkpoint was trained on: see `open_dataset`.
 
     Args:
-        data_dir, val_list: where the set lies, and the list of its test images; "": as in training.
+        data_dir, val_list: where the set lies, and the list of its validation images; "": as in training.
         workers, splits: who checks image files, and which.
 
     Raises:

@@ -87,12 +87,12 @@ def open_net(
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Every layer's output, in evaluation mode on the first samples of the test set, in execution order.
+    """Every layer's output, in evaluation mode on the first samples of the validation set, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
 
     Args:
-        limit: samples; a smaller test set gives fewer.
+        limit: samples; a smaller validation set gives fewer.
         visit: is called with each layer's name and output, float64.
 
     Returns:

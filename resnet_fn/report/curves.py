@@ -63,10 +63,8 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]], 
             look = {"color": f"C{index}", "linewidth": 0.8 if thin else 1.5, "alpha": 0.6 if thin else 1.0}
             axes.plot(updates, values.mean(0), style, markersize=3, label=None if thin else plain(name), **look)
             if len(runs) > 1:
-                band = values.std(0, ddof=1)
-                axes.fill_between(
-                    updates, values.mean(0) - band, values.mean(0) + band, color=f"C{index}", alpha=0.2, linewidth=0
-                )
+                band = np.array([[-1], [1]]) * values.std(0, ddof=1) + values.mean(0)
+                axes.fill_between(updates, *band, color=f"C{index}", alpha=0.2, linewidth=0)
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,14 +5,10 @@ import io
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_NAMES_UP_TO = 60  # classes; above it their names beside a confusion matrix could not be read
-TABLE_UP_TO = 30  # classes; up to here the page has the confusion matrix as a table
 _COLOURS = 10  # curves with a colour and a name
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
 
@@ -28,50 +24,25 @@ def plain(name: str) -> str:
 
 
 def plain_numbers(*every: "Axis") -> None:
-    """Numbers as they are written by hand beside axes: 20000 and 0.00001; no powers of ten, no common offset."""
-    from matplotlib.ticker import NullFormatter, ScalarFormatter
-
+    """Numbers as they are written by hand beside axes: 20,000 and 0.00001; no powers of ten, no common offset."""
     for axis in every:
-        formatter = ScalarFormatter(useOffset=False)
-        formatter.set_scientific(False)
-        axis.set_major_formatter(formatter)
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
+        axis.set_minor_formatter(lambda value, _: "")
 
 
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """PNG files: "confusion" and "reliability" where an image has one class, "curves" where there are any.
+    """PNG files: "reliability" where an image has one class, "curves" where there are any.
 
     Empty without matplotlib: the page then has tables in their place.
     """
     if not available():
         return {}
     drawn = {}
-    if report["confusion"]:
+    if report["calibration"]:
         drawn["reliability"] = plot_reliability(report["calibration"])
-        if len(report["classes"]) > TABLE_UP_TO:
-            drawn["confusion"] = plot_confusion(report)
     if any(curve["recall"] for curve in report["curves"]):
         drawn["curves"] = plot_curves(report)
     return {name: png(figure) for name, figure in drawn.items()}
-
-
-def plot_confusion(report: dict[str, Any]) -> "Figure":
-    """The confusion matrix as shares of each true class."""
-    from matplotlib.figure import Figure
-
-    counts = np.array(report["confusion"])
-    names = [plain(row["name"]) for row in report["classes"]]
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    side = min(3.0 + 0.42 * len(names), 11.0)
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="predicted", ylabel="true")
-    if len(names) <= _NAMES_UP_TO:
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-        axes.set_yticks(range(len(names)), names, fontsize=6)
-    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    return figure
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":

@@ -68,14 +68,9 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         named = [said for _, said, _ in scores.task.mistakes(scores, labels, MISTAKES)]
         maps = class_maps(evaluation.trained.net, images, named)
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
-    curves = draw_run(_log(evaluation), report["checkpoint"]["update"])
-    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
-
-
-def _log(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The events of the run that the checkpoint is of; none where it lies alone."""
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
-    return read_log(log) if log.is_file() else []
+    curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
+    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
@@ -88,6 +83,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     if "treatment" not in state and len(training):  # an earlier checkpoint: the files of now stand for those trained
         treated = treatment(trained.recipe.sampling, state.get("class_weights", []), len(classes), training)
     treated = treated or [{}] * len(classes)
+    written = trained.checkpoint.path
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
@@ -102,15 +98,11 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
-            "date": _date(trained.checkpoint.path),
+            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
         },
-        "data": {
-            "folder": evaluation.dataset.input.data_dir,
-            "training_images": len(training),
-        },
+        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": len(training)},
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
-        "evaluations": [event for event in _log(evaluation) if event["event"] == "eval"],
         "averages": task.averages(scores, labels, len(classes)),
         "classes": [
             {
@@ -139,12 +131,6 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             for index, said, confidence in task.mistakes(scores, labels, MISTAKES)
         ],
     }
-
-
-def _date(checkpoint: Path) -> str:
-    """The day on which a checkpoint's folder was written, in UTC; "" of one that is gone."""
-    when = checkpoint.stat().st_mtime if checkpoint.exists() else None
-    return time.strftime("%Y-%m-%d", time.gmtime(when)) if when else ""
 
 
 def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:

@@ -52,10 +52,14 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     first = [recipes[names[0]] for names in groups.values()]
     keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
     differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
-    titles = [
-        ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]) for recipe in first
-    ]
-    return dict(zip(titles, groups.values(), strict=True))
+    settings = [[f"{key} {_show(recipe.get(key))}" for key in differing] for recipe in first]
+    return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
+
+
+def different_updates(last: Mapping[str, int]) -> list[str]:
+    """A warning where runs of one line have not come equally far, by their last updates."""
+    where = ", ".join(f"{name} at {update}" for name, update in last.items())
+    return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
 
 
 def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
@@ -79,9 +83,7 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
         last = [run.evaluations[-1] for run in members]
         updates = [event["update"] for event in last]
         seeds = [run.recipe["seed"] for run in members]
-        if len(set(updates)) > 1:
-            where = ", ".join(f"{name} at {update}" for name, update in zip(names, updates, strict=True))
-            notes.append(f"warning: runs of one line stand at different updates: {where}")
+        notes += different_updates(dict(zip(names, updates, strict=True)))
         if len(set(seeds)) < len(seeds):
             notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
         values = [[event.get(metric) for event in run.evaluations] for run in members]
