@@ -1,5 +1,6 @@
 """python -m resnet_fn.plot: draw the curves of one or several runs, or compare them in a table."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.hints import closest, few
 from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.run_table import different_updates, group_runs, read_recipe, read_run, run_table
+from resnet_fn.telemetry.run_table import different_updates, group_runs, read_run, run_table
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first
@@ -49,17 +50,20 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 
     Runs on the same data whose recipes differ in the seed alone are one line, each with a seed of its own.
     """
-    recipes = {name: recipe for name in runs if (recipe := read_recipe(Path(name)))}
-    lines: dict[str, list[Events]] = {}
-    warnings = []
+    recipes: dict[str, dict[str, Any]] = {}
+    for name, events in runs.items():
+        with contextlib.suppress(ValueError):  # of a run without a recipe, or an evaluation, a line of its own
+            recipes[name] = read_run(Path(name), events).recipe
+    lines: dict[str, list[Events]] = {name: [events] for name, events in runs.items() if name not in recipes}
+    warnings: list[str] = []
     for names in group_runs(recipes).values():
         seeds = {recipes[name].get("seed") for name in names}
-        if len(names) == 1 or len(seeds) < len(names):
+        if len(names) > 1 and len(seeds) == len(names):
+            title = f"{few(names)}: mean of {len(names)} seeds, band ± standard deviation"
+            lines[title] = [runs[name] for name in names]
+            warnings += different_updates({name: runs[name][-1]["update"] for name in names})
+        else:
             lines |= {name: [runs[name]] for name in names}
-            continue
-        lines[f"{few(names)}: mean of {len(names)} seeds, band ± standard deviation"] = [runs[name] for name in names]
-        warnings += different_updates({name: runs[name][-1]["update"] for name in names})
-    lines |= {name: [events] for name, events in runs.items() if name not in recipes}
     return lines, smoothing_note([recipe.get("label_smoothing", 0.0) for recipe in recipes.values()]), warnings
 
 
@@ -91,8 +95,8 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     if parsed.table:
         cli.refuse((parsed.out, "--out is for curves, --table prints; give one of them"))
-        lines, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
-        print("\n".join(lines))
+        rows, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
+        print("\n".join(rows))
         for note in notes:
             print(note, file=sys.stderr)
         return 0

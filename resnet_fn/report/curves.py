@@ -50,21 +50,22 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]], 
 
     A mean is over the updates that all runs of a line have; a number that was not finite leaves a gap.
     """
-    title, label, curves = PANELS[panel]
+    title, quantity, curves = PANELS[panel]
     title += ": training thin, validation with dots" * (len(curves) > 1)
     axes.set_title("\n".join(text for text in (title, note) if text), fontsize=10)
-    axes.set(xlabel="update", ylabel=label)
+    axes.set(xlabel="update", ylabel=quantity)
     axes.grid(alpha=0.3)
     plain_numbers(axes.xaxis, axes.yaxis)
     for index, (name, runs) in enumerate(lines.items()):
         for kind, field, style in curves:
             updates, values = _values(runs, kind, field)
             thin = kind == "train" and len(curves) > 1
-            look = {"color": f"C{index}", "linewidth": 0.8 if thin else 1.5, "alpha": 0.6 if thin else 1.0}
-            axes.plot(updates, values.mean(0), style, markersize=3, label=None if thin else plain(name), **look)
+            width, alpha, label = (0.8, 0.6, None) if thin else (1.5, 1.0, plain(name))
+            mean = values.mean(0)
+            axes.plot(updates, mean, style, color=f"C{index}", lw=width, alpha=alpha, markersize=3, label=label)
             if len(runs) > 1:
-                band = np.array([[-1], [1]]) * values.std(0, ddof=1) + values.mean(0)
-                axes.fill_between(updates, *band, color=f"C{index}", alpha=0.2, linewidth=0)
+                deviation = values.std(0, ddof=1)
+                axes.fill_between(updates, mean - deviation, mean + deviation, color=f"C{index}", alpha=0.2, lw=0)
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:

@@ -22,21 +22,15 @@ class Run(NamedTuple):
     evaluations: list[dict[str, Any]]
 
 
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """A run's recipe as JSON types, with where its data lie; empty if the folder holds no config.json with one."""
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        options = config.get("options", {})
-        places = {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
-        return translated(Recipe, config["recipe"], same_results=True) | places
-    except (OSError, ValueError, KeyError):
-        return {}
-
-
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
     """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
-    if not (recipe := read_recipe(folder)):
-        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        recipe = translated(Recipe, config["recipe"], same_results=True)
+        options = config.get("options", {})
+        recipe |= {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
+    except (OSError, ValueError, KeyError):
+        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder") from None
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
         raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
