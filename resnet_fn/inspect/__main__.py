@@ -102,10 +102,10 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
             parsed.which == "best" and not (folder or Path(f"{parsed.other}").is_dir()),
             "--which is of run folders; leave it out",
         ),
-        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint knows its own"),
+        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
         (
             runs and not folder and not parsed.recipe,
-            "a weight file knows neither its data nor its net; give --recipe NAME",
+            "a weight file names neither its data nor its net; give --recipe NAME",
         ),
     )
     parsed.of_file = {}
@@ -210,20 +210,20 @@ def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict
     from resnet_fn.inspect.statistics import statistics_table
 
     visit_layer = _visitor(write, "output_gradients", inspected.update)
-    found = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
+    measured = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
     print(
-        f"gradients after update {inspected.update}, training mode, {found.samples} samples of the next batch, "
-        f"loss {found.loss:.4f}"
+        f"gradients after update {inspected.update}, training mode, {measured.samples} samples of the next batch, "
+        f"loss {measured.loss:.4f}"
     )
-    print("\n".join(statistics_table(found.layers, "gradient at the output of", zeros=True)))
-    head, *lines = statistics_table(found.parameters, "gradient of", zeros=True)
+    print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
+    head, *lines = statistics_table(measured.parameters, "gradient of", zeros=True)
     print(f"{head}  {'/ weights':>10}")
-    for row, line in zip(found.parameters, lines, strict=True):
-        print(f"{line}  {found.relative[row.name]:10.3e}")
-    total = math.sqrt(math.fsum(row.norm**2 for row in found.parameters))
+    for row, line in zip(measured.parameters, lines, strict=True):
+        print(f"{line}  {measured.relative[row.name]:10.3e}")
+    total = math.sqrt(math.fsum(row.norm**2 for row in measured.parameters))
     clip = inspected.recipe.clip_norm
     print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
-    return dataclasses.asdict(found)
+    return dataclasses.asdict(measured)
 
 
 if __name__ == "__main__":

@@ -104,9 +104,9 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
             "same name and shape in both; give two checkpoints of one net"
         )
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
-    found = [difference(name, ours[name], theirs[name]) for name in apart]
+    differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(
-        differences=sorted(found, key=lambda item: -item.relative),
+        differences=sorted(differences, key=lambda item: -item.relative),
         same=len(alike) - len(apart),
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],

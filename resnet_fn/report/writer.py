@@ -65,7 +65,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
         scores, labels = evaluation.scores, dataset.test.labels
         # Of "not X", X: a map shows evidence for a class alone.
-        named = [said for _, said, _ in scores.task.mistakes(scores, labels, MISTAKES)]
+        named = [predicted for _, predicted, _ in scores.task.mistakes(scores, labels, MISTAKES)]
         maps = class_maps(evaluation.trained.net, images, named)
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
@@ -125,10 +125,10 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 "index": index,
                 "name": sample_name(evaluation.dataset, index),
                 "label": _names(np.flatnonzero(positive[index]), classes),
-                "prediction": f"{'not ' * bool(positive[index, said])}{classes[said]}",
+                "prediction": f"{'not ' * bool(positive[index, predicted])}{classes[predicted]}",
                 "confidence": confidence,
             }
-            for index, said, confidence in task.mistakes(scores, labels, MISTAKES)
+            for index, predicted, confidence in task.mistakes(scores, labels, MISTAKES)
         ],
     }
 

@@ -116,8 +116,8 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys):
     [
         (["a.pth", "--batch-size", "3"], "--batch-size goes with --activations or --gradients; give one of them"),
         (["a.pth", "b.pth", "--gradients"], "--activations, --gradients and --out-dir look at one checkpoint; leave"),
-        (["a.pth", "--activations"], "a weight file knows neither its data nor its net; give --recipe NAME"),
-        ([".", "--activations", *MODEL], "--recipe, --model and --stem go with a weight file; a checkpoint knows"),
+        (["a.pth", "--activations"], "a weight file names neither its data nor its net; give --recipe NAME"),
+        ([".", "--activations", *MODEL], "--recipe, --model and --stem go with a weight file; a checkpoint has"),
         (["a.pth", "--gradients", "--batch-size", "0", *MODEL], "--batch-size: 0 is too small; give 1 or more"),
         (["a.pth", "--gradients", "--recipe", "digit"], "recipe: 'digit' is unknown; did you mean digits?"),
     ],
