@@ -9,7 +9,7 @@ from resnet_fn.config.hints import closest
 COMMANDS = {
     "train": "train a recipe",
     "launch": "train on several workers: msrun, signals, exit codes",
-    "evaluate": "score a checkpoint on its test set",
+    "evaluate": "score a checkpoint on its validation set",
     "predict": "name the likeliest classes of image files",
     "export": "write a checkpoint's net as MindIR, ONNX or safetensors, and verify the file",
     "plot": "draw the curves of one or several runs, without TensorBoard",

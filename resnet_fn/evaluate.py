@@ -1,4 +1,4 @@
-"""python -m resnet_fn.evaluate: score a checkpoint on its test set."""
+"""python -m resnet_fn.evaluate: score a checkpoint on its validation set."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate, print the metrics, and write them as JSON and as a report if asked."""
-    flags = cli.Parser("evaluate", "Score a checkpoint on every sample of its test set, once each.", _EXAMPLES, "RUN")
+    flags = cli.Parser("evaluate", "Score a checkpoint on every validation image, once each.", _EXAMPLES, "RUN")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("instead of a checkpoint")
     group.add_argument("--weights", metavar="FILE", help=".pth, .safetensors, .ckpt or a run folder, with --recipe")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = monitored(scores, dataset.test.labels, len(classes))
-        print(f"{describe(metrics, classes)} of {metrics['count']} test images")
+        print(f"{describe(metrics, classes)} of {metrics['count']} validation images")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:

@@ -13,7 +13,7 @@ _EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Export, verify, and print how closely the file agrees."""
-    about = "Write a net to a file, load it back and compare its logits on test images."
+    about = "Write a net to a file, load it back and compare its logits on validation images."
     flags = cli.Parser("export", about, _EXAMPLES, "RUN --format NAME --out FILE")
     cli.add_checkpoint_flags(flags)
     group = flags.add_argument_group("the file")
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     card = export(trained, parsed.out, int(parsed.batch) if fixed else DYNAMIC, data_dir=parsed.data_dir)
     verified = card["verified"]
     print(
-        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} test images, "
-        f"largest difference of a logit {verified['largest_difference']:.2g}; described in {parsed.out}.json"
+        f"{parsed.out}: {parsed.format}, input {card['input']['shape']}; verified on {verified['images']} validation "
+        f"images, largest difference of a logit {verified['largest_difference']:.2g}; described in {parsed.out}.json"
     )
     return 0
 

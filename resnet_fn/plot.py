@@ -1,41 +1,33 @@
 """python -m resnet_fn.plot: draw the curves of one or several runs, or compare them in a table."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import closest
-from resnet_fn.report.plots import plain
+from resnet_fn.config.hints import closest, few
+from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.run_table import read_run, run_table
+from resnet_fn.telemetry.run_table import different_updates, group_runs, read_run, run_table
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first
   python -m resnet_fn.plot runs/a runs/b --out compare.svg
+  python -m resnet_fn.plot runs/seed*                 mean and band over seeds
   python -m resnet_fn.plot runs/seed* --table         mean and standard deviation over seeds
 """
-# title, axis label, (event, field, line style) of each curve
-_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
-    ("loss (training pale, evaluation dots)", "loss", (("train", "loss", "-"), ("eval", "loss", "o-"))),
-    (
-        "accuracy (training pale, evaluation dots)",
-        "top-1 or mAP",
-        (("train", "accuracy", "-"), ("eval", "top1", "o-"), ("eval", "map", "o-")),
-    ),
-    ("learning rate", "learning rate", (("train", "lr", "-"),)),
-)
 
 
 def parser() -> cli.Parser:
     """The command's flags."""
-    about = "Draw loss, accuracy and learning rate of one or several runs, or compare them in a table."
+    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
     flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
     flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
-    table = "print a table instead: runs that differ in the seed alone share a line"
-    flags.add_argument("--table", action="store_true", help=table)
+    flags.add_argument("--table", action="store_true", help="print a table instead")
     return flags
 
 
@@ -53,11 +45,33 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     return events
 
 
-def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
-    """Draw the curves of runs (name → events), each in a colour of its own, over updates; `out`'s ending is the format.
+def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Events]], str, list[str]]:
+    """What is drawn of runs (name → events): the lines with their runs, a note for the reader, and warnings.
+
+    Runs on the same data whose recipes differ in the seed alone are one line, each with a seed of its own.
+    """
+    recipes: dict[str, dict[str, Any]] = {}
+    for name, events in runs.items():
+        with contextlib.suppress(ValueError):  # of a run without a recipe, or an evaluation, a line of its own
+            recipes[name] = read_run(Path(name), events).recipe
+    lines: dict[str, list[Events]] = {name: [events] for name, events in runs.items() if name not in recipes}
+    warnings: list[str] = []
+    for names in group_runs(recipes).values():
+        seeds = {recipes[name].get("seed") for name in names}
+        if len(names) > 1 and len(seeds) == len(names):
+            title = f"{few(names)}: mean of {len(names)} seeds, band ± standard deviation"
+            lines[title] = [runs[name] for name in names]
+            warnings += different_updates({name: runs[name][-1]["update"] for name in names})
+        else:
+            lines |= {name: [runs[name]] for name in names}
+    return lines, smoothing_note([recipe.get("label_smoothing", 0.0) for recipe in recipes.values()]), warnings
+
+
+def draw(lines: dict[str, list[Events]], note: str, out: Path) -> None:
+    """Draw the curves of what `lines_of` gives over updates, each line in its colour; `out`'s ending is the format.
 
     Raises:
-        ValueError: no matplotlib, an ending that it does not know, or a file that cannot be written.
+        ValueError: no matplotlib, or a file that cannot be written.
     """
     try:
         import matplotlib
@@ -65,25 +79,10 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
     except ImportError:
         raise ValueError("plot needs matplotlib; pip install matplotlib") from None
     figure = Figure(figsize=(8, 10), layout="constrained")
-    for axes, (title, label, curves) in zip(figure.subplots(len(_PANELS), 1, sharex=True), _PANELS, strict=True):
-        axes.set(title=title, ylabel=label)
-        axes.grid(alpha=0.3)
-        for index, (name, events) in enumerate(runs.items()):
-            for kind, field, style in curves:
-                rows = [event for event in events if event["event"] == kind and event.get(field) is not None]
-                pale = kind == "train" and len(curves) > 1
-                axes.plot(
-                    [event["update"] for event in rows],
-                    [event[field] for event in rows],
-                    style,
-                    color=f"C{index}",
-                    markersize=3,
-                    linewidth=0.8 if pale else 1.5,
-                    alpha=0.45 if pale else 1.0,
-                    label=None if pale else plain(name),
-                )
-    figure.axes[-1].set_xlabel("update")
-    figure.axes[0].legend()
+    for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
+        draw_panel(axes, panel, {fill(name, 90): runs for name, runs in lines.items()}, note if panel == 0 else "")
+        axes.label_outer()
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
     try:
         with matplotlib.rc_context({"svg.hashsalt": "resnet_fn"}):
             figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
@@ -96,15 +95,18 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser().parse(arguments)
     if parsed.table:
         cli.refuse((parsed.out, "--out is for curves, --table prints; give one of them"))
-        lines, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
-        print("\n".join(lines))
+        rows, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
+        print("\n".join(rows))
         for note in notes:
             print(note, file=sys.stderr)
         return 0
     out = Path(parsed.out or "curves.png")
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise cli.UsageError(f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf")
-    draw({run: read_events(Path(run)) for run in parsed.runs}, out)
+    lines, note, warnings = lines_of({run: read_events(Path(run)) for run in parsed.runs})
+    draw(lines, note, out)
+    for warning in warnings:
+        print(warning, file=sys.stderr)
     print(f"curves of {', '.join(parsed.runs)}: {out}")
     return 0
 

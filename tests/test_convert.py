@@ -95,7 +95,7 @@ def test_inspect_sees_the_gradients_of_the_next_update(trained):
     folder = str(trained / "run/checkpoints/step-00000005")
     flags = ["--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"]
     out = done("inspect", folder, *flags)
-    assert "activations after update 5, evaluation mode, 240 test images" in out
+    assert "activations after update 5, evaluation mode, 240 validation images" in out
     sixth, gradients = events(trained / "run", "train")[5], json.loads(Path("inside.json").read_text())["gradients"]
     assert (sixth["update"], gradients["samples"]) == (6, 240)
     assert gradients["loss"] == pytest.approx(sixth["loss"], rel=1e-5)

@@ -1,4 +1,4 @@
-"""Evaluation of a checkpoint, or of a bare weight file, on its test set."""
+"""Evaluation of a checkpoint, or of a bare weight file, on its validation set."""
 
 import dataclasses
 import sys
@@ -22,16 +22,16 @@ from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
 
 TTA = ("none", "flip")
-_ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger test set keeps those of the likeliest classes
+_ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keeps those of the likeliest classes
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint scored on its test set: all that a report needs.
+    """A checkpoint scored on its validation set: all that a report needs.
 
     Attributes:
         trained: the net and its checkpoint.
-        dataset: of which the test split was scored.
+        dataset: whose split `test`, the validation set, was scored.
         scores: with the likeliest classes; the same on every rank.
         options: "which", "tta", "ema", "image_size".
         workers: this process's place.
@@ -45,7 +45,7 @@ class Evaluation:
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
-    """Evaluate a checkpoint on its test set; arguments as in `evaluate_in_detail`.
+    """Evaluate a checkpoint on its validation set; arguments as in `evaluate_in_detail`.
 
     Returns:
         See `monitored`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
@@ -69,7 +69,7 @@ def evaluate_in_detail(
     allow_non_finite: bool = False,
     compile_cache: bool = True,
 ) -> Evaluation:
-    """Score a checkpoint's test set sample by sample. Net, classes and preprocessing are the checkpoint's own.
+    """Score a checkpoint's validation set sample by sample. Net, classes and preprocessing are the checkpoint's own.
 
     Args:
         checkpoint: a run folder or a checkpoint folder.
@@ -80,7 +80,7 @@ def evaluate_in_detail(
         ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
         image_size: height and width of the net's input; 0 for the recipe's own.
         data_dir: the data set's folder; "": that of training.
-        val_list: score the images of this list, see `load_lists`; "": those of training's test set.
+        val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
         allow_non_finite: score weights with NaN or infinity in them too.
         compile_cache: see `RunOptions`.
 
@@ -119,7 +119,7 @@ def evaluate_weights(
     allow_non_finite: bool = False,
     compile_cache: bool = True,
 ) -> tuple[Scores, DataSet]:
-    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's test set.
+    """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set.
 
     A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
     loaded, and warns if its classes are known and differ from the data set's.

@@ -26,7 +26,7 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 DYNAMIC = 0
-_IMAGES = 128  # of the test set, on which a file is verified
+_IMAGES = 128  # of the validation set, on which a file is verified
 INPUT, OUTPUT = "images", "logits"  # names in a graph
 # Largest difference of a logit, relative to the largest logit (at least 1).
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
@@ -52,7 +52,7 @@ def export(
         out: the file to write, .mindir, .onnx or .safetensors (weights only); replaced if it exists. FILE.json is
             written beside it.
         batch: images at a time that the file takes; 0 for any number.
-        images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the test set.
+        images: float32 [N, C, H, W], what the answers are compared on; None: the first images of the validation set.
         data_dir: the data set's folder; "": that of training.
 
     Returns:
@@ -129,7 +129,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     if not difference <= limit:
         raise ExportError(
             f"the exported file's logits differ from the net's by up to {difference:.3g} (allowed {limit:.3g}) "
-            f"on {rows} test images; no file was kept"
+            f"on {rows} validation images; no file was kept"
         )
     same = float((logits.argmax(1) == expected.argmax(1)).mean())
     return {"images": rows, "largest_difference": difference, "tolerance": limit, "same_top1": same}

@@ -24,7 +24,7 @@ def score(
     asked: Callable[[], int] = lambda: 0,
     all_classes: bool = False,
 ) -> Scores:
-    """Score every sample of the test split once, sharing the work among the ranks; all ranks get all scores.
+    """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
 
     Each rank fills its samples' rows of an array over the whole split; the sum over the ranks is exact, since all
     addends but one are zero.

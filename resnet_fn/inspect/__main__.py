@@ -61,7 +61,7 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
-    parser.add_argument("--activations", action="store_true", help="every layer's output on test images")
+    parser.add_argument("--activations", action="store_true", help="every layer's output on validation images")
     parser.add_argument("--gradients", action="store_true", help="every gradient on the next training batch")
     parser.add_argument("--batch-size", type=int, metavar="N", help="samples of that batch to take; default 32")
     parser.add_argument("--recipe", metavar="NAME", help="net and data of a bare weight file: a name or a file")
@@ -102,10 +102,10 @@ def _check(parsed: argparse.Namespace) -> Recipe | None:
             parsed.which == "best" and not (folder or Path(f"{parsed.other}").is_dir()),
             "--which is of run folders; leave it out",
         ),
-        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint knows its own"),
+        (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
         (
             runs and not folder and not parsed.recipe,
-            "a weight file knows neither its data nor its net; give --recipe NAME",
+            "a weight file names neither its data nor its net; give --recipe NAME",
         ),
     )
     parsed.of_file = {}
@@ -148,7 +148,7 @@ def _read(file: str, which: str) -> "Source":
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
-    names = "names of its own" if source.style == "own" else f"{source.style} names"
+    names = {"own": "names of its own", "ours": "this package's names"}.get(source.style, f"{source.style} names")
     average = ", the moving average of its weights" if source.averaged else ""
     print(f"{source.path}: {source.model + ', ' if source.model else ''}{names}{average}")
     if source.warning:
@@ -200,7 +200,7 @@ def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> li
     from resnet_fn.inspect.statistics import statistics_table
 
     count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
-    print(f"activations after update {inspected.update}, evaluation mode, {count} test images")
+    print(f"activations after update {inspected.update}, evaluation mode, {count} validation images")
     print("\n".join(statistics_table(rows, "output of", zeros=True)))
     return [dataclasses.asdict(row) for row in rows]
 
@@ -210,20 +210,20 @@ def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict
     from resnet_fn.inspect.statistics import statistics_table
 
     visit_layer = _visitor(write, "output_gradients", inspected.update)
-    found = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
+    measured = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
     print(
-        f"gradients after update {inspected.update}, training mode, {found.samples} samples of the next batch, "
-        f"loss {found.loss:.4f}"
+        f"gradients after update {inspected.update}, training mode, {measured.samples} samples of the next batch, "
+        f"loss {measured.loss:.4f}"
     )
-    print("\n".join(statistics_table(found.layers, "gradient at the output of", zeros=True)))
-    head, *lines = statistics_table(found.parameters, "gradient of", zeros=True)
+    print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
+    head, *lines = statistics_table(measured.parameters, "gradient of", zeros=True)
     print(f"{head}  {'/ weights':>10}")
-    for row, line in zip(found.parameters, lines, strict=True):
-        print(f"{line}  {found.relative[row.name]:10.3e}")
-    total = math.sqrt(math.fsum(row.norm**2 for row in found.parameters))
+    for row, line in zip(measured.parameters, lines, strict=True):
+        print(f"{line}  {measured.relative[row.name]:10.3e}")
+    total = math.sqrt(math.fsum(row.norm**2 for row in measured.parameters))
     clip = inspected.recipe.clip_norm
     print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
-    return dataclasses.asdict(found)
+    return dataclasses.asdict(measured)
 
 
 if __name__ == "__main__":

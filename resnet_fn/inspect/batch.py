@@ -65,7 +65,7 @@ def open_net(
 
     Args:
         source: a run folder, a checkpoint folder, or with `recipe` a weight file.
-        recipe: net and data of a weight file; None for a checkpoint, which knows.
+        recipe: net and data of a weight file; None for a checkpoint, which has both.
         data_dir: where the data set lies; "": where it lay in training.
         lists, check: with `recipe`, see `open_dataset`.
         which: of a run folder, the "last" or the "best" checkpoint.
@@ -87,12 +87,12 @@ def open_net(
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Every layer's output, in evaluation mode on the first samples of the test set, in execution order.
+    """Every layer's output, in evaluation mode on the first samples of the validation set, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
 
     Args:
-        limit: samples; a smaller test set gives fewer.
+        limit: samples; a smaller validation set gives fewer.
         visit: is called with each layer's name and output, float64.
 
     Returns:
@@ -159,11 +159,11 @@ def gradients(
         layers.append(array_statistics(name, values))
         visit_layer(name, values)
 
-    value, found, order = _record_gradients(net, images, labels, noise, loss, note)
+    value, by_name, order = _record_gradients(net, images, labels, noise, loss, note)
     layers.sort(key=lambda row: order.index(row.name))
     rows, relative = [], {}
     for parameter in net.trainable_params():
-        gradient = found[parameter.name]
+        gradient = by_name[parameter.name]
         rows.append(array_statistics(parameter.name, gradient))
         visit_parameter(parameter.name, gradient)
         size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
@@ -217,6 +217,6 @@ def _record_gradients(
     with unchanged(net, handles):
         net.set_train(True)
         differentiate = mindspore.value_and_grad(of_batch, None, weights)
-        value, found = differentiate(Tensor(images), Tensor(labels))
-        named = {p.name: gradient.asnumpy() for p, gradient in zip(weights, found, strict=True)}
+        value, in_order = differentiate(Tensor(images), Tensor(labels))
+        named = {p.name: gradient.asnumpy() for p, gradient in zip(weights, in_order, strict=True)}
     return float(value.asnumpy()), named, order

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import Difference, difference
+
+_NAMED = 10  # names of one kind; the JSON file has them all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Comparison:
     Attributes:
         differences: of the names that both have in one shape and not in the same values; largest relative first.
         same: how many names have equal values in both.
-        missing, unexpected: names that only the other one has, that only this one has.
+        missing, unexpected: names that only the second has, that only the first has.
         shapes: "name (3,) here, (4,) there" for each name with two shapes.
     """
 
@@ -92,13 +95,18 @@ class Comparison:
 
 
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
-    """Compare two sets of arrays by name."""
+    """Compare two sets of arrays by name; a ValueError if not a tenth of the smaller is in both in one shape."""
     both = [name for name in ours if name in theirs]
     alike = [name for name in both if ours[name].shape == theirs[name].shape]
+    if 10 * len(alike) < min(len(ours), len(theirs)):
+        raise ValueError(
+            f"OTHER: another net than CHECKPOINT: of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the "
+            "same name and shape in both; give two checkpoints of one net"
+        )
     apart = [name for name in alike if not np.array_equal(ours[name], theirs[name], equal_nan=True)]
-    found = [difference(name, ours[name], theirs[name]) for name in apart]
+    differences = [difference(name, ours[name], theirs[name]) for name in apart]
     return Comparison(
-        differences=sorted(found, key=lambda item: -item.relative),
+        differences=sorted(differences, key=lambda item: -item.relative),
         same=len(alike) - len(apart),
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],
@@ -115,7 +123,7 @@ def comparison_table(compared: Comparison) -> list[str]:
         ("only here", compared.unexpected),
         ("of another shape", compared.shapes),
     )
-    lines = [f"{kind}: {', '.join(names)}" for kind, names in kinds if names]
+    lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds if names]
     if compared.differences:
         wide = max(9, *(len(item.name) for item in compared.differences))
         lines.append(

@@ -6,62 +6,71 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from resnet_fn.evaluation.metrics import SAID_FROM
+from resnet_fn.report.curves import PANELS, smoothing_note
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.from { color: #555; margin-top: .2rem; }
-.tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0; }
-.tile { border: 1px solid #ddd; border-radius: 6px; padding: .5rem 1rem; min-width: 7rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } img { max-width: 100%; }
+.from, .hint { color: #555; margin: .2rem 0; } .hint { font-size: .85rem; } .facts { overflow-wrap: anywhere; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1.2rem 0; }
+.tile { border: 1px solid #ddd; border-radius: 6px; padding: .5rem .8rem; flex: 1 1 6rem; }
 .tile b { display: block; font-size: 1.35rem; } .tile span { color: #555; font-size: .85rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } thead th { vertical-align: bottom; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #e4e4e4; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
-thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; }
-.scroll { max-height: 36rem; overflow: auto; }
-img { max-width: 100%; } .wide { overflow-x: auto; } .wide img { min-width: 600px; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1rem .8rem; }
+thead th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #999; z-index: 1; }
+.matrix { white-space: nowrap; } .matrix th { font-weight: normal; background: #fff; }
+.matrix tbody th { position: sticky; left: 0; }
+.matrix td { text-align: center; min-width: 1.75rem; padding: .15rem 0; border: 1px solid #fff; }
+.matrix span { writing-mode: vertical-rl; transform: rotate(180deg); } .tall { max-height: 36rem; }
+.scroll { overflow: auto; scrollbar-color: #999 #eee; background:  /* where there is more, its edge has a shadow */
+  linear-gradient(90deg, #fff 40%, #fff0) left / 3rem 100%, linear-gradient(-90deg, #fff 40%, #fff0) right / 3rem 100%,
+  linear-gradient(90deg, #0004, #0000) left / .8rem 100%, linear-gradient(-90deg, #0004, #0000) right / .8rem 100%;
+  background-attachment: local, local, scroll, scroll; background-repeat: no-repeat; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(var(--least), 1fr)); gap: 1rem .8rem; }
+.curves { --least: 300px; } .mistakes { --least: 170px; } .gallery { --least: 100px; } .grid img { width: 100%; }
 figure { margin: 0; } figcaption { font-size: .9rem; line-height: 1.35; overflow-wrap: anywhere; }
-figcaption span { color: #555; } .grid img { width: 100%; }
-.mistakes { grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); }
-.gallery { grid-template-columns: repeat(auto-fill, minmax(100px, 1fr)); }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 3px; }
+figcaption span { color: #555; } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 3px; }
 figure.wrong img { outline: 3px solid #c0504d; } figure.wrong figcaption { margin-top: 4px; }
- .grid img[src*="/png;"] { image-rendering: pixelated; }
-td.hit { background: #dbe8f6; } td.miss { background: #f8dcdb; } footer { color: #777; margin: 3rem 0 1rem; }
+figure img[src*="/png;"] { image-rendering: pixelated; } footer { color: #777; margin: 3rem 0 1rem; }
+@media (max-width: 600px) {
+  body { margin: 1rem auto; } th, td { padding: .15rem .2rem; font-size: .72rem; }
+  td.text, .matrix tbody th { overflow-wrap: anywhere; white-space: normal; min-width: 4rem; }
+  .dense th, .dense td { padding: .15rem .1rem; font-size: .66rem; } .dense th:not(.text) { writing-mode: vertical-rl; }
+}
 """
 NO_CLASS = "no class"
-_TABLE_UP_TO = 30  # classes; a larger confusion matrix is a plot, or the list of confused pairs
+_TABLE_UP_TO = 100  # classes; of a larger confusion matrix the pairs most often confused
+_ROWS, _COLUMNS = 20, 11  # of a table that a narrow window shows at once
 
 
 class Pictures(NamedTuple):
-    """Image files: one for each mistake, the same with a heat map, and those of the gallery in turn."""
+    """Image files: one for each mistake, the same with a heat map, those of the gallery in turn, the run's curves."""
 
     mistakes: Sequence[bytes] = ()
     heatmaps: Sequence[bytes] = ()
     gallery: Sequence[bytes] = ()
+    curves: Sequence[bytes] = ()
 
 
 def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) -> str:
     """One HTML document of a report (`build_report`), its plots (`draw_all`; else tables) and its pictures."""
     made = report["checkpoint"]
     title = f"{made['model']} on {made['dataset']}"
-    options = report["options"]
-    how = f"{options['image_size']} pixels, test-time augmentation {options['tta']}"
-    how += ", averaged weights (EMA)" if options["ema"] else ""
     body = [
         f"<h1>{text(title)}</h1>",
-        f'<p class="from">run {text(made["run"])}, update {made["update"]}, recipe {text(made["recipe"])}; '
-        f"{text(how)}</p>",
+        f'<p class="from">run {text(made["run"])}, update {made["update"]}, {made["date"]}</p>',
         _tiles(report),
-        *_confusion(report, plots),
+        *_facts(report),
+        *_run(report, pictures),
+        *_confusion(report),
         *_classes(report),
         *_curves(plots),
         *_thresholds(report),
         *_calibration(report, plots),
         *mistakes(report, pictures),
         *gallery(report, pictures),
-        "<footer>Every sample of the test set is counted once. Per-sample predictions: predictions.csv; "
+        "<footer>Every validation image is counted once. Per-sample predictions: predictions.csv; "
         "these metrics: report.json.</footer>",
     ]
     return (
@@ -79,10 +88,38 @@ def _tiles(report: dict[str, Any]) -> str:
         ("macro F1", number(report["averages"]["macro"]["f1"])),
         *([("mean average precision", number(area))] if (area := report["mean_average_precision"]) is not None else []),
         *([("calibration error", number(calibration["error"]))] if (calibration := report["calibration"]) else []),
-        ("test images", str(report["count"])),
+        ("validation images", f"{report['count']:,}"),
     ]
     tiles = (f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in metrics)
     return '<div class="tiles">' + "".join(tiles) + "</div>"
+
+
+def _facts(report: dict[str, Any]) -> list[str]:
+    """On which data it was trained, by which recipe, and how it was scored."""
+    data, options, recipe = report["data"], report["options"], report["recipe"]
+    images = f"{data['training_images']:,} training images, " * bool(data["training_images"])
+    folder = f"; {data['folder']}" * bool(data["folder"])
+    averaged = ", averaged weights (EMA)" * options["ema"]
+    facts = {
+        "data": f"{recipe['dataset']}: {images}{len(report['classes'])} classes{folder}",
+        "recipe": f"{recipe['name']}: {recipe['epochs']} epochs, batch size {recipe['batch_size']}, "
+        f"{recipe['optimizer']}, learning rate {recipe['learning_rate']:g}, seed {recipe['seed']}",
+        "scored": f"{options['image_size']} pixels, test-time augmentation {options['tta']}{averaged}",
+    }
+    settings = [(text(name), text(value)) for name, value in recipe.items()]
+    return [
+        f'<p class="facts">{"<br>".join(f"<b>{name}</b>: {text(value)}" for name, value in facts.items())}</p>',
+        f"<details><summary>All settings</summary>{table(('setting', 'value'), settings, 2)}</details>",
+    ]
+
+
+def _run(report: dict[str, Any], pictures: Pictures) -> list[str]:
+    if not pictures.curves:
+        return []
+    note = smoothing_note([report["checkpoint"]["label_smoothing"]])
+    images = (image(f"curves of the {panel[0]}", file) for panel, file in zip(PANELS, pictures.curves, strict=True))
+    words = f"<p>The dotted line is the update that was scored. {note}</p>"
+    return ["<h2>The run</h2>", words, f'<div class="grid curves">{"".join(images)}</div>']
 
 
 def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
@@ -107,21 +144,24 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     return [*parts, table(("confidence", "samples", "mean confidence", "accuracy"), rows)]
 
 
-def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
+def _confusion(report: dict[str, Any]) -> list[str]:
     if not report["confusion"]:
         words = f"An image has any number of classes, and is taken for those with a probability of {SAID_FROM} or more."
         return [f"<p>{words}</p>"]
-    parts = ["<h2>Confusion matrix</h2>", "<p>Rows are true classes, columns predictions.</p>"]
     names = [text(row["name"]) for row in report["classes"]]
-    if "confusion" in plots:
-        parts.append(f'<div class="wide">{image("confusion matrix", plots["confusion"])}</div>')
-    elif len(names) <= _TABLE_UP_TO:
-        rows = "\n".join(
-            f"<tr><th>{name}</th>" + "".join(_count(count, row == column) for column, count in enumerate(counts))
-            for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True))
-        )
-        head = "".join(f"<th>{name}</th>" for name in names)
-        parts.append(f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>{rows}</table></div>')
+    parts = ["<h2>Confusion matrix</h2>"]
+    if len(names) > _TABLE_UP_TO:
+        parts.append(f"<p>Of more than {_TABLE_UP_TO} classes it is in report.json.</p>")
+    else:
+        parts.append("<p>Rows are true classes, columns predictions.</p>")
+        rows = []
+        for row, (name, counts) in enumerate(zip(names, report["confusion"], strict=True)):
+            cells = (_count(count, sum(counts), row == column) for column, count in enumerate(counts))
+            rows.append(f"<tr><th>{name}</th>{''.join(cells)}</tr>")
+        upright = max(len(row["name"]) for row in report["classes"]) > 3
+        head = "<th></th>" + "".join(f"<th>{f'<span>{name}</span>' if upright else name}</th>" for name in names)
+        matrix = f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        parts.append(scrolling(matrix, len(names), len(names)))
     if report["confused"]:
         parts.append("<h2>Most often confused</h2>")
         pairs = [(text(row["label"]), text(row["prediction"]), str(row["count"])) for row in report["confused"]]
@@ -129,45 +169,33 @@ def _confusion(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
     return parts
 
 
-def _count(count: int, right: bool) -> str:
-    kind = (' class="hit"' if right else ' class="miss"') if count else ""
-    return f"<td{kind}>{count or ''}</td>"
+def _count(count: int, of_class: int, right: bool) -> str:
+    """A cell: the darker, the larger the share of its true class."""
+    if not count:
+        return "<td></td>"
+    share = count / of_class
+    colour = f"background: rgb({'59 111 182' if right else '192 80 77'} / {0.15 + 0.85 * share:.2f})"
+    return f'<td style="{colour}{"; color: #fff" * (share > 0.5)}">{count}</td>'
 
 
 def _classes(report: dict[str, Any]) -> list[str]:
-    keys = ("precision", "recall", "f1")
-    area = report["mean_average_precision"]
-    treated: dict[str, str] = {}
+    columns = {name: (name, ".4f") for name in ("precision", "recall")}
+    columns |= {"f1": ("F1", ".4f"), "support": ("support", "d")}
     if "loss_weight" in report["classes"][0]:
-        treated = {"training_images": "training images", "loss_weight": "weight in the loss"}
-        treated["times_seen"] = "seen in an epoch, times"
-
-    def last(value: float | None) -> tuple[str, ...]:
-        return () if area is None else ("" if value is None else number(value),)
-
+        columns |= {"training_images": ("training images", ".4g"), "loss_weight": ("weight in the loss", ".4g")}
+        columns["times_seen"] = ("seen in an epoch, times", ".4g")
+    area = report["mean_average_precision"]
+    if area is not None:
+        columns["average_precision"] = ("average precision", ".4f")
     rows = [  # the averages first: below a thousand classes nobody would find them
-        (
-            f"<b>{name} average</b>",
-            *(number(values[key]) for key in keys),
-            str(report["count"]),
-            *[""] * len(treated),
-            *last(area if name == "macro" else None),
-        )
-        for name, values in report["averages"].items()
+        {"name": f"{name} average", **values, "support": report["count"]} for name, values in report["averages"].items()
     ]
-    rows += [
-        (
-            text(row["name"]),
-            *(number(row[key]) for key in keys),
-            str(row["support"]),
-            *(number(row[key], ".4g") for key in treated),
-            *last(row["average_precision"]),
-        )
-        for row in report["classes"]
-    ]
-    header = ("class", "precision", "recall", "F1", "support", *treated.values())
-    header += () if area is None else ("average precision",)
-    return ["<h2>Classes</h2>", table(header, rows)]
+    rows[0]["average_precision"] = area
+    cells = []
+    for row in [*rows, *report["classes"]]:
+        values = ("" if row.get(key) is None else number(row[key], form) for key, (_, form) in columns.items())
+        cells.append([text(row["name"]), *values])
+    return ["<h2>Classes</h2>", table(("class", *(title for title, _ in columns.values())), cells)]
 
 
 def _curves(plots: dict[str, bytes]) -> list[str]:
@@ -230,6 +258,7 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
             words = number(sample["probability"], ".2%")
             words += "" if sample["right"] else f" <b>→ {text(sample['prediction'] or NO_CLASS)}</b>"
             kind = "" if sample["right"] else ' class="wrong"'
+            words += f"<br><span>{text(sample['name'])}</span>"
             picture = image(sample["name"], next(files))
             cells.append(f"<figure{kind}>{picture}<figcaption>{words}</figcaption></figure>")
         parts.append(f'<h3>{text(row["class"])}</h3><div class="grid gallery">' + "\n".join(cells) + "</div>")
@@ -255,7 +284,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 
     lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells('th', header)}</tr></thead>"
-    return f'<div class="scroll"><table>{head}\n<tbody>{lines}</tbody></table></div>'
+    dense = ' class="dense"' * (len(header) > 6)
+    return scrolling(f"<table{dense}>{head}\n<tbody>{lines}</tbody></table>", lines.count("<tr>"), len(header))
+
+
+def scrolling(content: str, rows: int, columns: int) -> str:
+    """What may be larger than its box, which scrolls; a hint where it is sure to be, in a narrow window at least."""
+    tall = rows > _ROWS
+    hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
+    return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 
 def image(alt: str, data: bytes) -> str:

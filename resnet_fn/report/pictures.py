@@ -17,9 +17,9 @@ _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
-    """The test sample's file name, or its number in a data set that has no files."""
+    """The validation image's file name, or its number in a data set that has no files."""
     names = getattr(dataset.test, "names", ())
-    return printable(names[index]) if names else f"test-{index:05d}"
+    return printable(names[index]) if names else f"validation-{index:05d}"
 
 
 def printable(name: str) -> str:
@@ -28,7 +28,7 @@ def printable(name: str) -> str:
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
-    """Test images as evaluation sees them, before normalisation: small ones as PNG, photographs as JPEG."""
+    """Validation images as evaluation sees them, before normalisation: small ones as PNG, photographs as JPEG."""
     from PIL import Image
 
     mean, std = (values[:, None, None] for values in dataset.input.moments)

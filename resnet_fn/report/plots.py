@@ -5,13 +5,10 @@ import io
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_NUMBERS_UP_TO = 20  # classes; above it the numbers in a confusion matrix could not be read
-_NAMES_UP_TO = 60
 _COLOURS = 10  # curves with a colour and a name
 _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
 
@@ -26,45 +23,26 @@ def plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
+def plain_numbers(*every: "Axis") -> None:
+    """Numbers as they are written by hand beside axes: 20,000 and 0.00001; no powers of ten, no common offset."""
+    for axis in every:
+        axis.set_major_formatter(lambda value, _: f"{value:,.10f}".rstrip("0").rstrip("."))
+        axis.set_minor_formatter(lambda value, _: "")
+
+
 def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
-    """PNG files: "confusion" and "reliability" where an image has one class, "curves" where there are any.
+    """PNG files: "reliability" where an image has one class, "curves" where there are any.
 
     Empty without matplotlib: the page then has tables in their place.
     """
     if not available():
         return {}
     drawn = {}
-    if report["confusion"]:
-        drawn = {"confusion": plot_confusion(report), "reliability": plot_reliability(report["calibration"])}
+    if report["calibration"]:
+        drawn["reliability"] = plot_reliability(report["calibration"])
     if any(curve["recall"] for curve in report["curves"]):
         drawn["curves"] = plot_curves(report)
-    return {name: _png(figure) for name, figure in drawn.items()}
-
-
-def plot_confusion(report: dict[str, Any]) -> "Figure":
-    """The confusion matrix as shares of each true class, with the counts where they can be read."""
-    from matplotlib.figure import Figure
-
-    counts = np.array(report["confusion"])
-    names = [plain(row["name"]) for row in report["classes"]]
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    side = min(3.0 + 0.42 * len(names), 11.0)
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="predicted", ylabel="true")
-    if len(names) <= _NAMES_UP_TO:
-        size = 9 if len(names) <= 30 else 6
-        long = max(map(len, names)) > 3
-        axes.set_xticks(range(len(names)), names, rotation=90 if long else 0, fontsize=size)
-        axes.set_yticks(range(len(names)), names, fontsize=size)
-    if len(names) <= _NUMBERS_UP_TO:
-        for (row, column), count in np.ndenumerate(counts):
-            if count:
-                color = "white" if shares[row, column] > 0.5 else "black"
-                axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=9)
-    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    return figure
+    return {name: png(figure) for name, figure in drawn.items()}
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":
@@ -85,6 +63,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
     figure.legend(loc="outside lower center", ncols=2)
     lower.bar(middle, [row["count"] for row in rows], width * 0.92, color=_GREY)
     lower.set(xlabel="confidence", ylabel="samples", yscale="log", xlim=(0, 1), ylim=(0.5, None))
+    plain_numbers(lower.yaxis)
     return figure
 
 
@@ -109,7 +88,8 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     return figure
 
 
-def _png(figure: "Figure") -> bytes:
+def png(figure: "Figure") -> bytes:
+    """A figure as a PNG file, the same bytes each time."""
     data = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them

@@ -1,12 +1,13 @@
 """Write an evaluation's report: report.json, predictions.csv and one self-contained report.html.
 
 The same checkpoint and options give the same bytes, for any number of workers and any batch size: nothing in the
-files depends on the clock, the machine or the order of the work.
+files depends on the clock, the machine or the order of the work; the date is the checkpoint's.
 """
 
 import csv
 import io
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
+from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import finite_or_null
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
+from resnet_fn.report.curves import draw_run
 from resnet_fn.report.page import Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, printable, sample_name, sample_pictures
+from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
 
@@ -61,10 +65,12 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
         images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
         scores, labels = evaluation.scores, dataset.test.labels
         # Of "not X", X: a map shows evidence for a class alone.
-        named = [said for _, said, _ in scores.task.mistakes(scores, labels, MISTAKES)]
+        named = [predicted for _, predicted, _ in scores.task.mistakes(scores, labels, MISTAKES)]
         maps = class_maps(evaluation.trained.net, images, named)
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
-    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown))
+    log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
+    curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
+    return Pictures(of_mistakes, heatmaps, sample_pictures(dataset, shown), curves)
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
@@ -77,6 +83,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     if "treatment" not in state and len(training):  # an earlier checkpoint: the files of now stand for those trained
         treated = treatment(trained.recipe.sampling, state.get("class_weights", []), len(classes), training)
     treated = treated or [{}] * len(classes)
+    written = trained.checkpoint.path
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
@@ -91,7 +98,10 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
+            "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
         },
+        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": len(training)},
+        "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
         "averages": task.averages(scores, labels, len(classes)),
         "classes": [
@@ -115,10 +125,10 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
                 "index": index,
                 "name": sample_name(evaluation.dataset, index),
                 "label": _names(np.flatnonzero(positive[index]), classes),
-                "prediction": f"{'not ' * bool(positive[index, said])}{classes[said]}",
+                "prediction": f"{'not ' * bool(positive[index, predicted])}{classes[predicted]}",
                 "confidence": confidence,
             }
-            for index, said, confidence in task.mistakes(scores, labels, MISTAKES)
+            for index, predicted, confidence in task.mistakes(scores, labels, MISTAKES)
         ],
     }
 
@@ -140,7 +150,7 @@ def _sample(evaluation: Evaluation, index: int, label: int, classes: Sequence[st
 
 
 def predictions_csv(evaluation: Evaluation) -> str:
-    """One row for each test sample, in the data set's order."""
+    """One row for each validation image, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
     positive = task.positive(evaluation.dataset.test.labels, len(classes))

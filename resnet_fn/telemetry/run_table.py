@@ -1,4 +1,4 @@
-"""Several runs in one table: those whose recipes differ in the seed alone share a line, as mean ± deviation."""
+"""Runs grouped by recipe, those that differ in the seed alone together; and a table of them, as mean ± deviation."""
 
 import json
 import os
@@ -37,6 +37,25 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
     return Run(recipe, evaluations)
 
 
+def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The names of runs whose recipes differ in the seed alone, by a title: the settings in which the groups differ."""
+    groups: dict[str, list[str]] = {}
+    for name, recipe in recipes.items():
+        key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
+        groups.setdefault(key, []).append(name)
+    first = [recipes[names[0]] for names in groups.values()]
+    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
+    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
+    settings = [[f"{key} {_show(recipe.get(key))}" for key in differing] for recipe in first]
+    return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
+
+
+def different_updates(last: Mapping[str, int]) -> list[str]:
+    """A warning where runs of one line have not come equally far, by their last updates."""
+    where = ", ".join(f"{name} at {update}" for name, update in last.items())
+    return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
+
+
 def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
     """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
@@ -52,29 +71,20 @@ def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
     if other := next((other for _, other in others if other is not task), None):
         raise ValueError(f"{name}: has {task.title}, others have {other.title}; give a table of each kind")
     metric, title = task.metric, task.title
-    groups: dict[str, list[str]] = {}
-    for name, run in runs.items():
-        key = json.dumps({setting: value for setting, value in run.recipe.items() if setting not in _ALIKE})
-        groups.setdefault(key, []).append(name)
-    first = [runs[names[0]].recipe for names in groups.values()]
-    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
-    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
     rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
-    for recipe, names in zip(first, groups.values(), strict=True):
+    for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
         last = [run.evaluations[-1] for run in members]
         updates = [event["update"] for event in last]
         seeds = [run.recipe["seed"] for run in members]
-        if len(set(updates)) > 1:
-            where = ", ".join(f"{name} at {update}" for name, update in zip(names, updates, strict=True))
-            notes.append(f"warning: runs of one line stand at different updates: {where}")
+        notes += different_updates(dict(zip(names, updates, strict=True)))
         if len(set(seeds)) < len(seeds):
             notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
         values = [[event.get(metric) for event in run.evaluations] for run in members]
         best = [max((value for value in row if value is not None), default=None) for row in values]
         rows.append(
             (
-                ", ".join([recipe["name"], *(f"{key} {_show(recipe.get(key))}" for key in differing)]),
+                label,
                 str(len(names)),
                 ",".join(map(str, seeds)),
                 str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",

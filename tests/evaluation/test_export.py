@@ -150,7 +150,7 @@ def test_a_net_of_photographs_answers_from_its_file_as_predict_says(trained_run,
     """In fp16 too; with a crop, at another size than trained."""
     out = Path(f"net.{kind}")
     assert main("export", trained_run, "--format", kind, "--out", out, "--image-size", "24") == 0
-    assert "verified on 90 test images, largest difference of a logit " in capsys.readouterr().out
+    assert "verified on 90 validation images, largest difference of a logit " in capsys.readouterr().out
     card = json.loads(Path(f"net.{kind}.json").read_text(encoding="utf-8"))
     assert card["classes"] == ["bee", "cat with a space", "éléphant"]
     assert card["input"]["shape"] == [None, 3, 24, 24]

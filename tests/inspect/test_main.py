@@ -50,6 +50,16 @@ def test_command_compares_frameworks(ending, write_resnet8, capsys):
     assert lines[5:] == ["45 of 47 parameters that both have are equal"]
 
 
+def test_another_net_ends_in_one_line(write_resnet8):
+    write_resnet8("a.safetensors")
+    write_arrays("b.safetensors", {f"encoder.{place}": np.ones(2, np.float32) for place in range(3)})
+    message = (
+        "^OTHER: another net than CHECKPOINT: of 3 and 47 arrays only 0 with the same name and shape in both; give"
+    )
+    with pytest.raises(ValueError, match=message):
+        inspect.main(["a.safetensors", "b.safetensors"])
+
+
 def test_unknown_names_and_useless_weights_are_shown_all_the_same(capsys):
     write_arrays("a.safetensors", {"encoder.weight": np.array([1, np.nan], np.float32)})
     assert inspect.main(["a.safetensors"]) == 0
@@ -88,7 +98,7 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys):
     flags = ["--activations", "--gradients", "--batch-size", "3", "--out-dir", "inside", "--json", "a.json"]
     assert inspect.main(["a.safetensors", *flags, *MODEL]) == 0
     shown = capsys.readouterr().out
-    assert "activations after update 0, evaluation mode, 3 test images" in shown
+    assert "activations after update 0, evaluation mode, 3 validation images" in shown
     assert "gradients after update 0, training mode, 3 samples of the next batch, loss " in shown
     found = histograms("inside")
     stored = json.loads(Path("a.json").read_text())
@@ -106,8 +116,8 @@ def test_histograms_hold_the_arrays(write_resnet8, capsys):
     [
         (["a.pth", "--batch-size", "3"], "--batch-size goes with --activations or --gradients; give one of them"),
         (["a.pth", "b.pth", "--gradients"], "--activations, --gradients and --out-dir look at one checkpoint; leave"),
-        (["a.pth", "--activations"], "a weight file knows neither its data nor its net; give --recipe NAME"),
-        ([".", "--activations", *MODEL], "--recipe, --model and --stem go with a weight file; a checkpoint knows"),
+        (["a.pth", "--activations"], "a weight file names neither its data nor its net; give --recipe NAME"),
+        ([".", "--activations", *MODEL], "--recipe, --model and --stem go with a weight file; a checkpoint has"),
         (["a.pth", "--gradients", "--batch-size", "0", *MODEL], "--batch-size: 0 is too small; give 1 or more"),
         (["a.pth", "--gradients", "--recipe", "digit"], "recipe: 'digit' is unknown; did you mean digits?"),
     ],

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.report.page import Pictures, gallery, image, mistakes, number, page, table, text
 
 PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
@@ -21,8 +23,10 @@ def make_report(classes=3, **changes):
         **{"loss": 0.7, "top1": 0.875, "top5": 0.9375, "count": classes + 1},
         "checkpoint": {
             **{"run": "a<b", "update": 3, "recipe": "mine", "model": "resnet8", "dataset": "digits"},
-            "label_smoothing": 0.0,
+            **{"label_smoothing": 0.0, "date": "2026-11-23"},
         },
+        "data": {"folder": "/sets/d<", "training_images": 1437},
+        "recipe": to_dict(Recipe(name="mine", epochs=9, batch_size=32, learning_rate=0.1, seed=7)),
         "options": {"which": "last", "tta": "none", "ema": False, "image_size": 8},
         "averages": {"macro": scores, "weighted": scores},
         "classes": [
@@ -64,7 +68,9 @@ def test_what_went_wrong_comes_before_calibration():
 
 def test_the_page_needs_no_network_and_escapes_names():
     text = page(make_report(), {}, PICTURES)
-    assert "run a&lt;b, update 3" in text
+    assert "run a&lt;b, update 3, 2026-11-23" in text
+    assert "<b>data</b>: digits: 1,437 training images, 3 classes; /sets/d&lt;<br>" in text
+    assert "mine: 9 epochs, batch size 32, sgd, learning rate 0.1, seed 7" in text
     assert "x&amp;y.png" in text
     assert not re.search(r'(src|href)="(?!data:)', text)
     assert "url(" not in text
@@ -73,11 +79,23 @@ def test_the_page_needs_no_network_and_escapes_names():
 
 def test_tables_stand_for_plots_that_cannot_be_drawn():
     text = page(make_report(), {}, PICTURES)
-    assert text.count("<table>") == 4  # confusion, confused pairs, classes, calibration
+    assert text.count("<table") == 5  # settings, confusion, confused pairs, classes, calibration
     assert "<td>0.50 to 1.00</td>" in re.sub(' class="text"| (?=>)', "", text)
-    drawn = page(make_report(), {"confusion": b"\x89PNG c", "reliability": b"\x89PNG r"}, PICTURES)
-    assert sources(drawn) == [b"\x89PNG c", b"\x89PNG r", PNG, RED, JPEG, RED]
-    assert drawn.count("<table>") == 2
+    curves = [b"\x89PNG 1", b"\x89PNG 2", b"\x89PNG 3"]
+    drawn = page(make_report(), {"reliability": b"\x89PNG r"}, PICTURES._replace(curves=curves))
+    assert sources(drawn) == [*curves, b"\x89PNG r", PNG, RED, JPEG, RED]
+    assert drawn.count("<table") == 4
+
+
+@pytest.mark.parametrize(("classes", "hints"), [(10, 1), (12, 2), (19, 3), (101, 2)])
+def test_what_does_not_fit_a_narrow_window_says_that_it_scrolls(classes, hints):
+    """The table of settings always; the matrix above 11 classes (above 100 it is not there), classes above 18."""
+    assert page(make_report(classes), {}, PICTURES).count('<p class="hint">') == hints
+
+
+def test_a_count_of_the_matrix_is_the_darker_the_larger_its_share():
+    cells = re.findall(r"rgb.([0-9 ]*) / ([0-9.]*)[^>]*>(.)</td>", page(make_report(), {}, PICTURES))
+    assert cells == [("192 80 77", "0.57", "1")] * 2 + [("59 111 182", "1.00", "1")] * 2
 
 
 @pytest.mark.parametrize(("classes", "there"), [(5, False), (6, True)])
@@ -89,7 +107,7 @@ def test_top_5_is_told_where_there_are_more_than_five_classes(classes, there):
 
 def test_label_smoothing_is_told_beside_the_calibration():
     report = make_report()
-    assert "label smoothing" not in page(report, {}, PICTURES)
+    assert "abel smoothing" not in page(report, {}, PICTURES)
     report["checkpoint"]["label_smoothing"] = 0.1
     text = page(report, {"reliability": PNG}, PICTURES)
     assert "<h2>Calibration</h2>\n<p>Trained with label smoothing 0.1: " in text
@@ -128,7 +146,12 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
     assert "An image has any number of classes, and is taken for those with a probability of 0.5 or more." in text
     titles = re.findall("<h2>(.*?)</h2>", text)
     assert titles == ["Classes", "The 2 most confident mistakes", "Class by class"]
-    assert re.findall("<span>(.*?)</span></div>", text) == ["loss", "macro F1", "mean average precision", "test images"]
+    assert re.findall("<span>(.*?)</span></div>", text) == [
+        "loss",
+        "macro F1",
+        "mean average precision",
+        "validation images",
+    ]
 
 
 MISTAKES = [
@@ -174,7 +197,7 @@ def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     assert "Of each class the images" in text
     assert text.count("<figure>") == 2
     (wrong,) = re.findall('<figure class="wrong">.*?<figcaption>(.*?)</figcaption>', text)
-    assert wrong == "not finite <b>→ d</b>"
+    assert wrong == "not finite <b>→ d</b><br><span>b.png</span>"
     samples[1]["prediction"] = ""  # several classes an image, and none is said
     assert "not finite <b>→ no class</b>" in "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
     report["classes"][2]["support"] = 1

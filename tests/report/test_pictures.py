@@ -30,7 +30,7 @@ def test_a_small_picture_has_every_pixel():
         assert kind == "PNG"
         expected = digits.test.images[index, ..., 0] * (255 / 16)
         np.testing.assert_allclose(pixels, expected, atol=0.51)
-    assert sample_name(digits, 7) == "test-00007"
+    assert sample_name(digits, 7) == "validation-00007"
 
 
 def test_a_net_without_mistakes_has_no_pictures(folder):

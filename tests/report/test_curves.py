@@ -1,0 +1,43 @@
+"""The lines of runs' curves, read back from matplotlib's own figures."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from resnet_fn.report.curves import draw_panel, draw_run, smoothing_note
+
+
+def events(losses, scale=1):
+    rows = [{"event": "train", "update": u * scale, "loss": v, "lr": 1e-6 * u} for u, v in enumerate(losses, 1)]
+    return [*rows, {"event": "eval", "update": 2 * scale, "loss": losses[1], "top1": 0.5}]
+
+
+def panel(number, lines, note=""):
+    figure = Figure()
+    axes = figure.add_subplot()
+    draw_panel(axes, number, lines, note)
+    figure.canvas.draw()
+    return axes
+
+
+def test_runs_of_one_line_are_their_mean_and_one_deviation():
+    axes = panel(0, {"seeds": [events([1.0, 4.0, 9.0]), events([3.0, 8.0])], "one": [events([5.0, None])]})
+    mean, alone = (next(line for line in axes.get_lines() if line.get_color() == f"C{of}") for of in (0, 1))
+    assert list(zip(*mean.get_data(), strict=True)) == [(1, 2.0), (2, 6.0)]  # the updates that both have
+    np.testing.assert_array_equal(alone.get_ydata(), [5.0, np.nan])  # a gap where it was not finite
+    band = axes.collections[0].get_paths()[0].vertices
+    assert [band[:, 1].min(), band[:, 1].max()] == pytest.approx([2 - 2**0.5, 6 + 8**0.5])
+
+
+def test_axes_have_plain_numbers():
+    axes = panel(2, {"a": [events([1.0, 3.0], 100_000)]})
+    words = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+    assert {"200,000", "0.000002"} <= set(words)
+    assert axes.xaxis.get_offset_text().get_text() == axes.yaxis.get_offset_text().get_text() == ""
+
+
+def test_a_run_is_three_pictures_and_label_smoothing_is_named():
+    assert [data[:4] for data in draw_run(events([1.0, 2.0]), 2)] == [b"\x89PNG"] * 3
+    assert draw_run([], 2) == []
+    assert smoothing_note([0.0, 0.1, 0.1, 0.2]).startswith("Label smoothing 0.1, 0.2 raises the training loss")
+    assert smoothing_note([0.0]) == ""
