@@ -1,6 +1,6 @@
-"""What the numbers of the first stage that differs say about its cause: each candidate is computed and must fit.
+"""The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists, by stage, what is tried; `layer_causes` does the same for the first layer that differs.
+`STAGE_CAUSES` lists the candidates by stage; `layer_causes` has those of the first layer that differs.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Task, Tree, leaves
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The first stage that differs, every layer's difference, and what both sides recorded."""
+    """The first stage that differs, every layer's difference, and both recordings."""
 
     stage: Stage
     layers: Sequence[LayerDifference]
@@ -33,11 +33,11 @@ class Case:
 
     @property
     def task(self) -> Task:
-        """What both sides did."""
+        """The task of both sides."""
         return self.theirs.task
 
     def reference(self, arrays: Arrays) -> Arrays:
-        """Arrays of the reference's, by our names."""
+        """The reference's arrays by our names."""
         return self.names.rename(arrays)
 
     def differing(self) -> list[str]:
@@ -46,7 +46,7 @@ class Case:
 
 
 def explain(case: Case) -> list[str]:
-    """The causes that fit: of the first group of candidates in which any does."""
+    """The causes that fit, of the first group of candidates in which any does."""
     for group in STAGE_CAUSES.get(case.stage.name, ()):
         if hints := [hint for cause in group for hint in cause(case)]:
             return hints
@@ -54,7 +54,7 @@ def explain(case: Case) -> list[str]:
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """The c that brings c · b closest to a, and the relative error that is left."""
+    """The c for which c · b is closest to a, and the relative error that remains."""
     square = float(np.vdot(b, b))
     c = float(np.vdot(a, b)) / square if square else 0.0
     return c, relative_error(c * b, a) if math.isfinite(c) else math.inf
@@ -70,7 +70,7 @@ def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
 
 
 def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndarray, smoothing: float) -> list[str]:
-    """Is it another definition of the loss, on the reference's logits?"""
+    """Is our loss another definition's value on the reference's logits?"""
     scores = logits - logits.max(1, keepdims=True)
     log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     own = -log[np.arange(len(labels)), labels]
@@ -90,7 +90,7 @@ def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndar
 
 
 def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
-    """Is one side's loss the sum of what the other's is the mean of: over samples, labels, or all numbers?"""
+    """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
     arrays = [leaf for _, leaf in leaves(labels)]
     counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
     counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
@@ -105,12 +105,12 @@ def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int)
 
 
 def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
-    """Is one of a loss's parts left out or weighted otherwise? The gradients that come from it alone show it."""
+    """Is one part of the loss left out, or its weight another? Gradients that depend on it alone show it."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, b in theirs.items():
         if name in ours and (ours[name].any() or b.any()):
-            times, left = _fit(ours[name], b) if b.any() else (math.inf, 0.0)
-            if left < FITS:
+            times, error = _fit(ours[name], b) if b.any() else (math.inf, 0.0)
+            if error < FITS:
                 groups[f"{times:.4g}"].append(name)
     same = groups.pop("1", [])
     return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
@@ -128,8 +128,8 @@ def _loss(case: Case) -> list[str]:
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     """Is every gradient the same multiple of the reference's?"""
-    factor, left = _fit(_flat(ours, theirs), _flat(theirs, theirs))
-    if left >= FITS or abs(factor - 1) <= FITS:
+    factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
+    if error >= FITS or abs(factor - 1) <= FITS:
         return []
     words = f"every gradient is {factor:.6g} times the reference's"
     if math.isclose(factor, parts, rel_tol=FITS) and parts > 1:
@@ -138,13 +138,13 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
 
 
 def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
-    """Layers that agree may still feed a ReLU with values that round to different sides of 0; its gradient jumps."""
-    changed = [(name, count) for name, count in sign_changes if count]
-    if not changed:
+    """Values of layers that agree may still round to different sides of 0, where a ReLU's gradient jumps."""
+    first = next((name for name, count in sign_changes if count), None)
+    if first is None:
         return []
     return [
-        f"every layer agrees, but {sum(count for _, count in changed)} values round to different sides of 0 "
-        f"(first in {changed[0][0]}), where a ReLU's gradient jumps; the differences are larger than that explains"
+        f"every layer agrees, but {sum(count for _, count in sign_changes)} values round to different sides of 0 "
+        f"(first in {first}), where a ReLU's gradient jumps; the differences are larger than that explains"
     ]
 
 
@@ -162,7 +162,7 @@ def _gradients(case: Case) -> list[str]:
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
-    """Is every micro-batch, tensor or value clipped to `limit`, instead of the mean over the reference's `parts`?"""
+    """Is each micro-batch, tensor or value clipped to `limit`, instead of the mean of `parts`, the reference's?"""
     names = list(parts[0])
     mean = {name: np.mean([part[name] for part in parts], axis=0) for name in names}
     seen, whole = _flat(clipped, names), _flat(mean, names)
@@ -192,14 +192,14 @@ def _clipping(case: Case) -> list[str]:
 
 
 def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
-    """Is the learning rate the reference's, shifted by updates or scaled?"""
+    """Is the learning rate the reference's, shifted by one update or scaled?"""
     a, b = np.array(ours), np.array(theirs)
     hints = []
     for side, pairs in (("ahead of", (a[:-1], b[1:])), ("behind", (a[1:], b[:-1]))):
         if len(pairs[0]) and np.allclose(*pairs, rtol=1e-5) and not np.allclose(a, b, rtol=1e-5):
             hints.append(f"the learning rate is off by one update: ours is one {side} the reference's")
-    factor, left = _fit(a, b)
-    if left < 1e-5 and abs(factor - 1) > 1e-5:
+    factor, error = _fit(a, b)
+    if error < 1e-5 and abs(factor - 1) > 1e-5:
         hints.append(f"the learning rate is {factor:.6g} times the reference's")
     return hints
 
@@ -207,40 +207,40 @@ def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
 def _adam(case: Case) -> list[str]:
     there = case.theirs.trace
     parts = {"start": there.start, "after": there.after[0], "clipped": there.clipped, **there.state}
-    named = {part: case.reference(arrays) for part, arrays in parts.items()}
-    return adam_causes(case.ours.trace, named, there.rates[0])
+    theirs = {part: case.reference(arrays) for part, arrays in parts.items()}
+    return adam_causes(case.ours.trace, theirs, there.rates[0])
 
 
 def _decay_in_momentum(case: Case) -> list[str]:
-    """Is the difference a multiple of the weight itself: weight decay where the reference has none, or none here?"""
+    """Is the difference a multiple of the weight itself: weight decay on one side only, or another one?"""
     ours, theirs = case.ours.trace, case.reference(case.theirs.trace.state["momentum"])
     groups: dict[str, list[str]] = defaultdict(list)
     for name in case.differing():
-        decay, left = _fit(np.asarray(ours.state["momentum"][name], np.float64) - theirs[name], ours.start[name])
-        if left < 0.02:  # the rest is small beside both momenta, so rounding shows in it
+        decay, error = _fit(np.asarray(ours.state["momentum"][name], np.float64) - theirs[name], ours.start[name])
+        if error < 0.02:  # the difference is small beside both momenta, so rounding shows in it
             more = "more" if decay > 0 else "less"
             groups[f"{name.rsplit('.', 1)[-1]}: {abs(decay):.3g} {more}"].append(name)
     return _grouped(groups, "weight decay on {cause} than the reference's ({count} parameters, first {first})")
 
 
 def _kept(case: Case) -> list[str]:
-    """Is the second momentum apart by a multiple of the first: of what it keeps of it?"""
+    """Does the second momentum differ by a multiple of the first: is the factor that keeps it another?"""
     ours, theirs = (case.ours.trace.second["momentum"], case.reference(case.theirs.trace.second["momentum"]))
     first, names = case.reference(case.theirs.trace.state["momentum"]), case.differing()
     apart = _flat({name: np.subtract(ours[name], theirs[name], dtype=np.float64) for name in names}, names)
-    kept, left = _fit(apart, _flat(first, names))
+    kept, error = _fit(apart, _flat(first, names))
     more = "more" if kept > 0 else "less"
-    return [f"momentum: {abs(kept):.3g} {more} than the reference's"] if left < 0.02 else []
+    return [f"momentum: {abs(kept):.3g} {more} than the reference's"] if error < 0.02 else []
 
 
 def _length(case: Case) -> list[str]:
-    """Did the first update take a step of the right direction and the wrong length?"""
+    """Has the first update the right direction and the wrong length?"""
     ours, there = case.ours.trace, case.theirs.trace
     start, first = case.reference(there.start), case.reference(there.after[0])
     names = [name for name in case.reference(there.gradients) if name in ours.start]
-    step = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
-    factor, left = _fit(step, _flat({name: first[name] - start[name] for name in names}, names))
-    if left >= 0.01 or abs(factor - 1) <= FITS:
+    change = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
+    factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
+    if error >= 0.01 or abs(factor - 1) <= FITS:
         return []
     words = f"the first update is {factor:.6g} times the reference's"
     if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
@@ -249,15 +249,15 @@ def _length(case: Case) -> list[str]:
 
 
 def _nesterov(case: Case) -> list[str]:
-    """Does one side look ahead? A first update is rate · momentum, with Nesterov's rate · (1 + μ) · momentum."""
+    """Has one side Nesterov momentum? The first update is rate · momentum, with it rate · (1 + μ) · momentum."""
     times = []
     for trace in (case.ours.trace, case.theirs.trace):
         momentum = trace.state.get("momentum", {})
         if not momentum:
             return []
-        step = _flat({name: trace.start[name] - trace.after[0][name] for name in momentum}, momentum)
-        factor, left = _fit(step, trace.rates[0] * _flat(momentum, momentum))
-        times.append(factor if left < 0.01 else 0.0)
+        change = _flat({name: trace.start[name] - trace.after[0][name] for name in momentum}, momentum)
+        factor, error = _fit(change, trace.rates[0] * _flat(momentum, momentum))
+        times.append(factor if error < 0.01 else 0.0)
     here, there = times
     if not math.isclose(min(times), 1, rel_tol=FITS) or max(times) < 1 + FITS:
         return []
@@ -266,7 +266,7 @@ def _nesterov(case: Case) -> list[str]:
 
 
 def _statistics(case: Case) -> list[str]:
-    """What share of the old statistics does each BatchNorm keep?"""
+    """How much of the old statistics does each BatchNorm keep?"""
     if case.task.accumulate > 1:
         return []
     there, after = case.theirs.trace, case.ours.trace.after[0]
@@ -279,14 +279,14 @@ def _statistics(case: Case) -> list[str]:
             continue
         old, mixed = start[name].astype(np.float64), first[name].astype(np.float64)
         batch = (mixed - (1 - new) * old) / new
-        kept, left = _fit(after[name] - batch, old - batch)
-        if left < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
+        kept, error = _fit(after[name] - batch, old - batch)
+        if error < 0.01 and not math.isclose(kept, 1 - new, abs_tol=0.01):
             inverted = "momentum inverted: " if math.isclose(kept, new, abs_tol=0.01) else ""
             groups[f"{inverted}keeps {kept:.2f} of the old value, the reference {1 - new:.2f}"].append(name)
     return _grouped(groups, "{first}: {cause} ({count} statistics so)")
 
 
-# By stage: groups of candidates. A group is tried where the groups before it explain nothing.
+# Groups of candidates by stage. A group is tried if no group before it explains the difference.
 STAGE_CAUSES: dict[str, tuple[tuple[Callable[[Case], list[str]], ...], ...]] = {
     stages.LOSS: ((_loss,),),
     stages.GRADIENTS: ((_gradients,),),

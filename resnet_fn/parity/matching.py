@@ -1,4 +1,4 @@
-"""Which parameter and layer of a net is which of the reference's: by name, else by execution order and shapes."""
+"""Pair the parameters and layers of a net with the reference's: by name, else by execution order and shapes."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ class Node:
 
     Attributes:
         layer: its path.
-        kind: what it is; "" for a layer of layers that owns parameters itself, and for a class of the user's.
+        kind: what it is; "" for a user's class, and for a layer of layers that owns parameters itself.
         leaves: torch's leaf name → (the parameter's full name, which part of it, of how many).
         shapes: of each leaf, without ones.
         output: its output's shape, None if it is not known.
@@ -53,13 +53,13 @@ class Node:
 class Graph:
     """The layers that own parameters, and who feeds whom, seen through layers without parameters.
 
-    A layer's input is recognised as another's output by its bytes, and by the bytes of the ReLU of that output, so
-    that a net that calls a function where the other has a layer gives the same graph.
+    A layer's input is recognised by its bytes as another layer's output or the ReLU of it: a net that calls a function
+    where the other has a layer gives the same graph.
 
     Args:
         layers: one recorded forward pass.
-        expand: 0 as recorded; 1 attention as a fused and an output projection; 2 every projection for itself, and any
-            dense layer of three times its inputs likewise.
+        expand: 0 as recorded; 1 attention as a fused and an output projection; 2 each projection as a node of its own,
+            also of any dense layer with three times as many outputs as inputs.
         ignore: parameters that do not count.
     """
 
@@ -85,12 +85,12 @@ class Graph:
                 seen[source, layer.kind] += 1
             if layer.output is None:
                 continue
-            # First come, first known: an identity's output is its input.
+            # The first layer with these bytes counts: an identity's output is its input.
             origin.setdefault(fingerprint(layer.output), source)
             origin.setdefault(fingerprint(np.maximum(layer.output, 0)), source)
 
     def labels(self, rounds: int, with_output: bool) -> list[int]:
-        """One number for each node, equal where everything up to `rounds` layers away is alike."""
+        """One number for each node, equal for two nodes if everything up to `rounds` layers away is alike."""
         now = [
             hash((node.kind, tuple(sorted(node.shapes.values())), node.output if with_output else None))
             for node in self.nodes
@@ -108,32 +108,30 @@ class Graph:
 
 
 def _feed(node: Node, inputs: list[int | None]) -> int | None:
-    """What feeds a node: key and value of an attention may come from elsewhere than the query."""
+    """What feeds a node: an attention's key and value may come from another layer than its query."""
     if node.role == "out" and not node.whole:
         return None
-    place = {"k": 1, "v": 2}.get(node.role, 0) if not node.whole else 0
+    place = 0 if node.whole else {"k": 1, "v": 2}.get(node.role, 0)
     return inputs[place] if place < len(inputs) else inputs[0]
 
 
 def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
-    leaves = {leaf_name(leaf): f"{layer.name}.{leaf}" for leaf, _ in layer.parameters}
-    shapes = {leaf_name(leaf): shape for leaf, shape in layer.parameters}
-    for leaf in [leaf for leaf, name in leaves.items() if name in ignore]:
-        del leaves[leaf], shapes[leaf]
+    counted = [(leaf, shape) for leaf, shape in layer.parameters if f"{layer.name}.{leaf}" not in ignore]
+    leaves = {leaf_name(leaf): f"{layer.name}.{leaf}" for leaf, _ in counted}
+    shapes = {leaf_name(leaf): shape for leaf, shape in counted}
     if not leaves:
         return []
     if expand and layer.kind == "attention":
         return _attention(layer, leaves, shapes, expand)
-    # What a class of the user's is called says nothing: GRN here may be GlobalResponseNorm there.
+    # The name of a user's class is no evidence: GRN here may be GlobalResponseNorm there.
     kind = layer.kind if layer.leaf and not layer.is_own else ""
-    if expand and kind == "norm":  # which may be written by hand on one side
+    if expand and kind == "norm":  # one side may have it written by hand
         kind = ""
     output = layer.output.shape if layer.output is not None and not expand else None
     if kind == "conv" and len(squeezed(shapes.get("weight", (0, 0, 2)))) <= 2 and layer.settings.get("groups") == 1:
         kind = "dense" if expand else kind  # a convolution with a kernel of one pixel
     rows = (shapes.get("weight") or (0,))[0]
-    thirds = expand == 2 and kind == "dense" and rows and rows == 3 * shapes["weight"][-1]
-    if thirds:
+    if expand == 2 and kind == "dense" and rows and rows == 3 * shapes["weight"][-1]:
         return [_part(layer, leaves, shapes, one, index, 3) for index, one in enumerate("qkv")]
     named = {leaf: (name, 0, 1) for leaf, name in leaves.items()}
     small = {leaf: squeezed(shape) for leaf, shape in shapes.items()}
@@ -153,15 +151,14 @@ def _attention(layer: Layer, leaves: dict[str, str], shapes: dict[str, tuple[int
     """Fused or separate projections of an attention as dense layers."""
 
     def picked(names: dict[str, str]) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-        known = {of: to for of, to in names.items() if of in leaves}
-        return {to: leaves[of] for of, to in known.items()}, {to: shapes[of] for of, to in known.items()}
+        present = {of: to for of, to in names.items() if of in leaves}
+        return {to: leaves[of] for of, to in present.items()}, {to: shapes[of] for of, to in present.items()}
 
     fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
     nodes = []
-    if "weight" in fused[0] and expand == 1:
-        nodes = [_part(layer, *fused, "", 0, 1)]
-    elif "weight" in fused[0]:
-        nodes = [_part(layer, *fused, one, index, 3) for index, one in enumerate("qkv")]
+    if "weight" in fused[0]:
+        parts = "qkv" if expand == 2 else ("",)
+        nodes = [_part(layer, *fused, one, index, len(parts)) for index, one in enumerate(parts)]
     else:
         for index, (leaf, one) in enumerate(_SEPARATE.items()):
             node = _part(layer, *picked({leaf: "weight"}), one, 0, 1)
@@ -170,8 +167,7 @@ def _attention(layer: Layer, leaves: dict[str, str], shapes: dict[str, tuple[int
                 node.shapes["bias"] = (shapes["in_proj_bias"][0] // 3,)
             nodes.append(node)
     rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
-    out = _part(layer, *picked(rest), "out", 0, 1)
-    return [*nodes, out]
+    return [*nodes, _part(layer, *picked(rest), "out", 0, 1)]
 
 
 Pairs = list[tuple[Node, Node]]
@@ -180,10 +176,10 @@ Pairs = list[tuple[Node, Node]]
 def pair_nodes(
     ours: Sequence[Layer], theirs: Sequence[Layer], ignore: tuple[Collection[str], Collection[str]]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    """Pair the nodes of both nets' graphs, at the first way of looking at them in which both are made of the same.
+    """Pair the nodes of both nets' graphs, at the first level of expansion at which both have the same nodes.
 
     Returns:
-        The pairs, what is left of ours, what is left of theirs, and layers without parameters: ours → theirs.
+        The pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
     """
     graphs = []
     for expand in (0, 1, 2):
@@ -199,7 +195,7 @@ def pair_nodes(
 
 
 def _alike(a: Graph, b: Graph) -> float:
-    """The share of nodes that have one of the same kind and shapes on the other side."""
+    """The share of nodes with a counterpart of the same kind and shapes."""
     first, second = Counter(a.labels(0, False)), Counter(b.labels(0, False))
     return (first & second).total() / max(1, (first | second).total())
 
@@ -216,25 +212,24 @@ def _finest_common(a: Graph, b: Graph) -> tuple[list[int], list[int]] | None:
 def _pair(
     a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    waiting: dict[int, list[int]] = defaultdict(list)
-    for index, label in enumerate(labels_b):
-        waiting[label].append(index)
-    alike: dict[int, list[int]] = defaultdict(list)
-    for index, label in enumerate(labels_a):
-        alike[label].append(index)
-    found: dict[int, int] = {}
-    for label, group in alike.items():
-        found |= _pair_group([(i, a.nodes[i]) for i in group], [(i, b.nodes[i]) for i in waiting[label]])
-    pairs = [(a.nodes[one], b.nodes[found[one]]) for one in sorted(found)]
-    left = [node for index, node in enumerate(a.nodes) if index not in found]
-    rest = [node for index, node in enumerate(b.nodes) if index not in set(found.values())]
+    ours: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+    theirs: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+    for graph, labels, by_label in ((a, labels_a, ours), (b, labels_b, theirs)):
+        for index, (label, node) in enumerate(zip(labels, graph.nodes, strict=True)):
+            by_label[label].append((index, node))
+    paired: dict[int, int] = {}
+    for label, group in ours.items():
+        paired |= _pair_group(group, theirs[label])
+    pairs = [(a.nodes[one], b.nodes[paired[one]]) for one in sorted(paired)]
+    left = [node for index, node in enumerate(a.nodes) if index not in paired]
+    rest = [node for index, node in enumerate(b.nodes) if index not in set(paired.values())]
     by_place = {place: name for name, place in b.unary.items()}
-    places = {name: (found.get(source, -1), kind, number) for name, (source, kind, number) in a.unary.items()}
+    places = {name: (paired.get(source, -1), kind, number) for name, (source, kind, number) in a.unary.items()}
     return pairs, left, rest, {name: by_place[place] for name, place in places.items() if place in by_place}
 
 
 def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) -> dict[int, int]:
-    """Among nodes that look alike: by name where all names agree, else by role, else by execution order."""
+    """Pair nodes that look alike: by name if all names agree, else by role, else by execution order."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
         if a == b and (max(a.values(), default=0) == 1 or ("" not in a and len(a) > 1)):
@@ -260,19 +255,19 @@ def match(
     """Pair every parameter and layer of a net with the reference's.
 
     If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`) and an attention's fused or separate
-    projections, names decide and shapes are only checked. Otherwise layers are paired by what they are, the shapes of
-    their parameters and outputs, the layers that feed them and that they feed, and, where all that is alike, by
-    execution order. Nothing is ever taken for transposed: only `corrections` can say so.
+    projections, they decide and shapes are only checked. Otherwise layers are paired by their kind, the shapes of their
+    parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
+    is ever assumed to be transposed: only `corrections` can declare it.
 
     Args:
         ours, theirs: shapes of all parameters and statistics, by name.
         our_layers, their_layers: one recorded forward pass of each net, on the same inputs.
-        corrections: what is known better (`read_map`).
+        corrections: pairs that are given (`read_map`).
         tied: names that are one array, of each net.
         constants: arrays of each net that need no counterpart: neither trained nor statistics.
 
     Raises:
-        ValueError: corrections that name what is not there, or do not fit.
+        ValueError: corrections with names that do not exist, or that do not fit.
     """
     fixed, named_layers = resolve(corrections or {}, ours, theirs)
     used = {name for source in fixed.values() for name in source.names}
@@ -286,16 +281,16 @@ def match(
     )
     names = {layer.name for layer in their_layers}
     how, layers = "names", {layer.name: layer.name for layer in our_layers if layer.name in names}
-    found, problems = task.by_name()
+    sources, problems = task.by_name()
     if problems:
         structured = task.by_structure(our_layers, their_layers)
-        if found is None or len(structured[2]) <= len(problems):
-            found, layers, problems = structured
+        if not sources or len(structured[2]) <= len(problems):
+            sources, layers, problems = structured
             how = "execution order and shapes"
-    sources = {name: fixed.get(name) or (found or {}).get(name) for name in ours}
-    parameters = {name: source for name, source in sources.items() if source is not None}
-    parameters, wrong = _fit(parameters, ours, theirs, set(fixed))
-    return NameMap(how, parameters, {**layers, **named_layers}, (*problems, *wrong), tuple(map(tuple, tied[1])))
+    sources |= fixed
+    parameters = {name: sources[name] for name in ours if name in sources}
+    problems += _fit(parameters, ours, theirs, fixed)
+    return NameMap(how, parameters, {**layers, **named_layers}, tuple(problems), tuple(map(tuple, tied[1])))
 
 
 def shapes_of(arrays: Arrays) -> Shapes:
@@ -304,12 +299,12 @@ def shapes_of(arrays: Arrays) -> Shapes:
 
 
 def fuller_mode(recording: Recording) -> str:
-    """The mode in which more layers run: a second head may run in training only."""
+    """The mode in which more layers run: some nets run a second head in training only."""
     return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
 
 
 def match_recordings(ours: Recording, theirs: Recording, corrections: Corrections | None = None) -> NameMap:
-    """The same for two recordings."""
+    """`match` for two recordings."""
     return match(
         shapes_of(ours.trace.start),
         shapes_of(theirs.trace.start),
@@ -325,10 +320,8 @@ def _groups(ties: Ties) -> dict[str, tuple[str, ...]]:
     return {name: tuple(group) for group in ties for name in group}
 
 
-def _fit(
-    parameters: dict[str, Source], ours: Shapes, theirs: Shapes, fixed: set[str]
-) -> tuple[dict[str, Source], list[str]]:
-    """Check every shape; one that differs only in ones is reshaped."""
+def _fit(parameters: dict[str, Source], ours: Shapes, theirs: Shapes, fixed: Collection[str]) -> list[str]:
+    """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
     for name, source in parameters.items():
         shapes = {one: np.empty(theirs[one], np.bool_) for one in source.names}
@@ -345,15 +338,15 @@ def _fit(
             continue
         words = f"{name} is {tuple(ours[name])} here, {made.shape} in the reference"
         if made.shape == tuple(ours[name])[::-1]:
-            words += f'; if it is kept transposed, --map {{"{name}": {{"from": "{source.names[0]}", '
-            words += '"transpose": [1, 0]}} says so'
+            words += f'; if it is stored transposed, add {{"{name}": {{"from": "{source.names[0]}", '
+            words += '"transpose": [1, 0]}} to --map'
         wrong.append(words)
-    return parameters, wrong
+    return wrong
 
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What is to be paired: shapes by name, names that are one array, what needs no counterpart, what is taken."""
+    """What is to be paired: shapes by name, names that are one array, arrays that need no counterpart, names in use."""
 
     ours: Shapes
     theirs: Shapes
@@ -362,28 +355,28 @@ class _Task:
     constants: tuple[set[str], set[str]]
     used: set[str]
 
-    def by_name(self) -> tuple[dict[str, Source] | None, list[str]]:
-        """Pair by keys that both frameworks share; what is missing on either side."""
-        a, b = pieces(self.ours), pieces(self.theirs)
-        found, missing = {}, []
-        for name, keys in holders(a).items():
+    def by_name(self) -> tuple[dict[str, Source], list[str]]:
+        """Pair by keys that both frameworks share; with what is missing on either side."""
+        b = pieces(self.theirs)
+        sources, missing = {}, []
+        for name, keys in holders(pieces(self.ours)).items():
             parts = [b[key] for key in self._same_array(name, keys, b) if key in b]
             if len(parts) == len(keys):
-                found[name] = joined(parts)
+                sources[name] = joined(parts)
             elif name not in self.constants[0]:
                 missing.append(f"{name} {list(self.ours[name])} has no counterpart in the reference")
-        return found or None, [*missing, *self._unused(found)]
+        return sources, [*missing, *self._unused(sources)]
 
     def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
-        """The keys of an array, or of another name of it that the reference has."""
+        """The keys of an array, or of another of its names if only that is in the reference."""
         if len(keys) > 1 or keys[0] in known:
             return keys
         return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)
 
-    def _unused(self, found: Mapping[str, Source]) -> list[str]:
+    def _unused(self, sources: Mapping[str, Source]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
-        for piece in [part for source in found.values() for part in source.parts]:
-            taken[piece.name].add(piece.share or (0, 1))
+        for part in [part for source in sources.values() for part in source.parts]:
+            taken[part.name].add(part.share or (0, 1))
         problems = []
         for name, shape in self.theirs.items():
             others = self.their_ties.get(name, ())
@@ -393,24 +386,27 @@ class _Task:
             missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
             if missing:
                 which = sorted(index + 1 for index, _ in missing)
-                part = f", part {which[0]} of 3," if parts else ""
-                problems.append(f"the reference's {name} {list(shape)}{part} has no counterpart here")
+                third = f", part {which[0]} of 3," if parts else ""
+                problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
         return problems
 
     def by_structure(
         self, our_layers: Sequence[Layer], their_layers: Sequence[Layer]
     ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
-        """Pair layers, then what belongs to no layer that runs."""
-        sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
-        ours, theirs = (
-            {name for layer in layers for name in _owned(layer) if not {name, *ties.get(name, ())} & set(known)}
-            for layers, known, ties in sides
-        )
-        found = self._pair(our_layers, their_layers, (ours, theirs))
-        if not found[2]:
-            return found
-        spared = self._pair(our_layers, their_layers, (ours | self.constants[0], theirs | self.constants[1]))
-        return min(found, spared, key=lambda attempt: len(attempt[2]))
+        """Pair layers, then parameters of no layer that runs."""
+        ignored = []
+        for layers, shapes, ties in (
+            (our_layers, self.ours, self.our_ties),
+            (their_layers, self.theirs, self.their_ties),
+        ):
+            names = (f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters)
+            ignored.append({name for name in names if not {name, *ties.get(name, ())} & set(shapes)})
+        ours, theirs = ignored
+        first = self._pair(our_layers, their_layers, (ours, theirs))
+        if not first[2]:
+            return first
+        second = self._pair(our_layers, their_layers, (ours | self.constants[0], theirs | self.constants[1]))
+        return min(first, second, key=lambda attempt: len(attempt[2]))
 
     def _pair(
         self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], ignore: tuple[set[str], set[str]]
@@ -426,37 +422,39 @@ class _Task:
                 held[name][index], sizes[name] = piece, count
             if all(one.whole or one.role == "out" for one in (node, other)):
                 layers[node.layer] = other.layer
-        found = {
-            name: joined([parts[index] for index in sorted(parts)])
-            for name, parts in held.items()
-            if len(parts) == sizes[name]
-        }
-        self._outside(found)
+        whole = {name: parts for name, parts in held.items() if len(parts) == sizes[name]}
+        sources = {name: joined([parts[index] for index in sorted(parts)]) for name, parts in whole.items()}
+        self._outside(sources)
         if not problems:
-            lost = [name for name in self.ours if name not in found and name not in self.constants[0]]
-            words = "belongs to no layer that runs; give it the reference's name, or --map"
-            problems = [*(f"{name} {words}" for name in lost), *self._unused(found)]
-        return found, layers, problems
+            lost = [name for name in self.ours if name not in sources and name not in self.constants[0]]
+            words = "belongs to no layer that runs; rename it as in the reference, or add it to --map"
+            problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
+        return sources, layers, problems
 
-    def _outside(self, found: dict[str, Source]) -> None:
-        """Parameters of no recorded layer: by name, else where only one on each side has the shape."""
-        taken = {part.name for source in found.values() for part in source.parts}
-        ours = {name: shape for name, shape in self.ours.items() if name not in found}
+    def _outside(self, sources: dict[str, Source]) -> None:
+        """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
+        taken = {part.name for source in sources.values() for part in source.parts}
+        ours = {name: shape for name, shape in self.ours.items() if name not in sources}
         theirs = {name: shape for name, shape in self.theirs.items() if name not in taken}
-        known = pieces(theirs)
+        by_key = pieces(theirs)
         for name, keys in holders(pieces(ours)).items():
-            if len(keys) == 1 and keys[0] in known and known[keys[0]][1:] == (0, 1):
-                found[name] = plain(known[keys[0]][0])
-                del ours[name], theirs[known[keys[0]][0]]
-        for name, shape in ours.items():
-            alike = [one for one, other in theirs.items() if squeezed(other) == squeezed(shape)]
-            rivals = [one for one, other in ours.items() if squeezed(other) == squeezed(shape)]
-            if len(alike) == len(rivals) == 1:
-                found[name] = plain(alike[0])
+            other, *part = by_key.get(keys[0], ("", 0, 0))
+            if len(keys) == 1 and part == [0, 1]:
+                sources[name] = plain(other)
+                del ours[name], theirs[other]
+        for name, other in _unique_pairs(ours, theirs):
+            sources[name] = plain(other)
 
 
-def _owned(layer: Layer) -> list[str]:
-    return [f"{layer.name}.{leaf}" for leaf, _ in layer.parameters]
+def _unique_pairs(ours: Shapes, theirs: Shapes) -> list[tuple[str, str]]:
+    """Names of which only one on each side has the shape (without ones)."""
+    sides = []
+    for shapes in (ours, theirs):
+        by_shape: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for name, shape in shapes.items():
+            by_shape[squeezed(shape)].append(name)
+        sides.append({shape: names[0] for shape, names in by_shape.items() if len(names) == 1})
+    return [(name, sides[1][shape]) for shape, name in sides[0].items() if shape in sides[1]]
 
 
 def _words(node: Node) -> str:
@@ -464,13 +462,10 @@ def _words(node: Node) -> str:
 
 
 def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Piece]]:
-    """Leaves that are called alike; what is left, where only one on each side has the shape."""
-    pairs = [(leaf, theirs.leaves[leaf]) for leaf in ours.leaves if leaf in theirs.leaves]
-    named = {leaf for leaf, _ in pairs}
-    left = {leaf: shape for leaf, shape in ours.shapes.items() if leaf not in named}
-    rest = {leaf: shape for leaf, shape in theirs.shapes.items() if leaf not in named}
-    for leaf, shape in left.items():
-        alike = [one for one, other in rest.items() if other == shape]
-        if len(alike) == 1 and list(left.values()).count(shape) == 1:
-            pairs.append((leaf, theirs.leaves[alike[0]]))
-    return pairs
+    """Leaves of the same name; of the others, those of which only one on each side has the shape."""
+    left, rest = (
+        {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}
+        for a, b in ((ours, theirs), (theirs, ours))
+    )
+    pairs = [*((leaf, leaf) for leaf in ours.leaves if leaf in theirs.leaves), *_unique_pairs(left, rest)]
+    return [(leaf, theirs.leaves[other]) for leaf, other in pairs]

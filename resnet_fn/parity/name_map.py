@@ -1,4 +1,4 @@
-"""Which of a net's arrays is which of the reference's: parts, transposed, cut, joined; their names; what --map says."""
+"""How a net's arrays are made of the reference's: as they are, transposed, cut, joined; by their names, or by --map."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from resnet_fn.config.hints import closest, near_path
 
 Shape = tuple[int, ...]
 
-# MindSpore's leaf names: torch's. nn.BatchNorm3d is a cell around a BatchNorm2d.
+# MindSpore's leaf name → torch's.
 _LEAVES = {
     "gamma": "weight",
     "beta": "bias",
@@ -40,14 +40,14 @@ Piece = tuple[str, int, int]  # a parameter's name, which part of it, of how man
 
 def leaf_name(leaf: str) -> str:
     """A leaf as torch calls it: "gamma" is "weight"."""
-    leaf = leaf.removeprefix("bn2d.")
+    leaf = leaf.removeprefix("bn2d.")  # nn.BatchNorm3d is a cell around a BatchNorm2d
     return _LEAVES.get(leaf, leaf)
 
 
 def role(layer: str) -> str:
-    """Which of an attention's projections a layer is by its name: "q", "k", "v", "" where the name does not say."""
-    found = _ONE.match(layer.rpartition(".")[2] + ".weight")
-    return found["role"][0].lower() if found else ""
+    """Which of an attention's projections a layer's name stands for: "q", "k", "v", or "" for any other name."""
+    projection = _ONE.match(layer.rpartition(".")[2] + ".weight")
+    return projection["role"][0].lower() if projection else ""
 
 
 def pieces(names: Iterable[str]) -> dict[str, Piece]:
@@ -56,16 +56,16 @@ def pieces(names: Iterable[str]) -> dict[str, Piece]:
     "bn.gamma" holds "bn.weight"; an attention's "in_proj_weight" or "qkv.weight" holds "q.weight", "k.weight" and
     "v.weight" in equal parts.
     """
-    known = list(names)
-    attentions = {prefix for name in known for prefix, rest in _splits(name) if _FUSED.match(rest) or _ONE.match(rest)}
-    found: dict[str, Piece] = {}
-    for name in known:
+    names = list(names)
+    attentions = {prefix for name in names for prefix, rest in _splits(name) if _FUSED.match(rest) or _ONE.match(rest)}
+    by_key: dict[str, Piece] = {}
+    for name in names:
         keys = _keys(name, attentions)
-        if any(key in found for key in keys):  # "q.weight" beside "query.weight": no names of one attention
+        if any(key in by_key for key in keys):  # "q.weight" beside "query.weight" are not of one attention
             keys = (name,)
         for index, key in enumerate(keys):
-            found[key] = (name, index, len(keys))
-    return found
+            by_key[key] = (name, index, len(keys))
+    return by_key
 
 
 def _keys(name: str, attentions: set[str]) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _keys(name: str, attentions: set[str]) -> tuple[str, ...]:
 
 
 def _splits(name: str) -> list[tuple[str, str]]:
-    """The name cut before its last two and three words: ("block.0.attn.", "q.weight")."""
+    """The name cut before its last word, its last two and its last three: ("block.0.attn.", "q.weight")."""
     words = name.split(".")
     return [
         (".".join(words[:-count]) + ("." if len(words) > count else ""), ".".join(words[-count:]))
@@ -90,12 +90,12 @@ def _splits(name: str) -> list[tuple[str, str]]:
     ]
 
 
-def holders(found: dict[str, Piece]) -> dict[str, list[str]]:
+def holders(by_key: dict[str, Piece]) -> dict[str, list[str]]:
     """The keys of each array, in order."""
-    keys: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for key, (name, index, _) in found.items():
-        keys[name].append((index, key))
-    return {name: [key for _, key in sorted(entries)] for name, entries in keys.items()}
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key, (name, _, _) in by_key.items():
+        keys[name].append(key)
+    return keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +103,11 @@ class Part:
     """One of the reference's arrays, or a piece of it.
 
     Attributes:
-        name: the reference's.
-        transpose: the order of its axes, as `numpy.transpose`; None as they are.
-        rows: (first, behind the last) along `axis`, after the transposition; None all.
-        share: (which, of how many) equal pieces along `axis`; None the whole.
-        axis: along which it is cut.
+        name: the reference's name.
+        transpose: the order of the axes, as in `numpy.transpose`; None keeps it.
+        rows: (start, stop) along `axis`, after the transposition; None takes all.
+        share: (index, count) of equal pieces along `axis`; None takes the whole.
+        axis: the axis of `rows` and `share`.
     """
 
     name: str
@@ -117,11 +117,7 @@ class Part:
     axis: int = 0
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """The part of the reference's array.
-
-        Raises:
-            ValueError: the array has other axes, or fewer rows.
-        """
+        """This part of the reference's array; ValueError if the array has other axes, or fewer rows."""
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
                 raise ValueError(f"transpose {list(self.transpose)} does not fit {self.name} {list(array.shape)}")
@@ -132,13 +128,13 @@ class Part:
             raise ValueError(f"axis {self.axis} does not fit {self.name} {list(array.shape)}")
         size = array.shape[self.axis]
         if self.share is None:
-            first, behind = self.rows or (0, size)
+            start, stop = self.rows or (0, size)
         else:
-            which, count = self.share
-            first, behind = which * size // count, (which + 1) * size // count
-        if not 0 <= first < behind <= size:
-            raise ValueError(f"rows {[first, behind]} do not fit {self.name} {list(array.shape)}")
-        return array.take(range(first, behind), self.axis)
+            index, count = self.share
+            start, stop = index * size // count, (index + 1) * size // count
+        if not 0 <= start < stop <= size:
+            raise ValueError(f"rows {[start, stop]} do not fit {self.name} {list(array.shape)}")
+        return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
         words = self.name
@@ -156,9 +152,9 @@ class Source:
     """What one of a net's arrays is made of.
 
     Attributes:
-        parts: in order.
+        parts: pieces of the reference's arrays, in order.
         join: the axis along which they are joined.
-        shape: to what the result is reshaped; None as it is.
+        shape: the shape that the result gets; None keeps it.
     """
 
     parts: tuple[Part, ...]
@@ -167,14 +163,11 @@ class Source:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The reference's arrays that it takes."""
+        """The names of the reference's arrays in it."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def build(self, find: Callable[[str], np.ndarray | None]) -> np.ndarray | None:
-        """The array; None if one of the reference's is not there.
-
-        Args:
-            find: the reference's name → its array.
+        """The array, where `find` gives the reference's by name; None if it gives None for one of them.
 
         Raises:
             ValueError: the parts do not fit.
@@ -193,7 +186,7 @@ class Source:
         return np.ascontiguousarray(array).reshape(self.shape)
 
     def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
-        """Where one part ends and the next begins, along `join`; empty where there is one part."""
+        """Where each part but the first begins, along `join`."""
         sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
         return [int(end) for end in np.cumsum(sizes)[:-1]]
 
@@ -203,12 +196,12 @@ class Source:
 
 
 def plain(name: str) -> Source:
-    """One array as it is."""
+    """One array, unchanged."""
     return Source((Part(name),))
 
 
 def thirds(name: str, array: np.ndarray) -> list[Part]:
-    """The parts of an array that may be an attention's fused projections; none where it cannot be."""
+    """The three parts of an array if it may be an attention's fused projections; else none."""
     if array.ndim not in (1, 2) or array.shape[0] % 3 or not array.size:
         return []
     return [Part(name, share=(index, 3)) for index in range(3)]
@@ -219,31 +212,27 @@ def squeezed(shape: Sequence[int]) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def joined(pieces: Sequence[tuple[str, int, int]]) -> Source:
-    """A source made of pieces (name, which, of how many); all pieces of one array in their order are the array."""
+def joined(pieces: Sequence[Piece]) -> Source:
+    """A source made of pieces; all pieces of one array in their order are that array."""
     parts: list[Part] = []
-    index = 0
-    while index < len(pieces):
-        name, which, count = pieces[index]
-        whole = [(name, number, count) for number in range(count)]
-        if list(pieces[index : index + count]) == whole:
-            parts.append(Part(name))
-            index += count
-        else:
-            parts.append(Part(name, share=(which, count)))
-            index += 1
+    rest = list(pieces)
+    while rest:
+        name, index, count = rest[0]
+        whole = rest[:count] == [(name, number, count) for number in range(count)]
+        parts.append(Part(name) if whole else Part(name, share=(index, count)))
+        del rest[: count if whole else 1]
     return Source(tuple(parts))
 
 
 @dataclasses.dataclass(frozen=True)
 class NameMap:
-    """Which is which.
+    """Which parameters and layers of both nets are the same.
 
     Attributes:
         how: "names" or "execution order and shapes".
-        parameters: the MindSpore parameter's name → what of the reference it is.
+        parameters: the MindSpore parameter's name → what it is made of in the reference.
         layers: the MindSpore layer's path → the reference's.
-        problems: what has no counterpart, or another shape; empty when everything fits.
+        problems: parameters without a counterpart, or of another shape; empty when everything fits.
         tied: names of the reference that are one array.
     """
 
@@ -254,28 +243,28 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The reference's parameters that one of ours is made of; of what is no parameter, the name itself.
+        """The reference's parameters that one of ours is made of; any other name stands for itself.
 
-        What the reference shares goes by its first name, as in its optimizer.
+        An array that the reference shares goes by its first name, as in its optimizer.
         """
         first = {one: group[0] for group in self.tied for one in group}
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
     def rename(self, theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The reference's arrays under our names, cut and joined as ours are; what it does not have is left out."""
+        """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
         find = self._find(theirs)
         built = {name: source.build(find) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-        """Where our joined arrays have their seams: the row at which each further part begins."""
+        """The rows at which the further parts of our joined arrays begin."""
         find = self._find(theirs)
-        found = {name: source.seams(find) for name, source in self.parameters.items() if not source.join}
-        return {name: rows for name, rows in found.items() if rows}
+        seams = {name: source.seams(find) for name, source in self.parameters.items() if not source.join}
+        return {name: rows for name, rows in seams.items() if rows}
 
     def _find(self, theirs: Mapping[str, np.ndarray]) -> Callable[[str], np.ndarray | None]:
-        """The reference's array of a name, or of another name of the same array."""
+        """A function that gives the reference's array of a name, or of another name of the same array."""
         groups = {name: group for group in self.tied for name in group}
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
@@ -297,23 +286,23 @@ def read_map(path: str) -> Corrections:
           "conv.weight": {"from": "conv.weight", "shape": [8, 4, 1, 3]}
         }
 
-    Left stands the MindSpore net's parameter (or layer, then all that it holds), right the reference's. `transpose` is
-    done first, then `rows` [first, behind the last) along `axis` (default 0) are cut out, then parts are joined along
-    `join` (default 0), then the result is reshaped to `shape`.
+    The key is the MindSpore net's parameter (or a layer, for all of its parameters), the value the reference's.
+    `transpose` is applied first, then `rows` [start, stop) along `axis` (default 0) are cut out, then the parts are
+    joined along `join` (default 0), then the result is reshaped to `shape`.
 
     Raises:
-        ValueError: the file is not there, is no JSON object, or an entry says nothing that is known.
+        ValueError: the file cannot be read, is no JSON object, or has an entry of another form.
     """
     try:
-        found = json.loads(Path(path).read_text())
+        entries = json.loads(Path(path).read_text())
     except OSError as error:
         hint = near_path(path, "name a JSON file")
         raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise ValueError(f"--map: {path} is no JSON ({error}); see docs/parity.md") from None
-    if not isinstance(found, dict):
-        raise ValueError(f'--map: {path} holds {type(found).__name__}; give an object {{"ours": "theirs"}}')
-    return {name: _source(name, entry) for name, entry in found.items()}
+    if not isinstance(entries, dict):
+        raise ValueError(f'--map: {path} holds {type(entries).__name__}; give an object {{"ours": "theirs"}}')
+    return {name: _source(name, entry) for name, entry in entries.items()}
 
 
 def _source(name: str, entry: Any) -> Source:
@@ -351,15 +340,15 @@ def _whole(name: str, key: str, values: Any, count: int | None) -> Shape:
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Spread corrections of layers over their parameters, and check every name and shape.
+    """Spread corrections of layers over their parameters, and check every name.
 
     Returns:
-        Our parameters' sources, and layers that are named: ours → theirs.
+        Our parameters' sources, and the layers that are paired by them: ours → theirs.
 
     Raises:
-        ValueError: a name that neither net has, or parts that do not make our shape.
+        ValueError: a name that its net does not have, or a layer with the options of a parameter.
     """
-    found: Corrections = {}
+    sources: Corrections = {}
     layers: dict[str, str] = {}
     for name, source in corrections.items():
         inside = {one: one[len(name) + 1 :] for one in ours if one.startswith(f"{name}.")}
@@ -367,7 +356,7 @@ def resolve(
             for one in source.names:
                 if one not in theirs:
                     raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
-            found[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
+            sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
             if len(source.names) == 1 and source == plain(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside:
@@ -375,19 +364,19 @@ def resolve(
                 raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
             other = source.parts[0].name
             layers[name] = other
-            known = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
-            if not known:
+            by_leaf = {leaf_name(one[len(other) + 1 :]): one for one in theirs if one.startswith(f"{other}.")}
+            if not by_leaf:
                 raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
             for one, leaf in inside.items():
-                if leaf_name(leaf) in known:
-                    found[one] = plain(known[leaf_name(leaf)])
+                if leaf_name(leaf) in by_leaf:
+                    sources[one] = plain(by_leaf[leaf_name(leaf)])
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
-    return found, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
+    return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}
 
 
 def _third(part: Part, theirs: Mapping[str, Shape]) -> Part:
-    """Rows that are one of three projections as what they are: its rounding is known."""
+    """Rows that are one of three projections, as that share: stages measure the rounding of each third."""
     size = theirs[part.name][0] if theirs[part.name] else 0
     thirds = {(index * size // 3, (index + 1) * size // 3): (index, 3) for index in range(3) if size and size % 3 == 0}
     if part.transpose is not None or part.axis or part.rows not in thirds:

@@ -1,4 +1,4 @@
-"""What differs between two nets before anything is computed: settings of layers, what is shared, what is trained."""
+"""How two nets differ before anything is computed: in settings of layers, in shared and in trained parameters."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 
-# Settings whose values are compared as they are, in the order in which differences are told.
+# Settings whose values are compared as they are, in the order in which differences are listed.
 _PLAIN = (
     *("kernel_size", "stride", "dilation", "groups", "bias", "padding_mode", "over", "num_groups", "normalized_shape"),
     *("batch_statistics", "num_heads", "hidden_size", "num_layers", "bidirectional", "proj_size", "nonlinearity"),
@@ -32,14 +32,14 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
-        notes += [f"{layer.name}: {words}" for words in settings_differences(layer, other)]
+        notes += [f"{layer.name}: {difference}" for difference in settings_differences(layer, other)]
     return notes
 
 
 def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]:
-    """Every setting that differs where parameters have no counterpart: often what makes them another size.
+    """Every setting that differs, for nets whose parameters cannot be paired: often it is why sizes differ.
 
-    Layers of the same names are compared; one after the other, where both nets run the same kinds in the same order.
+    Layers are compared one by one if both nets run the same kinds in the same order, else those of the same name.
     """
     mine, others = ([layer for layer in side if layer.leaf and layer.call == 0] for side in (ours, theirs))
     if [layer.kind for layer in mine] == [layer.kind for layer in others]:
@@ -51,70 +51,70 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 
 
 def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
-    """What is set differently in two layers, in words; empty if nothing is (or nothing that we know of).
+    """The settings in which two layers differ, in words.
 
-    Padding is compared as it falls on this input: `same` at stride 1 is the same as padding 1/1, at stride 2 it is
-    not. A convolution with a kernel of one pixel is a dense layer, and a dense layer may stand for a whole attention
-    whose last part it is.
+    Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. A
+    convolution with a kernel of one pixel is a dense layer, and an attention's last dense layer may be paired with a
+    whole attention.
     """
     a, b = ours.settings, theirs.settings
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
-        # What a class of the user's does, its name does not say: its output shows it.
+        # The name of a user's class is no evidence; its output is compared instead.
         if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if _same_windows(ours, theirs, a, b):
         a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
-    found = []
-    for name in _PLAIN:
-        if name in a and name in b and a[name] != b[name]:
-            found.append(f"{name} {a[name]} here, {b[name]} in the reference")
+    both = a.keys() & b.keys()
+    notes = [
+        f"{name} {a[name]} here, {b[name]} in the reference" for name in _PLAIN if name in both and a[name] != b[name]
+    ]
     if ("output_size" in a) != ("output_size" in b):
-        found = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
-    if not found and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
+        notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
+    if not notes and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
-        found.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
+        notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
     if a.get("zeros_after"):
         words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
-        found.append(f"{words}; torch's is padding={a['pads']}")
+        notes.append(f"{words}; torch's is padding={a['pads']}")
     for name in _NUMBERS:
-        if name in a and name in b and not math.isclose(a[name], b[name], rel_tol=1e-6):
-            found.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
-    if "momentum" in a and "momentum" in b:
-        found += _momentum(1 - a["momentum"], b["momentum"])
+        if name in both and not math.isclose(a[name], b[name], rel_tol=1e-6):
+            notes.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
+    if "momentum" in both:
+        notes += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
-        found.append(f"an activation {a['activation']} after it, none in the reference")
+        notes.append(f"an activation {a['activation']} after it, none in the reference")
     if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
-        found.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
-    return found
+        notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
+    return notes
 
 
 def _same_windows(ours: Layer, theirs: Layer, a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether two max pools look at the same places, whichever of padding and `ceil_mode` brought them there."""
+    """Whether two max pools have the same windows, be it by padding or by `ceil_mode`."""
     if (ours.kind, theirs.kind) != ("maxpool", "maxpool") or not _same_shape(ours, theirs):
         return False
-    known = all(one.get(name) is not None for one in (a, b) for name in ("kernel_size", "stride", "pads"))
-    return known and _windows(ours, a) == _windows(ours, b)
+    complete = all(one.get(name) is not None for one in (a, b) for name in ("kernel_size", "stride", "pads"))
+    return complete and _windows(ours, a) == _windows(ours, b)
 
 
 def _windows(layer: Layer, pool: dict[str, Any]) -> list[tuple[int, int]]:
-    """Where a pool's first window begins and how many there are, in each direction."""
+    """How many zeros are before a pool's first window, and how many windows there are, in each direction."""
     assert layer.input is not None
     kernel, pads = pool["kernel_size"], pool["pads"]
     dilation = pool.get("dilation") or (1,) * len(kernel)
     sizes = layer.input.shape[-len(kernel) :]
-    found = []
+    windows = []
     for n, k, s, d, before, after in zip(sizes, kernel, pool["stride"], dilation, pads[::2], pads[1::2], strict=True):
         room = n + before + after - d * (k - 1) - 1
         count = room // s + 1
         if pool.get("ceil_mode") and room % s and count * s < n + before:  # no window begins behind the image
             count += 1
-        found.append((before, count))
-    return found
+        windows.append((before, count))
+    return windows
 
 
 def _one_pixel(ours: Layer, theirs: Layer) -> bool:
-    """Whether one is a dense layer, and the other a convolution that is one."""
+    """Whether one is a dense layer, and the other a convolution that computes the same."""
     conv = next((layer.settings for layer in (ours, theirs) if layer.kind == "conv"), None)
     if conv is None or "dense" not in (ours.kind, theirs.kind) or conv.get("groups") != 1:
         return False
@@ -133,16 +133,13 @@ def _words(pads: Pads) -> str:
 
 
 def _momentum(given: float, theirs: float) -> list[str]:
-    """MindSpore's argument says how much of the old statistics stays, torch's how much of the new is added."""
-    wanted = 1 - theirs
-    if math.isclose(given, wanted, abs_tol=1e-6):
+    """MindSpore's `momentum` is the weight of the old statistics, torch's that of the new."""
+    if math.isclose(given, 1 - theirs, abs_tol=1e-6):
         return []
+    words = f"momentum={given:g} here"
     if math.isclose(given, theirs, abs_tol=1e-6):
-        return [
-            f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old statistics in MindSpore; "
-            f"torch's momentum={theirs:g} is momentum={wanted:g} here"
-        ]
-    return [f"momentum={given:g} here; torch's momentum={theirs:g} is momentum={wanted:g} here"]
+        words = f"momentum inverted: BatchNorm(momentum={given:g}) keeps {given:g} of the old statistics in MindSpore"
+    return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
 
 
 _FITS = 1e-3  # relative error up to which rows are the same
@@ -151,13 +148,13 @@ _FITS = 1e-3  # relative error up to which rows are the same
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
     """Arrays that the reference shares between layers and that are copies here, a line each.
 
-    `ours` are the names of the MindSpore net that are one array. Copies start equal and part with the first update.
+    `ours` has the MindSpore net's names of each shared array. Copies start equal and part with the first update.
     """
     shared = {name: group[0] for group in ours for name in group}
     notes = []
     for group in names.tied:
-        own = [name for name, source in names.parameters.items() if set(source.names) & set(group)]
-        copies = list(dict.fromkeys(shared.get(name, name) for name in own))
+        local = [name for name, source in names.parameters.items() if set(source.names) & set(group)]
+        copies = list(dict.fromkeys(shared.get(name, name) for name in local))
         if len(copies) > 1:
             notes.append(
                 f"{copies[0]}: a copy of {', '.join(copies[1:])} here, one array in the reference "
@@ -169,7 +166,7 @@ def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
 def padding_notes(
     names: NameMap, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], their_layers: Sequence[Layer]
 ) -> list[str]:
-    """An embedding's padding row that is trained here and not in the reference, where all other rows agree.
+    """Embeddings' padding rows that are trained here and not in the reference, if all other rows agree.
 
     `ours` and `theirs` are gradients, both by our names.
     """
@@ -189,10 +186,10 @@ def padding_notes(
 
 
 def training_notes(names: NameMap, ours: Collection[str], theirs: Collection[str]) -> list[str]:
-    """Parameters that only one of the nets trains, a line each; `ours` and `theirs` are what each trains."""
-    notes, words = [], ("frozen", "trained")
+    """Parameters that only one of the nets trains, a line each; `ours` and `theirs` are the names that each trains."""
+    notes = []
     for name in names.parameters:
         here, there = name in ours, any(source in theirs for source in names.sources(name))
         if here != there:
-            notes.append(f"{name}: {words[here]} here, {words[there]} in the reference")
+            notes.append(f"{name}: {'trained here, frozen' if here else 'frozen here, trained'} in the reference")
     return notes

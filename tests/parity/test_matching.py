@@ -82,8 +82,8 @@ def test_a_weight_is_never_taken_for_transposed():
     assert pairs({"fc.weight": (4, 4)}, {"fc.weight": (4, 4)}) == ({"fc.weight": "fc.weight"}, ())
     _, problems = pairs({"fc.weight": (2, 4)}, {"fc.weight": (4, 2)})
     assert problems == (
-        "fc.weight is (2, 4) here, (4, 2) in the reference; if it is kept transposed, --map "
-        '{"fc.weight": {"from": "fc.weight", "transpose": [1, 0]}} says so',
+        "fc.weight is (2, 4) here, (4, 2) in the reference; if it is stored transposed, add "
+        '{"fc.weight": {"from": "fc.weight", "transpose": [1, 0]}} to --map',
     )
 
 
