@@ -1,6 +1,6 @@
-"""Why Adam's or RMSProp's state or update differs: each way of writing it is computed from what was recorded.
+"""Why Adam's or RMSProp's state or update differs: each way of writing it is computed from the recorded arrays.
 
-Of all ways one must give what MindSpore's side has, and another what the reference has; named is in what they differ.
+One way must give MindSpore's arrays and another the reference's; the hints name in what the two differ.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from resnet_fn.parity.optimizer_settings import DECAY
 from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.trace import Arrays, Trace
 
-_AS_WELL = 10.0  # how many times the best one's error fits as well: a small eps shows in a few small gradients only
-_LEAST, _MOST = 8, 4096  # numbers of a parameter: fewer fit anything, more say nothing new
+_AS_WELL = 10.0  # up to so many times the least error also fits: a small eps shows in a few small gradients only
+_LEAST, _MOST = 8, 4096  # numbers of a parameter that are compared: fewer fit anything
 
 _CORRECTED = "m and v are divided by 1 − β^t"
 _CORRECTIONS = {_CORRECTED: (True, True), "is missing": (False, False), "of v is missing": (True, False)}
@@ -28,18 +28,18 @@ _EPSILONS = (1e-8, 1e-6, 1e-5, 1e-7, 1e-10, 1e-12, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class First(NamedTuple):
-    """One parameter's first update of Adam: all float64, flat, at most _MOST values."""
+    """One parameter's first update of Adam: float64 vectors of at most _MOST values."""
 
     weight: np.ndarray
     after: np.ndarray
     gradient: np.ndarray
     momentum: np.ndarray
     variance: np.ndarray
-    mean: np.ndarray | float = 0.0  # of the gradient, where RMSProp is centred
+    mean: np.ndarray | float = 0.0  # of the gradient, in centred RMSProp
 
 
 class Way(NamedTuple):
-    """How an update is written: its bias correction, where its eps stands, and how much that is."""
+    """How an update is written: its bias correction, and the place and value of its eps."""
 
     correction: str
     place: str
@@ -47,8 +47,8 @@ class Way(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What one side's first update says: β1 and β2, the weight decay in the gradient by parameter, and at what the
-    variance begins: at 0, or, as nn.RMSProp's, at 1.
+    """One side's first update, with its β1 and β2, the weight decay in the gradient by parameter, and the variance's
+    initial value: 0, or 1 as in nn.RMSProp.
     """
 
     parameters: dict[str, First]
@@ -60,7 +60,7 @@ class Side(NamedTuple):
 
 
 def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[str]:
-    """In what two ways of writing Adam or RMSProp differ; empty where nothing known fits, or where it is neither.
+    """How both sides' Adam or RMSProp differ; empty if no known way fits, or for another optimizer.
 
     Args:
         ours: MindSpore's side.
@@ -88,7 +88,7 @@ def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[
 
 
 def _as_adam(side: Mapping[str, Arrays], decays: Mapping[str, float]) -> dict[str, Arrays]:
-    """RMSProp as Adam without momentum. Its weight decays agree: else they would be the first to differ."""
+    """RMSProp as Adam without momentum. Both weight decays agree: else their stage would differ first."""
     gradients = {name: g + decays.get(name, 0.0) * side["start"][name] for name, g in side["clipped"].items()}
     return {**side, "momentum": gradients, "variance": side["mean square"]}
 
@@ -115,10 +115,10 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
         one = parameters[name]
         if not one.gradient.any():
             continue
-        columns = np.stack([one.gradient, one.weight], 1) if one.weight.any() else one.gradient[:, None]
-        found = np.linalg.lstsq(columns, one.momentum, rcond=None)[0]
-        share, of_weight = float(found[0]), float(found[1]) if len(found) > 1 else 0.0
-        if not share or relative_error(columns @ found, one.momentum) > FITS:
+        columns = np.stack([one.gradient, one.weight], 1)
+        solution = np.linalg.lstsq(columns, one.momentum, rcond=None)[0]
+        share, of_weight = map(float, solution)
+        if not share or relative_error(columns @ solution, one.momentum) > FITS:
             return None
         if abs(of_weight) * np.linalg.norm(one.weight) < FITS * abs(share) * np.linalg.norm(one.gradient):
             of_weight = 0.0
@@ -138,7 +138,7 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
 
 
 def _fitting(side: Side) -> list[Way]:
-    """All ways that fit about as well as the best."""
+    """All ways that fit about as well as the best one."""
     ways = [Way(*one) for one in itertools.product(_CORRECTIONS, (_OUTSIDE, _INSIDE, _BEFORE), _EPSILONS)]
     errors = {way: _rests(side, way)[1] for way in ways}
     allowed = min(FITS, _AS_WELL * min(errors.values()))
@@ -152,9 +152,8 @@ def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
     of_m, of_v = 1 - side.beta1 if corrects_m else 1.0, 1 - side.beta2 if corrects_v else 1.0
     for name in side.coupled:
         one = side.parameters[name]
-        m, v, epsilon = one.momentum / of_m, np.maximum(one.variance / of_v - one.mean**2, 0), way.epsilon
-        if way.place == _BEFORE:
-            epsilon /= math.sqrt(of_v)
+        m, v = one.momentum / of_m, np.maximum(one.variance / of_v - one.mean**2, 0)
+        epsilon = way.epsilon / math.sqrt(of_v) if way.place == _BEFORE else way.epsilon
         root = np.sqrt(v + epsilon) if way.place == _INSIDE else np.sqrt(v) + epsilon
         step = (one.weight - one.after) / side.rate if side.rate else np.zeros_like(m)
         rest = step - m / root
@@ -175,9 +174,8 @@ def _beta_hints(ours: Side, theirs: Side) -> list[str]:
     words = f"β1 {a[0]:.4g} and β2 {a[1]:.4g} here, {b[0]:.4g} and {b[1]:.4g} in the reference"
     if np.allclose(1 - np.array(a[::-1]), 1 - np.array(b), rtol=FITS):
         return [f"betas swapped: {words}"]
-    if any(math.isclose(1 - one, other, rel_tol=FITS) for one, other in zip(a, b, strict=True)):
-        return [f"betas: {words}; β is what is kept of the old state, not what is added of the new"]
-    return [f"betas: {words}"]
+    inverted = any(math.isclose(1 - one, other, rel_tol=FITS) for one, other in zip(a, b, strict=True))
+    return [f"betas: {words}" + "; β is the weight of the old state, not of the new" * inverted]
 
 
 def _way_hints(ours: Way, theirs: Way) -> list[str]:
@@ -196,7 +194,7 @@ def _way_hints(ours: Way, theirs: Way) -> list[str]:
 def _decay_hints(
     names: Sequence[str], coupled: Sequence[Mapping[str, float]], decoupled: Sequence[Mapping[str, float]]
 ) -> list[str]:
-    """Parameters by what their weight decay is on both sides, where it is not the same."""
+    """Parameters grouped by their weight decay on both sides, if it differs."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name in names:
         here, there = ((c.get(name, 0.0), d.get(name, 0.0)) for c, d in zip(coupled, decoupled, strict=True))

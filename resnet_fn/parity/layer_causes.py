@@ -1,10 +1,10 @@
-"""Why a layer's output differs, where its weights say it: each candidate is computed and must fit to be named."""
+"""The cause of a layer's output that differs, as far as its weights show it: each candidate is computed."""
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,33 +13,33 @@ from resnet_fn.layers.layer import Layer, fingerprint
 from resnet_fn.parity.origins import FITS, here_and_there, origin_causes, sources_of
 
 _SAME_GELU = 1e-5  # the two forms are about 1e-4 apart
-_SOME = 10_000  # numbers of an activation that say which it is
-_LARGE = 2**17  # numbers of one head's scores that say which it is
+_SOME = 10_000  # how many numbers of an activation are compared
+_LARGE = 2**17  # how many scores of one head are computed
 
 
 class Case(NamedTuple):
     """The first layer whose output differs."""
 
-    before: Sequence[Layer]  # ours that ran before it, in execution order
+    before: Sequence[Layer]  # our layers that ran before it, in execution order
     ours: Layer
     theirs: Layer
-    weights: Mapping[str, np.ndarray]  # ours that are its own or no layer's, by name
+    weights: Mapping[str, np.ndarray]  # our weights that belong to it or to no layer, by name
     inputs: Mapping[str, np.ndarray]  # the net's
 
 
 def layer_causes(case: Case) -> list[str]:
-    """Why a layer differs, by the first candidate that fits; each looks at its own kinds of layers."""
-    return next((found for cause in (_norm, _gelu, _attention, _between) if (found := cause(case))), [])
+    """Why a layer differs: the first candidate that fits; each is for some kinds of layers."""
+    return next((hints for cause in (_norm, _gelu, _attention, _between) if (hints := cause(case))), [])
 
 
 def _norm(case: Case) -> list[str]:
-    """Does the reference's LayerNorm go over another axis, of as many numbers, of what is our input?"""
+    """Does the reference's LayerNorm normalize over another axis of the same size?"""
     ours, theirs, weights = case.ours, case.theirs, case.weights
     gamma, beta = weights.get(f"{ours.name}.gamma"), weights.get(f"{ours.name}.beta")
     x, y, other = ours.input, ours.output, theirs.output
-    if gamma is None or beta is None or gamma.ndim != 1 or ours.settings.get("over") != "layer":
+    if gamma is None or beta is None or x is None or y is None or other is None:
         return []
-    if x is None or y is None or other is None:
+    if gamma.ndim != 1 or ours.settings.get("over") != "layer":
         return []
 
     def over(axis: int, epsilon: float) -> np.ndarray:
@@ -50,25 +50,22 @@ def _norm(case: Case) -> list[str]:
     eps = [side.settings.get("eps", ours.settings["eps"]) for side in (ours, theirs)]
     axes = [axis for axis in range(x.ndim - 1, -1, -1) if x.shape[axis] == len(gamma)]
     pair = here_and_there(((axis, over(axis, e)) for axis in axes for e in eps), y, other, turned=True)
-    if pair is None:
-        return []
-    return [
-        f"it normalizes over axis {pair[0]} of its input {list(x.shape)}, the reference over what is axis {pair[1]} "
-        "here; transpose before it and back after it"
-    ]
+    words = "it normalizes over axis {} of its input {}, the reference over what is axis {} here"
+    fix = "transpose before it and back after it"
+    return [f"{words.format(pair[0], list(x.shape), pair[1])}; {fix}"] if pair else []
 
 
 def _gelu(case: Case) -> list[str]:
-    """Which of GELU's forms is each side? A class of the user's has no setting that says it."""
+    """Which approximation of GELU is each side? A user's class has no setting for it."""
     ours, theirs = case.ours, case.theirs
     if not (ours.kind == theirs.kind == "gelu") or ours.input is None or ours.output is None or theirs.output is None:
         return []
     x, y, other = (array.ravel()[:_SOME] for array in (ours.input, ours.output, theirs.output))
-    forms = {
+    gelus = {
         "none": x * 0.5 * (1 + np.array([math.erf(value / math.sqrt(2)) for value in x])),
         "tanh": x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     }
-    pair = here_and_there(forms.items(), y, other, _SAME_GELU)
+    pair = here_and_there(gelus.items(), y, other, _SAME_GELU)
     return [f"approximate {pair[0]} here, {pair[1]} in the reference"] if pair else []
 
 
@@ -80,14 +77,14 @@ def _weights(name: str, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray |
 
 
 def _between(case: Case) -> list[str]:
-    """What its input was made of, where that differs; else its output: of a block, of a bias that is left out."""
+    """How its input was made, if that differs; else its output: a block's, or one without its bias."""
     ours, theirs = case.ours, case.theirs
-    if {ours.kind, theirs.kind} == {"attention", "dense"}:  # the whole, and its last part: of other inputs
+    if {ours.kind, theirs.kind} == {"attention", "dense"}:  # a whole and its last part have other inputs
         return []
     for what, a, b in (("input", ours.input, theirs.input), ("output", ours.output, theirs.output)):
         if a is not None and b is not None and (a.shape != b.shape or relative_error(a, b) > FITS):
-            own = {} if what == "input" or ours.input is None else {"its input": ours.input}
-            sources = {**own, **sources_of(case.before), **case.inputs, **case.weights}
+            given = {} if what == "input" or ours.input is None else {"its input": ours.input}
+            sources = {**given, **sources_of(case.before), **case.inputs, **case.weights}
             run = {one.name for one in case.before if not one.is_own}
             free = {k: w for k, w in case.weights.items() if w.ndim == 2 and k.rpartition(".")[0] not in run}
             return [f"its {what} {cause}" for cause in origin_causes(a, b, sources, free)]
@@ -95,15 +92,15 @@ def _between(case: Case) -> list[str]:
 
 
 def _attention(case: Case) -> list[str]:
-    """Does an attention mix otherwise than the reference's: its heads, its scale, its softmax's axis, its mask?
+    """Does an attention differ in heads, scale, mask or the softmax's axis?
 
-    From q, k and v one way of mixing must give our output, and another the reference's.
+    One way of mixing q, k and v must give our output, and another the reference's.
     """
     before, ours, theirs, weights, inputs = case
     if "attention" not in (ours.kind, theirs.kind) and ours.kind != "dense":
         return []
     inside = [layer for layer in before if layer.kind == "dense" and layer.name.startswith(f"{ours.name}.")]
-    if ours.is_own and inside:  # a class of the user's whose last part is a dense layer
+    if ours.is_own and inside:  # a user's class whose last part is a dense layer
         before, ours = inside[:-1], dataclasses.replace(inside[-1], output=ours.output)
     parts = _projections(before, ours, weights)
     weight, shift = _weights(f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name, weights)
@@ -111,11 +108,11 @@ def _attention(case: Case) -> list[str]:
     if parts is None or weight is None or y is None or other is None or not (y.ndim == other.ndim == 3):
         return []
     (n, length, width), longest = next(iter(parts.values())).shape, max(part.shape[1] for part in parts.values())
-    few = n if n == length else max(1, _LARGE // (length * longest))  # samples that say enough
+    few = n if n == length else max(1, _LARGE // (length * longest))  # as many samples as are compared
     parts = {name: part[:few] for name, part in parts.items()}
     y, other = (one[:few] if one.shape[0] == n else one[:, :few] for one in (y, other))
-    known = dict.fromkeys(side.settings["num_heads"] for side in (ours, theirs) if "num_heads" in side.settings)
-    heads = [*known, *(count for count in range(1, 33) if width % count == 0 and count not in known)]
+    given = [side.settings["num_heads"] for side in (ours, theirs) if "num_heads" in side.settings]
+    heads = list(dict.fromkeys([*given, *(count for count in range(1, 33) if width % count == 0)]))
     masks = {name: np.asarray(mask)[:few] for name, mask in inputs.items() if np.shape(mask) == (n, longest)}
     ways = ((way, mixed @ weight.T + shift) for way, mixed in _mixings(parts, heads, masks))
     if (pair := here_and_there(ways, y, other, turned=True)) is None:
@@ -131,7 +128,7 @@ def _attention(case: Case) -> list[str]:
 def _projections(
     before: Sequence[Layer], last: Layer, weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """q, k, v [n, length, width]: of a whole attention on one input; of the dense layers before its last part."""
+    """q, k, v [n, length, width] of a whole attention on one input, or of the dense layers before its last part."""
     if last.input is None or last.input.ndim != 3:
         return None
     width = last.input.shape[-1]
@@ -149,9 +146,8 @@ def _projections(
         fused = last_output
     if fused is not None:
         return dict(zip(("the first third", "the second", "the last"), np.split(fused, 3, -1), strict=True))
-    if len(outputs) == 3 and all(one.ndim == 3 and one.shape[-1] == width for one in outputs.values()):
-        return outputs
-    return None
+    apart = len(outputs) == 3 and all(one.ndim == 3 and one.shape[-1] == width for one in outputs.values())
+    return outputs if apart else None
 
 
 _WORDS = ("{} heads", "queries, keys and values from {}", "scores times {}", "softmax over the {}", "mask: {}")
@@ -160,9 +156,8 @@ _WORDS = ("{} heads", "queries, keys and values from {}", "scores times {}", "so
 def _mixings(
     parts: Mapping[str, np.ndarray], heads: Sequence[int], masks: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-    """Ways of mixing that differ from the usual one in two things at most, with their words; the usual first."""
+    """Ways of mixing that differ from the usual one in at most two respects, with their words; the usual first."""
     n, length, width = next(iter(parts.values())).shape
-    alike = len({part.shape for part in parts.values()}) == 1
     keys = list(parts.values())[1].shape[1]
     scales = {"1/√{size}": (0, -0.5), "1/{size}": (0, -1.0), "1": (0, 0), "1/√{width}": (-0.5, 0)}  # powers of both
     hidden: dict[str, np.ndarray] = {"none": np.zeros((1, 1, 1, 1), bool)}
@@ -172,18 +167,18 @@ def _mixings(
     if length == keys:
         hidden["hides later tokens"] = np.triu(np.ones((length, length), bool), 1)[None, None]
         hidden["hides earlier tokens"] = np.tril(np.ones((length, length), bool), -1)[None, None]
+    alike = len({part.shape for part in parts.values()}) == 1
     orders = list(itertools.permutations(parts)) if alike else [tuple(parts)]
-    of_scale, of_hide, axes = list(scales), list(hidden), ("keys", "queries")
-    choices = itertools.product(*(range(len(option)) for option in (orders, of_scale, axes, of_hide)))
+    options: tuple[Sequence[Any], ...] = (orders, list(scales), ("keys", "queries"), list(hidden))
+    choices = itertools.product(*(range(len(option)) for option in options))
     for choice in sorted(choices, key=np.count_nonzero):
         if np.count_nonzero(choice) > 2:
             return
-        first, second, third, last = choice
-        order, scale, axis, hide = orders[first], of_scale[second], axes[third], of_hide[last]
+        order, scale, axis, hide = (option[index] for option, index in zip(options, choice, strict=True))
+        of_width, of_size = scales[scale]
         for count in heads:
             size = width // count
             q, k, v = (parts[name].reshape(n, -1, count, size).transpose(0, 2, 1, 3) for name in order)
-            of_width, of_size = scales[scale]
             masked = np.where(hidden[hide], -1e30, q @ k.swapaxes(2, 3) * width**of_width * size**of_size)
             along = -1 if axis == "keys" else -2
             shifted = np.exp(masked - masked.max(along, keepdims=True))

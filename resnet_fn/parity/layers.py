@@ -1,8 +1,8 @@
-"""Layer by layer: how outputs and inputs of both nets differ."""
+"""How outputs and inputs of both nets differ, layer by layer."""
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from resnet_fn.parity.layer_causes import Case, layer_causes
 from resnet_fn.parity.notes import settings_differences
 from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
 
-_NEAR = 4  # layers among which the activation after a layer is looked for
+_NEAR = 4  # the activation after a layer is among so many layers from it on
 TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 
@@ -25,8 +25,8 @@ class LayerDifference:
         mode: "eval" or "train".
         name, theirs: the MindSpore layer's path and the reference's; with the call's number from the second call on.
         output: how its outputs differ.
-        input: how its inputs differ; None where they are not one tensor each.
-        hints: what is set differently, and whether its input differed already.
+        input: how its inputs differ; None if they are not one tensor each.
+        hints: settings that differ, and whether its input differed already.
         sign_changes: how many values of its output are above 0 in one net only.
     """
 
@@ -46,15 +46,15 @@ def compare_layers(
     weights: Mapping[str, np.ndarray] | None = None,
     inputs: Tree = None,
 ) -> list[LayerDifference]:
-    """Compare layer by layer what both nets did with the same inputs and equal weights.
+    """Compare both nets' executions layer by layer, on the same inputs and with equal weights.
 
     Args:
         ours, theirs: every layer's executions, in evaluation mode ("eval") and in training mode ("train").
         layers: the MindSpore layer's path → the reference's; layers that only one net has are left out.
-        weights: our parameters, by name; with them the first layer that differs is looked into for its cause.
-        inputs: what both nets were called with: a mask among them may be the cause.
+        weights: our parameters, by name; with them the cause of the first layer that differs is searched for.
+        inputs: both nets' inputs: a mask among them may be the cause.
     """
-    found: list[LayerDifference] = []
+    compared: list[LayerDifference] = []
     given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf is not None}
     for mode, executions in ours.items():
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
@@ -64,46 +64,39 @@ def compare_layers(
             if place is None or other is None or layer.output is None or other.output is None:
                 continue
             if (layer.input is None or other.input is None) and layer.output.size != other.output.size:
-                continue  # a table in a part of its own, which is called without an input
+                continue  # a table in a layer of its own, which is called without an input
             item = _compare(mode, layer, other)
             if item.output.verdict == DIFFERS:
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
-            if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in found):
+            if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in compared):
                 arrays = {name: _as_ours(getattr(layer, name), getattr(other, name)) for name in ("input", "output")}
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {f"{one.name}.{leaf}" for one in of_others if not one.is_own for leaf, _ in one.parameters}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                case = Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
-                causes = layer_causes(case)
+                causes = layer_causes(
+                    Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
+                )
                 item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
-            found.append(item)
-    return found
+            compared.append(item)
+    return compared
 
 
 def _with_what_follows(
     mode: str, ours: tuple[Layer, Sequence[Layer]], theirs: tuple[Layer, Sequence[Layer]]
 ) -> LayerDifference | None:
-    """The comparison in which one layer stands for two: timm's BatchNormAct2d is a BatchNorm and the ReLU after it.
-
-    None where what follows does not make them the same.
-    """
-    pairs = [(_joined(ours[0], after), theirs[0]) for after in _followers(*ours)]
-    pairs += [(ours[0], _joined(theirs[0], after)) for after in _followers(*theirs)]
-    found = (_compare(mode, *pair) for pair in pairs)
-    return next((item for item in found if item.output.verdict != DIFFERS), None)
+    """The comparison, if it agrees, in which one layer stands for two: a BatchNormAct2d is a BatchNorm and its ReLU."""
+    pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
+    comparisons = (_compare(mode, *pair) for pair in pairs)
+    return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
-def _followers(layer: Layer, others: Sequence[Layer]) -> list[Layer]:
-    """Layers without parameters whose input is the layer's output."""
-    if layer.output is None:
-        return []
-    plain = [other for other in others if other.leaf and not other.parameters]
-    return [other for other in plain if other.input is not None and np.array_equal(other.input, layer.output)]
-
-
-def _joined(layer: Layer, after: Layer) -> Layer:
-    return dataclasses.replace(layer, output=after.output, output_rounding=after.output_rounding)
+def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
+    """The layer, with the output of each layer without parameters whose input is the layer's output."""
+    for other in others:
+        plain = layer.output is not None and other.input is not None and other.leaf and not other.parameters
+        if plain and np.array_equal(other.input, layer.output):
+            yield dataclasses.replace(layer, output=other.output, output_rounding=other.output_rounding)
 
 
 def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
@@ -113,7 +106,7 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     same_shape = ours.output.shape == theirs_output.shape
     output = _arrays(ours.title, ours.output, theirs_output, theirs.output_rounding)
     input_ = None
-    # A port's last projection stands for a whole attention: the same output from another input.
+    # A port's last projection may be paired with a whole attention: the same output from another input.
     if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
         input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
     hints: list[str] = []
@@ -131,9 +124,9 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
 
 
 def _as_ours(ours: Any, theirs: Any) -> Any:
-    """The reference's array in our order of axes: where only one axis stands elsewhere, or the shape alone is another.
+    """The reference's array in our shape, reshaped or with one axis moved, whichever is closer to ours.
 
-    A port may keep channels last where the reference has them second, or the sequence before the batch.
+    A port may have channels last and the reference second, or the sequence before the batch.
     """
     if ours is None or theirs is None or ours.shape == theirs.shape or ours.size != theirs.size:
         return theirs
@@ -152,9 +145,9 @@ def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Differe
 
 
 def tie_width(layers: Sequence[LayerDifference]) -> float:
-    """How far from 0 a tie may lie (`Flipped`), relative to the root mean square of the ReLU's input.
+    """How far from 0 a tie may be (`Flipped`), relative to the root mean square of the ReLU's input.
 
-    By the layers that are sure: one that is undecided says nothing of the others.
+    Layers whose rounding is too large to decide anything are not counted.
     """
     outputs = [one.output for one in layers if one.mode == "train" and one.output.rounding < CEILING]
     return SIGMAS * max((max(output.relative, output.rounding) for output in outputs), default=0.0)

@@ -1,4 +1,4 @@
-"""MindSpore's side of the ladder: any net, its loss and its optimizer in the compiled functions that training calls."""
+"""MindSpore's side of the ladder: a net, its loss and its optimizer in the compiled functions of training."""
 
 import contextlib
 import inspect
@@ -56,12 +56,12 @@ def record_net(
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
 ) -> Recording:
-    """Train a net for a few updates through the compiled step; record what the ladder compares.
+    """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
     Args:
-        net: it is left with the weights that it has now. While it runs nothing is dropped.
-        task: what to do.
-        initial: parameters and statistics as the net came; None: as they are.
+        net: its weights are put back.
+        task: what both sides do.
+        initial: the net's initial parameters and statistics; None: its present ones.
         loss, optimizer, schedule, make_step: see `replay.replay`.
 
     Raises:
@@ -86,9 +86,8 @@ def record_net(
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
         settings: Settings = {}
         if isinstance(optimizer, nn.Optimizer):
-            paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
-            own, optimizer = optimizer, of_mindspore(optimizer, net)
-            settings = mindspore_settings(own, paths)
+            settings = mindspore_settings(optimizer, _paths(net))
+            optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
     trace.settings = settings
@@ -115,7 +114,7 @@ def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
 
 
 def roles_of(net: nn.Cell) -> dict[str, Any]:
-    """Which parameters are one, which are trained, which need no counterpart (`parameter_roles`)."""
+    """Which parameters are shared, which are trained, which need no counterpart (`parameter_roles`)."""
     named = list(_all_names(net, ""))
     return parameter_roles(named, [name for name, parameter in named if not parameter.requires_grad])
 
@@ -130,7 +129,7 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """What a net returned, by name; "logits" where it is one tensor."""
+    """A net's outputs by name; a single tensor is called "logits"."""
     return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
@@ -140,15 +139,14 @@ def is_classifier(like: Any, labels: Any) -> bool:
 
 
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
-    """In the place of the accuracy, which other nets than classifiers do not have."""
+    """Replaces the accuracy, which only classifiers have."""
     return Tensor(0.0, mindspore.float32)
 
 
 def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
-    """The outputs of the compiled evaluation step; of a compiled forward pass where labels are no classes."""
+    """The outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
     inputs, labels = task.batches[0]
-    forward = with_inputs(net, inputs)
-    kept = Outputs(like, "eval")
+    forward, kept = with_inputs(net, inputs), Outputs(like, "eval")
     keep = kept.keeper()
 
     def recorded(x: Any) -> Any:
@@ -174,19 +172,17 @@ def run_mindspore(
     make_step: MakeStep,
     like: Mapping[str, Any],
 ) -> Trace:
-    """Train a net for a few updates through its compiled step and record everything that the ladder compares.
+    """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
     Args:
-        net: its parameters are left as the last update leaves them.
-        task: what to do.
+        net, task, loss, optimizer: as in `record_net`.
         rates: the learning rate of each update.
-        loss, optimizer: what the step is made of.
         make_step: `resnet_fn.update.step.make_train_step`, or the user's own function with its signature.
-        like: the net's outputs, run before: on the first batch in evaluation mode ("eval"), on its first micro-batch
-            in training mode ("train").
+        like: the net's outputs on the first batch in evaluation mode ("eval") and on its first micro-batch in training
+            mode ("train"), for their structure and shapes.
     """
     trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
-    paths = {id(parameter): path for path, parameter in parameters_by_path(net).items()}
+    paths = _paths(net)
     weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     inputs, labels = task.batches[0]
@@ -209,7 +205,7 @@ def run_mindspore(
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
     if task.recipe.clip_norm:
-        # A step without clipping and without an update, for the gradients alone.
+        # A step without clipping or update records the gradients before clipping.
         _call(step_with(recording_optimizer(None, recorded), 0.0), net, task.batches[0], rates[0])
         trace.gradients = gradients()
         assign(net, trace.start)
@@ -228,7 +224,7 @@ def run_mindspore(
             setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
     if average is not None:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
-        # What is frozen has no average: it is its own.
+        # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
     return trace
@@ -240,12 +236,10 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """The net as a function of one argument, whatever it takes: an array, a tuple or a dict of them.
-
-    A dict's entries go to the arguments of `construct` of the same names.
+    """The net as a function of one argument, for inputs that are an array, a tuple or a dict (by `construct`'s names).
 
     Returns:
-        The net itself where it takes one array; else a function with the methods that a step calls.
+        The net itself if it takes one array; else a function with the methods that a step calls.
     """
     if not isinstance(inputs, dict | tuple):
         return net
@@ -265,29 +259,29 @@ def arguments(net: nn.Cell, inputs: Tree) -> Any:
         ValueError: `construct` has no argument of such a name, or one more before the last that is given.
     """
     if isinstance(inputs, dict):
-        known = list(inspect.signature(net.construct).parameters)
-        if wrong := [key for key in inputs if key not in known]:
+        names = list(inspect.signature(net.construct).parameters)
+        if wrong := [key for key in inputs if key not in names]:
             raise ValueError(
-                f"net: construct takes {', '.join(known)}, and there is an input {wrong[0]!r}; give both the same names"
+                f"net: construct takes {', '.join(names)}, and there is an input {wrong[0]!r}; give both the same names"
             )
-        keys = [key for key in known if key in inputs]
-        if missing := [key for key in known[: len(keys)] if key not in inputs]:
+        keys = [key for key in names if key in inputs]
+        if missing := [key for key in names[: len(keys)] if key not in inputs]:
             raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs before the last that is given")
         inputs = tuple(inputs[key] for key in keys)
     return map_tree(Tensor, inputs)
 
 
 def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
-    """Inputs as the net is called with them."""
+    """The net's positional arguments."""
     tensors = arguments(net, inputs)
     return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """What a net returns for a batch, in evaluation or training mode; it is left as it was.
+    """A net's outputs on a batch, in evaluation or training mode; its mode and state are put back.
 
     Raises:
-        ValueError: it fails; says on which inputs, and why.
+        ValueError: it fails; with the inputs and the reason.
     """
     was_training, given = net.training, positional(net, inputs)
     net.set_train(train)
@@ -301,25 +295,21 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:
-    """A parameter that compiled code writes what it sees into."""
+    """A parameter in which compiled code records an array."""
     return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
 
 
 class Outputs:
-    """Parameters that keep what a net returned, inside a compiled function.
-
-    Args:
-        like: the net's outputs on a batch, run before.
-    """
+    """Parameters in which a compiled function records a net's outputs; `like` are outputs on another batch."""
 
     def __init__(self, like: Any, name: str) -> None:
-        found = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
+        tensors = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
         self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
-        self.paths = tuple(path for path, _ in found)
-        self.parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(found))
+        self.paths = tuple(path for path, _ in tensors)
+        self.parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(tensors))
 
     def keeper(self) -> Callable[[Any], None]:
-        """A function for compiled code: keep these outputs."""
+        """A function that compiled code calls to record outputs."""
         paths, parameters = self.paths, self.parameters
 
         def keep(outputs: Any) -> None:
@@ -332,11 +322,11 @@ class Outputs:
         return keep
 
     def arrays(self) -> Arrays:
-        """What was kept last."""
+        """The outputs that were recorded last."""
         return {name: kept.asnumpy().copy() for name, kept in zip(self.names, self.parameters, strict=True)}
 
 
-# Where the optimizers of MindSpore itself keep what ours call "momentum" and "variance".
+# The names of MindSpore's optimizers for the states that ours call "momentum" and "variance".
 _STATE = {
     **dict.fromkeys(("moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
     **dict.fromkeys(("moment2", "adam_v", "lamb_v"), "variance"),
@@ -345,7 +335,7 @@ _STATE = {
 
 
 def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
-    """Record the gradients that arrive, then do the update; None: record only."""
+    """An optimizer that records its gradients, then updates; None: only records."""
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(recorded)):
@@ -364,13 +354,13 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
 
 
 def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
-    """An optimizer of MindSpore's own as a function of gradients and the task's learning rate.
+    """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
 
-    Gradients come in the order of the net's trainable parameters; the optimizer's may be another, as its groups are.
-    Each group has the task's learning rate times its own share of the largest, as on the reference's side.
+    Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
+    group gets the task's learning rate times its share of the largest, as on the reference's side.
 
     Raises:
-        ValueError: its learning rate is a schedule, or it updates what the net does not train.
+        ValueError: its learning rate is a schedule, or it updates parameters that the net does not train.
     """
     groups = optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
@@ -381,8 +371,7 @@ def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
             "(the task sets it before each update)"
         )
     places = {id(parameter): index for index, parameter in enumerate(net.trainable_params())}
-    foreign = [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]
-    if foreign:
+    if foreign := [parameter.name for parameter in optimizer.parameters if id(parameter) not in places]:
         raise ValueError(
             f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
         )
@@ -407,22 +396,25 @@ def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> d
     """The optimizer's buffers by kind ("momentum", "variance") and the parameter's path.
 
     Args:
-        optimizer: its state's names end in the name of the parameter that each belongs to; nn.SGD's `stat`, which says
-            that its momentum has not begun, is left out.
+        optimizer: each state's name ends in its parameter's; nn.SGD's `stat`, a flag, is left out.
         weights: the net's trainable parameters by path.
     """
-    found: dict[str, Arrays] = {}
+    arrays: dict[str, Arrays] = {}
     paths = {parameter.name: path for path, parameter in weights.items()}
     for buffer in optimizer.state:
         kind, _, name = buffer.name.partition(".")
         if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
-            found.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
-    return found
+            arrays.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
+    return arrays
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
-    """All parameters and statistics by their path in the net; `Parameter.name` is that only if no cell was replaced."""
+    """All parameters and statistics by their path in the net; `Parameter.name` is another if a cell was replaced."""
     return dict(net.parameters_and_names())
+
+
+def _paths(net: nn.Cell) -> dict[int, str]:
+    return {id(parameter): path for path, parameter in net.parameters_and_names()}
 
 
 def state(net: nn.Cell) -> Arrays:
@@ -431,7 +423,7 @@ def state(net: nn.Cell) -> Arrays:
 
 
 def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
-    """Put values into a net so that compiled functions see them too."""
+    """Set a net's parameters in place, so that compiled functions use the new values."""
     parameters = parameters_by_path(net)
     for name, value in values.items():
         ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))

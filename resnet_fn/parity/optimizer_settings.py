@@ -1,4 +1,4 @@
-"""How an optimizer came, parameter by parameter, in words that both frameworks share; and where two of them differ.
+"""An optimizer's settings, parameter by parameter, in words that both frameworks share; and how two of them differ.
 
 The ladder sets both sides' learning rates, and weight decay or momentum may be too small to show in a few updates.
 """
@@ -18,7 +18,7 @@ _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
-    """Of the parameter groups of a torch optimizer; `names` by the id of a parameter."""
+    """The settings in a torch optimizer's parameter groups; `names` has the id of each parameter."""
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
@@ -28,12 +28,12 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
 
 
 def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
-    """Of an `nn.Optimizer`. Where it has no groups, it leaves parameters called gamma and beta without weight decay."""
+    """The settings of an `nn.Optimizer`. Without groups, its parameters named gamma and beta get no weight decay."""
     count = len(optimizer.parameters)
 
     def of_each(values: Any) -> Iterable[float]:
-        each = values if isinstance(values, tuple) else (values,) * count
-        return (float(value.asnumpy() if hasattr(value, "asnumpy") else value) for value in each)
+        spread = values if isinstance(values, tuple) else (values,) * count
+        return (float(value.asnumpy() if hasattr(value, "asnumpy") else value) for value in spread)
 
     values = {RATE: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:
@@ -46,7 +46,7 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
 
 def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Every number that both sides have of a parameter, and in words where they differ."""
+    """Every number that both sides have for a parameter, and those that differ in words."""
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
     for word in [word for word in ours if word in theirs]:
@@ -60,6 +60,6 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
 
 def paired_decays(theirs: Settings, names: NameMap) -> dict[str, float]:
     """The reference's weight decay of each of our parameters; those whose parts differ in it are left out."""
-    known = theirs.get(DECAY, {})
-    each = {name: {known[source] for source in names.sources(name) if source in known} for name in names.parameters}
-    return {name: decays.pop() for name, decays in each.items() if len(decays) == 1}
+    given = theirs.get(DECAY, {})
+    decays = {name: {given[source] for source in names.sources(name) if source in given} for name in names.parameters}
+    return {name: values.pop() for name, values in decays.items() if len(values) == 1}

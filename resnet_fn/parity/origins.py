@@ -1,6 +1,6 @@
-"""How each side got an array from what ran before: each simple way is computed, and must fit to be named.
+"""How each side made an array from earlier ones: each simple way is computed, and named only if it fits.
 
-Named is what gives our array and what gives the reference's, or what one of them has added and the other has not.
+A hint names the way that gives our array and the one that gives the reference's, or an addend that only one side has.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from resnet_fn.layers.layer import Layer
 Way = TypeVar("Way")
 Arrays = Mapping[str, np.ndarray]
 
-FITS = 1e-3  # relative error up to which a candidate explains what is seen
-_SOME = 4096  # numbers of an array that say what it is
+FITS = 1e-3  # relative error up to which a candidate explains a difference
+_SOME = 4096  # how many numbers of an array are compared
 _LEAST = 8  # fewer fit anything
-_LARGE = 2**22  # numbers of a product that nobody waits for
+_LARGE = 2**22  # products of so many numbers take too long
 
 
 def here_and_there(
@@ -30,12 +30,12 @@ def here_and_there(
     fits: float = FITS,
     turned: bool = False,
 ) -> tuple[Way, Way] | None:
-    """The first way that gives our array and the first that gives the reference's; None if there is none, or one.
+    """The first way that gives our array and the first that gives the reference's; None if one is missing or both
+    are the same.
 
-    With `turned` an array's axes may stand in another order than a way gives them.
+    With `turned` an array's axes may have another order than a way gives them.
     """
-    here: Way | None = None
-    there: Way | None = None
+    here = there = None
     for way, value in ways:
         here = way if here is None and _is(ours, value, fits, turned) else here
         there = way if there is None and _is(theirs, value, fits, turned) else there
@@ -61,19 +61,19 @@ def _places(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
 
 
 def sources_of(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
-    """What layers give that later ones may be given: states of recurrent ones, outputs; and what they were given."""
+    """Arrays that later layers may have been given: recurrent layers' states, all outputs, all inputs."""
     arrays = {f"{layer.title}'s {'hc'[i]}": state for layer in layers for i, state in enumerate(layer.states)}
     arrays |= {f"{layer.title}'s output": layer.output for layer in layers if layer.output is not None}
     return arrays | {f"{layer.title}'s input": layer.input for layer in layers if layer.input is not None}
 
 
 def origin_causes(ours: np.ndarray, theirs: np.ndarray, sources: Arrays, weights: Arrays) -> list[str]:
-    """Why an array differs that is made between layers: by a choice, an order of axes, a sum, a product.
+    """Why an array that is made between layers differs: by a choice, an order of axes, a sum, a product.
 
     Args:
         ours, theirs: the array on both sides.
-        sources: what both sides have and may have made it of, by name.
-        weights: what they may have multiplied by.
+        sources: arrays that both sides have and may have made it of, by name.
+        weights: matrices that they may have multiplied by.
     """
     if ours.size < _LEAST:
         return []
@@ -86,7 +86,7 @@ def origin_causes(ours: np.ndarray, theirs: np.ndarray, sources: Arrays, weights
 
 
 def _picks(sources: Arrays, size: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Each source in each order of its axes, and its first, last and mean along one; where that has so many numbers."""
+    """Each source in each order of its axes, and its first, last and mean along one; those of `size` numbers."""
     for name, source in sources.items():
         if source.size == size:
             for order in itertools.permutations(range(1, source.ndim)):
@@ -100,13 +100,14 @@ def _picks(sources: Arrays, size: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _added(ours: np.ndarray, theirs: np.ndarray, sources: Arrays) -> str:
-    """Is the difference a multiple of one source, or is one added in the place of another?"""
-    places, known = _places(ours.shape), {"it": ours[_places(ours.shape)]}
+    """Is the difference a multiple of one source, or is one source added instead of another?"""
+    places = _places(ours.shape)
+    columns_by_name = {"it": ours[places]}
     for name, source in sources.items():
         for array in (source[:, None, None], source) if source.ndim == 1 else (source,):  # a bias, of channels too
             with contextlib.suppress(ValueError):
-                known[name] = np.broadcast_to(array, ours.shape)[places].astype(np.float64)
-    names, columns, gap = list(known), np.stack(list(known.values())), (theirs - ours)[places]
+                columns_by_name[name] = np.broadcast_to(array, ours.shape)[places].astype(np.float64)
+    names, columns, gap = list(columns_by_name), np.stack(list(columns_by_name.values())), (theirs - ours)[places]
     square, along, common = float(gap @ gap), columns @ gap, columns @ columns.T
     squares = np.diagonal(common)
     times = along / np.where(squares > 0, squares, 1.0)
@@ -125,7 +126,7 @@ def _added(ours: np.ndarray, theirs: np.ndarray, sources: Arrays) -> str:
 
 
 def _products(sources: Arrays, weights: Arrays) -> Iterator[tuple[str, np.ndarray]]:
-    """Sources times a weight with its bias: as it stands, transposed, or reshaped where it is to be transposed."""
+    """Sources times a weight, plus its bias: the weight as it is, transposed, or reshaped instead of transposed."""
     for name, weight in weights.items():
         shift = sources.get(name.removesuffix("weight") + "bias", 0.0)
         reshaped = weight.reshape(weight.shape[::-1])

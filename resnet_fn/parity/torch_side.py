@@ -1,11 +1,11 @@
-"""PyTorch's side of the ladder: plain torch, as its documentation says to write it. Needs PyTorch only."""
+"""PyTorch's side of the ladder: a plain training loop, as in its documentation. Needs PyTorch only."""
 
 import contextlib
 import copy
 import importlib
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ def record_reference(
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     Args:
-        module: not changed. The copy drops nothing, and has random numbers for what is fresh (`prepare_reference`).
-        task: what to do. With its recipe's precision "fp16" the verdict allows for the error of PyTorch's own
+        module: not changed. The copy has no dropout, and random numbers for what is fresh (`prepare_reference`).
+        task: what both sides do. With the recipe's precision "fp16" the verdict allows for the error of PyTorch's own
             automatic mixed precision.
         loss, make_optimizer: see `run_torch`.
 
@@ -61,8 +61,8 @@ def record_reference(
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
     criterion = loss or recipe_loss(task.recipe)
-    as_it_came = copy.deepcopy(module).float()
-    random_eval = is_random(lambda: outputs_of(first_call(as_it_came, inputs)), torch.get_rng_state)
+    original = copy.deepcopy(module).float()
+    random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copy.deepcopy(module).float()
     prepare_reference(reference, inputs, task.seed)
@@ -112,24 +112,24 @@ def record_reference(
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
-    """Every layer's executions, with how far they are from those in float64."""
-    found = layers_of(reference, inputs, train)
+    """Every layer's executions, with their distance from those in float64."""
+    layers = layers_of(reference, inputs, train)
     with _in_float64():
         exact = {layer.title: layer for layer in layers_of(copy.deepcopy(reference).double(), inputs, train)}
     with _autocast(rounded):
-        measured: Sequence[Layer] = layers_of(reference, inputs, train) if rounded == "float16" else found
-    for layer, one in zip(found, measured, strict=True):
-        other = exact.get(layer.title, layer)  # it may be left out at random
+        measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
+    for layer, one in zip(layers, measured, strict=True):
+        other = exact.get(layer.title, layer)  # a layer may be skipped at random
         if one.input is not None and other.input is not None:
             layer.input_rounding = relative_error(one.input, other.input)
         if one.output is not None and other.output is not None:
             layer.output_rounding = relative_error(one.output, other.output)
-    return found
+    return layers
 
 
 @contextlib.contextmanager
 def _in_float64() -> Iterator[None]:
-    """Inside, what a module makes in float32 is float64: `torch.zeros(…)`, `x.float()`, constants beside buffers."""
+    """Inside, tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`, its constants."""
 
     def wide(tree: Any) -> Any:
         return torch.utils._pytree.tree_map(widen, tree)
@@ -151,7 +151,7 @@ def _in_float64() -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         line = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(torch.__file__))][-1]
         raise ValueError(
-            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which says how much rounding "
+            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which measures the rounding "
             f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
         ) from error
 
@@ -160,12 +160,9 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]:
-    """Run a module on a batch and record every layer; parameters, buffers and mode stay as they were.
+    """Run a module on a batch and record every layer; parameters, buffers and mode are put back.
 
-    Args:
-        module: what to run.
-        inputs: an array, or a tuple or dict of them (`call`). Floats go in as the module's own type.
-        train: whether in training mode.
+    `inputs` are an array, or a tuple or dict of them (`call`); floats are converted to the module's type.
     """
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
@@ -196,7 +193,7 @@ def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
 
 
 def roles_of(module: torch.nn.Module) -> dict[str, Any]:
-    """Which parameters are one, which are trained, which need no counterpart (`parameter_roles`)."""
+    """Which parameters are shared, which are trained, which need no counterpart (`parameter_roles`)."""
     buffers = list(module.named_buffers(remove_duplicate=False))
     named = [*module.named_parameters(remove_duplicate=False), *buffers]
     return parameter_roles(named, [name for name, _ in buffers])
@@ -222,7 +219,7 @@ def state(module: torch.nn.Module) -> Arrays:
 
 
 def outputs_of(value: Any) -> Arrays:
-    """What a module returned, by name; "logits" where it is one tensor."""
+    """A module's outputs by name; a single tensor is called "logits"."""
     return {
         name: leaf.detach().cpu().double().numpy() if leaf.dtype == torch.float64 else leaf.detach().float().numpy()
         for name, leaf in named_leaves(value, "logits").items()
@@ -240,11 +237,10 @@ def run_torch(
     """Train a copy of a torch module for a few updates and record everything that the ladder compares.
 
     Args:
-        module: it is not changed.
-        task: what to do.
+        module, task: as in `record_reference`.
         loss: (outputs, labels) → scalar; None: the recipe's.
-        make_optimizer: made for the module; None: the recipe's. Every group's learning rate is set before each
-            update, to the task's times the group's own share of the largest.
+        make_optimizer: module → optimizer; None: the recipe's. Before each update every group's learning rate is set
+            to the task's times the group's share of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
     dtype = torch.float64 if precision == "float64" else torch.float32
@@ -257,12 +253,12 @@ def run_torch(
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
-    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # else small gradients would underflow
+    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(eval_outputs, start=state(module), rates=task.rates)
     parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
-    if not make_optimizer:  # the recipe's has no learning rate of its own
+    if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
     for update, (inputs, labels) in enumerate(task.batches):
         for group, share in zip(optimizer.param_groups, shares, strict=True):
@@ -272,7 +268,8 @@ def run_torch(
         for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
             with _autocast(precision):
                 outputs = call(module, tensors(micro_inputs, dtype))
-            value = _scalar(loss(_in_full(outputs, dtype), tensors(micro_labels, dtype)))
+            half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
+            value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(micro_labels, dtype)))
             (value * (scale / task.accumulate)).backward()
             total += float(value.detach()) / task.accumulate
             if update == 0 and task.accumulate > 1:
@@ -282,10 +279,9 @@ def run_torch(
                 before = now
         trace.losses.append(total)
         trace.train_outputs.append(outputs_of(outputs))
-        if scale != 1.0:
-            for parameter in parameters.values():
-                if parameter.grad is not None:
-                    parameter.grad /= scale
+        for parameter in parameters.values():
+            if scale != 1.0 and parameter.grad is not None:
+                parameter.grad /= scale
         if update == 0:
             trace.gradients = _gradients(parameters)
         limit = task.recipe.clip_norm or float("inf")
@@ -308,11 +304,6 @@ def _autocast(precision: str) -> Any:
     return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
 
 
-def _in_full(outputs: Any, dtype: torch.dtype) -> Any:
-    """Half-precision outputs in float32, as a loss is computed; everything else as it is."""
-    return outputs.to(dtype) if isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16 else outputs
-
-
 def _scalar(value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         raise not_one_number("the reference", value)
@@ -327,12 +318,12 @@ def _gradients(parameters: dict[str, torch.nn.Parameter]) -> Arrays:
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, Arrays]:
-    found: dict[str, Arrays] = {}
+    arrays: dict[str, Arrays] = {}
     for name, parameter in parameters.items():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                found.setdefault(_STATE.get(key, key), {})[name] = value.numpy().copy()
-    return found
+                arrays.setdefault(_STATE.get(key, key), {})[name] = value.numpy().copy()
+    return arrays
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
@@ -343,10 +334,10 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """What a module returns for a batch, in evaluation or training mode; it is left as it was.
+    """A module's outputs on a batch, in evaluation or training mode; its mode and state are put back.
 
     Raises:
-        ValueError: it fails; says on which inputs, and why.
+        ValueError: it fails; with the inputs and the reason.
     """
     try:
         with torch.no_grad(), _unchanged(module, train):
@@ -357,9 +348,9 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
 
 @contextlib.contextmanager
 def _no_fast_path() -> Iterator[None]:
-    """Inside, transformers in evaluation mode run layer by layer, as in training.
+    """Inside, transformers run layer by layer in evaluation mode, too.
 
-    torch's fused kernels run no hooks of the layers inside, and give zeros where a padding mask hides a token.
+    torch's fused kernels skip the hooks of the layers inside, and give zeros for tokens that a padding mask hides.
     """
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -371,7 +362,7 @@ def _no_fast_path() -> Iterator[None]:
 
 @_no_fast_path()
 def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """A tuple's leaves are positional arguments, a dict's go by their keys."""
+    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
@@ -380,9 +371,9 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
     """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
 
-    Mean 0, variance 1, gamma 1 and beta 0 would hide how a port applies, decays and moves them. They are drawn around
-    a batch's statistics, so that activations keep their size in deep nets. A weight of zeros would hide all that is
-    before it: it gets small numbers (1/√fan-in; 0.2 for a gate). What is trained already, and biases, stay as they are.
+    Mean 0, variance 1, gamma 1 and beta 0 would hide how a port uses and updates them. Statistics are drawn around a
+    batch's, so that activations keep their size in deep nets. A weight of zeros would hide all layers before it: it gets
+    small numbers (1/√fan-in; 0.2 for a gate). Trained weights, and biases, stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     norms = []
@@ -414,19 +405,19 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
             assert variance is not None
             mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
             variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
-            # A channel that is dead on this batch has variance 0; dividing by √eps would blow up any rounding.
+            # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
             variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
     module.train(was_training)
 
 
 @contextlib.contextmanager
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
-    """Inside, every torch ReLU takes inputs x with |x| < width · rms(x) on the other side of 0.
+    """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
-    relu(x) becomes min(x, 0) there: the values hardly change, the gradients are 1 where they were 0 and 0 where 1.
+    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged.
 
     Yields:
-        A function that returns how many ties there were so far.
+        A function that returns the number of ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
@@ -437,8 +428,7 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
             nonlocal count
             if function not in relus:
                 return function(*args, **(kwargs or {}))
-            x = args[0]
-            values = x.detach()
+            x, values = args[0], args[0].detach()
             tie = values.abs() < width * values.square().mean().sqrt()
             count += int(tie.sum())
             above = torch.relu(x)  # whose gradient at 0 itself is 0
@@ -449,12 +439,12 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
 
 
 def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
-    """Torchvision's own net where it loads and has this one; else the one that the package carries."""
+    """Torchvision's net of this name if it can be imported; else the package's."""
     plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
     torchvision = find_torchvision() if plain else None
     if torchvision and hasattr(torchvision.models, model):
-        known = {"zero_init_residual": True} if zero_init_residual else {}
-        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **known)
+        options = {"zero_init_residual": True} if zero_init_residual else {}
+        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **options)
     net = reference_net(model, **shape)
     if zero_init_residual:
         for name, layer in net.named_modules():
@@ -466,12 +456,11 @@ def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) ->
 
 
 def find_torchvision() -> Any:
-    """The module torchvision with its models; None where it is not installed, or does not load.
+    """The module torchvision with its models; None if it cannot be imported.
 
-    Its wheel from PyPI has operators in C++ that do not load beside PyTorch's CPU build; importing it is an error then.
+    The C++ operators of its wheel from PyPI do not load beside PyTorch's CPU build.
     """
-    try:
+    with contextlib.suppress(ImportError, RuntimeError):
         importlib.import_module("torchvision.models")
-    except (ImportError, RuntimeError):
-        return None
-    return importlib.import_module("torchvision")
+        return importlib.import_module("torchvision")
+    return None

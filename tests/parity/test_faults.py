@@ -674,7 +674,7 @@ FAULTS = [
     optimizers(
         "Adam's β1 with momentum's other meaning",
         MOMENTUM,
-        "β is what is kept of the old state, not what is added of the new",
+        "β is the weight of the old state, not of the new",
         lambda p: torch.optim.Adam(p, 0.01),
         betas(0.1, 0.999),
     ),
