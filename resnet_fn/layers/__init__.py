@@ -1,4 +1,4 @@
-"""Layers as plain data: what they take and give, how they are set, how far apart two arrays are.
+"""Layers as plain data: inputs, outputs, settings, and the difference between two arrays.
 
-Needs NumPy only, but for `cells`, which records those of a MindSpore net.
+Needs NumPy only; `cells`, which records a MindSpore net's layers, needs MindSpore.
 """

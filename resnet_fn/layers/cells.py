@@ -1,4 +1,4 @@
-"""What every layer of a MindSpore cell takes and gives, in execution order."""
+"""Inputs and outputs of every layer of a MindSpore cell, in execution order."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +14,9 @@ from resnet_fn.layers.record import record_layers, recorded_layers
 def record_cell(
     net: nn.Cell, inputs: Sequence[Tensor], train: bool, visit: Callable[[Layer], None] | None = None
 ) -> list[Layer]:
-    """Run a cell operation by operation and record every layer; parameters and statistics stay as they were.
+    """Run a cell uncompiled, since compiled functions call no hooks, and record every layer (`record_layers`).
 
-    Args:
-        net: what to run; not compiled, for compiled functions call no hooks.
-        inputs: its arguments.
-        train: whether in training mode.
-        visit: see `record_layers`.
+    Parameters and statistics are put back; the net stays in the mode of `train`.
     """
 
     def run() -> None:
@@ -32,16 +28,16 @@ def record_cell(
 
 
 def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
-    """Every cell of a net by its path, but for the net itself, mere sequences, and what is inside attention and LSTMs.
+    """Every cell of a net by its path, except the net itself, sequences, and cells inside attention and LSTMs.
 
-    A relu that is used twice is one cell under one name; an alias of a cell would be hooked twice.
+    A cell with several names has its first: hooks on an alias would run twice.
     """
     return recorded_layers(net, (nn.SequentialCell, nn.CellList, nn.CellDict))
 
 
 @contextlib.contextmanager
 def unchanged(net: nn.Cell, handles: Sequence[Any] = ()) -> Iterator[None]:
-    """Put parameters and statistics back at the end, and remove hooks."""
+    """Restore parameters and statistics on leaving, and remove hooks."""
     kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
     try:
         yield

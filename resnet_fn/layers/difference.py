@@ -1,8 +1,7 @@
 """The difference between two arrays, and its verdict.
 
-A verdict needs to know what float32 can hold. Beside every pair of arrays stands the same array computed by the
-reference in float64: where the reference's own float32 result is as far from it as the MindSpore net's, the difference
-is rounding, not a fault.
+The reference also computes each array in float64. If its float32 array is about as far from that as from the MindSpore
+net's, the difference is rounding, not a fault.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 
 # Two float32 implementations that add in different orders are about equally far from float64 (docs/migrating.md).
 ROUNDING_FACTOR = 4.0
-# A reference that is further from its float64 would allow for a quarter of an array: it decides nothing.
+# A reference with more rounding would allow an error of a quarter of the array: the verdict is "undecided".
 CEILING = 0.25 / ROUNDING_FACTOR
 
 
@@ -31,7 +30,7 @@ class Difference:
         ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest.
         place: the index of that place.
         rounding: relative distance of the reference's float32 array from its float64 one, 0 if there is none; at
-            least what the stage says float32 costs there (`difference`).
+            least the stage's own estimate (`difference`).
         tolerance: the relative error that passes.
     """
 
@@ -49,7 +48,7 @@ class Difference:
     def verdict(self) -> str:
         """ "ok", "rounding" (above the tolerance, but no further than float32 itself), "undecided", or "DIFFERS"."""
         if math.isnan(self.relative):
-            return UNDECIDED if self.tolerance else OK  # what is copied is equal bit for bit
+            return UNDECIDED if self.tolerance else OK  # without a tolerance: copies, equal bit for bit
         if self.relative <= self.tolerance:
             return OK
         if self.relative > ROUNDING_FACTOR * self.rounding:
@@ -65,7 +64,7 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """How many times what is allowed: above 1 the verdict is not "ok"."""
+        """The error divided by the error that is allowed: above 1 the verdict is not "ok"."""
         if math.isnan(self.relative):
             return math.inf
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
@@ -80,8 +79,8 @@ class Difference:
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
-    NaN and infinities are compared by their places: where they stand in one alone, the error is infinite; where they
-    are all there is, it is NaN; else it is the error of the finite numbers.
+    NaN and infinities are compared by their places: if these differ, the error is infinite; if no number is finite, it
+    is NaN; else it is the error of the finite numbers.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -99,11 +98,11 @@ def difference(
     """Compare an array with the reference's.
 
     Args:
-        name: what to call it.
+        name: of the array.
         ours, theirs: arrays of one shape, any float or integer type.
         exact: the reference's array computed in float64, if there is one.
         tolerance: the relative error that passes.
-        rounding: the least to assume of rounding; a scalar may come close to its float64 value by luck.
+        rounding: the least rounding to assume; a scalar may be close to its float64 value by luck.
 
     Raises:
         ValueError: the shapes differ.

@@ -18,15 +18,15 @@ class Layer:
     Attributes:
         name: its path in the net; "layer1.0.relu".
         call: how many times the layer had run before.
-        kind: what it is, in either framework: "conv", "norm", "dense", "attention", …, or its class (`kind_of`).
+        kind: the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`).
         class_name: its class in its framework.
-        settings: how it is set, in words that both frameworks share (`settings`).
-        input, output: its first input and its output, float64; the first of several; None for what is no tensor.
+        settings: its settings, in words that both frameworks share (`settings`).
+        input, output: its first input and first output, float64; None if there is no tensor.
         parameters: (leaf name, shape) of the parameters that it owns, statistics included.
         leaf: whether no recorded layer runs inside it.
-        input_rounding, output_rounding: how far input and output are from those computed in float64, relatively.
-        further: fingerprints of its further inputs, where it is compared whole: an attention's key and value.
-        states: what a recurrent layer returns beside its output: the hidden state, and an LSTM's cell state.
+        input_rounding, output_rounding: relative distance of input and output from those computed in float64.
+        further: fingerprints of the further inputs of a layer that is compared whole: an attention's key and value.
+        states: a recurrent layer's hidden state, and an LSTM's cell state.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Layer:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is of a class that neither framework knows."""
+        """Whether its class belongs to neither framework."""
         return self.kind.startswith(f"{OWN} ")
 
     @property
@@ -54,7 +54,7 @@ class Layer:
         return self.name if not self.call else f"{self.name} ({self.call + 1})"
 
 
-# What a layer is, by its class's name in either framework without dimensions: Conv2d and Conv1d are Conv.
+# Kinds by the class's name in either framework, without its dimensions: Conv2d and Conv1d are Conv.
 _KINDS = {
     "Conv": "conv",
     "ConvTranspose": "transposed conv",
@@ -70,16 +70,16 @@ _KINDS = {
     **dict.fromkeys(("Hardsigmoid", "HSigmoid"), "hardsigmoid"),
     "MultiheadAttention": "attention",
 }
-OWN = "own"  # begins the kind of a class that neither framework knows
-# Layers that are compared whole: what runs inside them is how a framework writes them.
+OWN = "own"  # begins the kind of a user's class
+# Kinds that are compared whole: the frameworks build them from different parts.
 _WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
-    """What a layer is, the same word in both frameworks; its class's name in small letters where there is none.
+    """A layer's kind, the same word for both frameworks; its class's name in lower case if there is no such word.
 
-    A class derived from a framework's layer is of its kind. A class of the user's that has parts of its own is what
-    they make of it, whatever its name; one that is no framework's layer is "own" and its name.
+    A class derived from a framework's layer has its kind, unless it is a user's class with layers inside, whose name is
+    no evidence. Any other class is "own" and its name.
     """
     for class_ in type(layer).__mro__:
         name = re.sub(r"[123]d|Ext$", "", class_.__name__)
@@ -97,7 +97,7 @@ def is_whole(layer: Any) -> bool:
 
 
 def parts_of(layer: Any) -> Mapping[str, Any]:
-    """What stands inside a layer, by name."""
+    """The layers inside a layer, by name."""
     return getattr(layer, "_modules", None) or getattr(layer, "_cells", None) or {}
 
 

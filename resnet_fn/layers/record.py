@@ -1,4 +1,4 @@
-"""Every execution of a net's layers, of either framework: the skeleton that both sides record by."""
+"""Record every execution of a net's layers, in either framework."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,10 +11,9 @@ from resnet_fn.layers.settings import settings_of
 
 
 def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """Every layer of a net by its path, in either framework, but for the net itself, containers and what is inside
-    layers that are compared whole.
+    """Every layer of a net by its path, except the net itself, containers and layers inside one that is compared whole.
 
-    A layer that is used under two names is one layer, under its first.
+    A layer with two names is listed once, under its first.
     """
     seen: set[int] = set()
 
@@ -44,9 +43,9 @@ def record_layers(
     Args:
         layers: those to record, by name (`recorded_layers`).
         run: runs the net.
-        owned: (layer, whether with what is inside it) → its parameters and statistics by leaf name.
-        convert: a tensor as a float64 array.
-        visit: is called with each layer as it has run, and nothing is returned: all outputs together can be gigabytes.
+        owned: (layer, whether with those inside it) → its parameters and statistics by leaf name.
+        convert: tensor → float64 array.
+        visit: called with each layer once it has run; the list is then empty: all outputs together can be gigabytes.
     """
     executions: list[Layer] = []
     visit = visit or executions.append

@@ -372,8 +372,8 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
     """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
 
     Mean 0, variance 1, gamma 1 and beta 0 would hide how a port uses and updates them. Statistics are drawn around a
-    batch's, so that activations keep their size in deep nets. A weight of zeros would hide all layers before it: it gets
-    small numbers (1/√fan-in; 0.2 for a gate). Trained weights, and biases, stay as they are.
+    batch's, so that activations keep their size in deep nets. A weight of zeros would hide all layers before it: it
+    gets small numbers (1/√fan-in; 0.2 for a gate). Trained weights, and biases, stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     norms = []

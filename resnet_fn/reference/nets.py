@@ -1,8 +1,8 @@
-"""The same nets in PyTorch, written apart from `resnet_fn.models`: what parity tests and the ladder compare with.
+"""The nets of `resnet_fn.models` in PyTorch, written independently, for parity tests and the ladder.
 
-Parameters carry torchvision's names (`resnet*`, `resnext50_32x4d`, `wide_resnet50_2`) or timm's (squeeze-excite and
-gather-excite blocks are `layerL.B.se`, the D stem is `conv1.0` … `conv1.6`), so that published weights load
-unchanged. Importing this module imports torch: the extra `[torch]`.
+Parameters have torchvision's names (`resnet*`, `resnext50_32x4d`, `wide_resnet50_2`) or timm's (squeeze-excite and
+gather-excite blocks are `layerL.B.se`, the D stem is `conv1.0` … `conv1.6`), so that published weights load unchanged.
+Importing this module imports torch (extra `[torch]`).
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ except ImportError:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One variant: what differs between the nets of the table below."""
+    """One row of the table below."""
 
     block: Any
     depths: tuple[int, ...]
@@ -47,7 +47,7 @@ class SqueezeExcite(nn.Module):
 class GatherExcite(nn.Module):
     """arXiv 1810.12348 at global extent: θ⁻ ("minus"), θ (""), θ⁺ ("plus"), as in the authors' Caffe models.
 
-    Under timm's names; but in θ⁺ a ReLU follows the gather's BatchNorm, which timm leaves out.
+    With timm's names; in θ⁺ a ReLU follows the gather's BatchNorm, which timm omits.
     """
 
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
@@ -71,52 +71,47 @@ class GatherExcite(nn.Module):
         return x * torch.sigmoid(context)
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions; the first one strides."""
+class Block(nn.Module):
+    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, the shortcut `downsample`."""
 
     expansion = 1
 
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
+    def __init__(self, convolutions: list[nn.Conv2d], norm: type, gate: nn.Module) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
-        self.bn1 = norm(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = norm(planes)
+        self.depth = len(convolutions)
+        for number, convolution in enumerate(convolutions, 1):
+            self.add_module(f"conv{number}", convolution)
+            self.add_module(f"bn{number}", norm(convolution.out_channels))
         self.se = gate
         self.downsample: nn.Module | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[N, C, H, W] to [N, C', H', W']."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        x = torch.relu(self.bn1(self.conv1(x)))
-        x = self.se(self.bn2(self.conv2(x)))
+        for number in range(1, self.depth + 1):
+            x = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(x))
+            x = torch.relu(x) if number < self.depth else self.se(x)
         return torch.relu(x + shortcut)
 
 
-class Bottleneck(nn.Module):
+class BasicBlock(Block):
+    """Two 3x3 convolutions; the first one strides."""
+
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
+        first = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
+        super().__init__([first, nn.Conv2d(planes, planes, 3, 1, 1, bias=False)], norm, gate)
+
+
+class Bottleneck(Block):
     """1x1, 3x3 (strides, grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the planes."""
 
     expansion = 4
 
     def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
-        super().__init__()
         width = planes * plan.base_width // 64 * plan.groups
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = norm(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, groups=plan.groups, bias=False)
-        self.bn2 = norm(width)
-        self.conv3 = nn.Conv2d(width, planes * 4, 1, bias=False)
-        self.bn3 = norm(planes * 4)
-        self.se = gate
-        self.downsample: nn.Module | None = None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[N, C, H, W] to [N, C', H', W']."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        x = torch.relu(self.bn1(self.conv1(x)))
-        x = torch.relu(self.bn2(self.conv2(x)))
-        x = self.se(self.bn3(self.conv3(x)))
-        return torch.relu(x + shortcut)
+        first = nn.Conv2d(inputs, width, 1, bias=False)
+        second = nn.Conv2d(width, width, 3, stride, 1, groups=plan.groups, bias=False)
+        super().__init__([first, second, nn.Conv2d(width, planes * 4, 1, bias=False)], norm, gate)
 
 
 class ResNet(nn.Module):
@@ -209,11 +204,7 @@ def reference_net(
     norm: str = "batch",
     image_size: int = 224,
 ) -> nn.Module:
-    """Build the PyTorch net that `create_model` with the same arguments must equal.
-
-    Args:
-        name: a model's name.
-        num_classes, in_channels, stem, norm, image_size: as in `create_model`; "" is the family's own stem.
+    """Build the PyTorch net that `create_model` with the same arguments must equal; stem "" is the family's own.
 
     Returns:
         A torch Module in training mode, with torchvision's initialisation from torch's global seed.
@@ -221,7 +212,6 @@ def reference_net(
     Raises:
         ValueError: an unknown name, or torch is not installed.
     """
-    if name not in PLANS:
+    if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    plan = PLANS[name]
     return ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)

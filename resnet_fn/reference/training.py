@@ -1,4 +1,4 @@
-"""The recipe's loss, optimizer and moving average in torch: its own where it has them, else from the papers."""
+"""The recipe's loss, optimizer and moving average in torch: torch's own if it has them, else from the papers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,19 +55,19 @@ _NORM_LAYERS = (torch.nn.modules.batchnorm._NormBase, torch.nn.GroupNorm, torch.
 
 
 def decay_groups(module: torch.nn.Module, weight_decay: float, decay_all: bool = False) -> list[dict[str, Any]]:
-    """torch.optim parameter groups: those with weight decay, then norm layers' parameters and biases without.
+    """torch.optim parameter groups: one with weight decay, then norm layers' parameters and biases without.
 
-    With `decay_all` nothing is spared. A parameter that several layers share is in one group.
+    With `decay_all` all are in the first. A parameter that several layers share is in one group.
     """
-    spared = {
+    undecayed = {
         id(parameter)
         for layer in module.modules()
         for leaf, parameter in layer.named_parameters(recurse=False)
         if isinstance(layer, _NORM_LAYERS) or "bias" in (leaf, leaf.split("_")[0], leaf.split("_")[-1])
     }
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    decayed = [parameter for parameter in trained if decay_all or id(parameter) not in spared]
-    rest = [parameter for parameter in trained if not decay_all and id(parameter) in spared]
+    decayed = [parameter for parameter in trained if decay_all or id(parameter) not in undecayed]
+    rest = [parameter for parameter in trained if not decay_all and id(parameter) in undecayed]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
@@ -86,7 +86,7 @@ def recipe_optimizer(recipe: Recipe, module: torch.nn.Module) -> torch.optim.Opt
 
 
 class Lars(torch.optim.Optimizer):
-    """You et al., arXiv 1708.03888, algorithm 1; λ is 1 where there is no weight decay, or nothing to divide by."""
+    """You et al., arXiv 1708.03888, algorithm 1; λ is 1 without weight decay, or if a norm is 0."""
 
     def __init__(self, groups: Any, momentum: float, trust_coefficient: float) -> None:
         super().__init__(groups, {"lr": 1.0, "weight_decay": 0.0})
@@ -109,9 +109,9 @@ class Lars(torch.optim.Optimizer):
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al., arXiv 1904.00962, algorithm 2, with bias correction, as timm has it.
+    """You et al., arXiv 1904.00962, algorithm 2, with bias correction as in timm.
 
-    The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is left out where there is no weight decay, or nothing to divide by.
+    The layer-wise ratio ‖w‖ / ‖r + decay · w‖ is 1 without weight decay, or if a norm is 0.
     """
 
     def __init__(self, groups: Any, betas: tuple[float, float], eps: float) -> None:
@@ -146,13 +146,8 @@ def _with_gradient(group: dict[str, Any]) -> list[Any]:
 class Average:
     """The recipe's moving average of a module's weights and statistics, by `torch.optim.swa_utils`.
 
-    As torchvision's training script has it: it moves every `ema_every` updates, and until `ema_start` it is a copy.
-    (torch's own first move is a copy too; here the module as it came counts as that one.)
-
-    Args:
-        module: the average starts as its copy.
-        recipe: `ema`, `ema_every`, `ema_start`.
-        updates_per_epoch: what `ema_start`, in epochs, is multiplied by.
+    As in torchvision's training script it moves every `ema_every` updates, and until `ema_start` it is a copy. (torch's
+    first move is a copy too; here it is the copy of the initial module.)
     """
 
     def __init__(self, module: torch.nn.Module, recipe: Recipe, updates_per_epoch: float) -> None:
@@ -167,7 +162,7 @@ class Average:
         return self._average.module
 
     def update(self, module: torch.nn.Module) -> None:
-        """Follow an update of the module."""
+        """Call after each update of the module."""
         self._updates += 1
         if self._updates <= self._start:
             self._average.n_averaged.fill_(0)  # the next move is a copy
