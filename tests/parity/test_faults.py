@@ -327,15 +327,11 @@ def summed(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One row: both nets, and what must be named."""
+    """Both nets of a row."""
 
-    name: str
     inputs: Any
     theirs: Callable[[], Any]
     ours: Callable[[], nn.Cell]
-    stage: str
-    layer: str
-    cause: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: Callable[[nn.Cell], Any] | None = None
     recipe: Any = RECIPE
@@ -349,7 +345,6 @@ TWO_LOSSES = {
     "loss": both(ops.cross_entropy),
     "reference_loss": both(lambda outputs, labels: t.functional.cross_entropy(outputs, labels.long())),
 }
-EVAL, MOMENTUM, CHANGE = "eval forward", "momentum after update 1", "change by update 1"
 IN_ENCODER = """
 a skip connection left out | skip | q | its input has norm's input added in the reference and not here
 a residual from after the norm | residual | q | its input has norm's output added here, norm's input in the reference
@@ -362,376 +357,199 @@ flattened wrongly | order | flat | its input is small's output.transpose(0, 2, 1
 """
 
 
-def optimizers(name: str, stage: str, cause: str, theirs: Callable[[Any], Any], ours: Any) -> Fault:
+def optimizers(theirs: Callable[[Any], Any], ours: Any) -> Fault:
     """One net, trained by two optimizers."""
-    options = {"reference_optimizer": lambda module: theirs(module.parameters())}
-    return Fault(name, VECTORS, *dense(), stage, "none", cause, options, ours)
+    return Fault(VECTORS, *dense(), {"reference_optimizer": lambda module: theirs(module.parameters())}, ours)
 
 
-UNTRAINED, SETTINGS = "untrained arrays", "optimizer settings"
-ALL_FOUR = "in the reference (4 parameters, first part.weight)"
-FAULTS = [
-    Fault(
-        "GELU by tanh instead of exact",
+# The keys are the rows of the table in docs/parity.md: fault, first stage, first layer, cause.
+FAULTS = {
+    "GELU by tanh instead of exact | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.GELU())),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
-        EVAL,
-        "part.1",
-        "approximate tanh here, none in the reference",
     ),
-    Fault(
-        "GELU before a last layer of zeros",
+    "GELU before a last layer of zeros | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
         VECTORS,
         lambda: zero_head(Theirs(t.Sequential(t.Linear(8, 8), t.GELU()))),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
-        EVAL,
-        "part.1",
-        "approximate tanh here, none in the reference",
     ),
-    Fault(
-        "LayerNorm's eps",
-        TOKENS,
-        lambda: Theirs(t.LayerNorm(8, eps=1e-2)),
-        lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
-        EVAL,
-        "part",
-        "eps 1e-05 here, 0.01 in the reference",
+    "LayerNorm's eps | eval forward | `part` | eps 1e-05 here, 0.01 in the reference": Fault(
+        TOKENS, lambda: Theirs(t.LayerNorm(8, eps=1e-2)), lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5))
     ),
-    Fault(
-        "LayerNorm's eps, before logits of which some are −inf",
+    "LayerNorm's eps, before logits of which some are −inf | eval forward | `part` | eps 1e-05 here, 0.01 in the "
+    "reference": Fault(
         TOKENS,
         lambda: Masked(t.LayerNorm(8, eps=1e-2)),
         lambda: PortedMasked(nn.LayerNorm((8,), epsilon=1e-5)),
-        EVAL,
-        "part",
-        "eps 1e-05 here, 0.01 in the reference",
-        {"loss": unmasked, "reference_loss": unmasked},
+        options={"loss": unmasked, "reference_loss": unmasked},
     ),
-    Fault(
-        "LayerNorm over the wrong axis",
-        IMAGE,
-        lambda: Theirs(Last(), 4),
-        lambda: Ours(Columns(), 4),
-        EVAL,
-        "part.norm",
-        "it normalizes over axis 3 of its input [4, 4, 5, 4], the reference over what is axis 1 here; transpose "
-        "before it and back after it",
+    "LayerNorm over the wrong axis | eval forward | `part.norm` | it normalizes over axis 3 of its input [4, 4, "
+    "5, 4], the reference over what is axis 1 here; transpose before it and back after it": Fault(
+        IMAGE, lambda: Theirs(Last(), 4), lambda: Ours(Columns(), 4)
     ),
-    Fault(
-        "attention scaled by 1/d",
-        {"x": TOKENS, "mask": MASK},
-        Attention,
-        lambda: PortedAttention(scale=0.25),
-        EVAL,
-        "out_proj",
-        "attention: scores times 1/4 here, 1/√4 in the reference",
+    "attention scaled by 1/d | eval forward | `out_proj` | attention: scores times 1/4 here, 1/√4 in the "
+    "reference": Fault({"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(scale=0.25)),
+    "attention's mask of the wrong sign | eval forward | `out_proj` | attention: mask: hides where inputs mask "
+    "is not 0 here, hides where inputs mask is 0 in the reference": Fault(
+        {"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(hides=True)
     ),
-    Fault(
-        "attention's mask of the wrong sign",
-        {"x": TOKENS, "mask": MASK},
-        Attention,
-        lambda: PortedAttention(hides=True),
-        EVAL,
-        "out_proj",
-        "attention: mask: hides where inputs mask is not 0 here, hides where inputs mask is 0 in the reference",
+    "attention's softmax over the wrong axis | eval forward | `out_proj` | attention: softmax over the queries "
+    "here, keys in the reference": Fault(
+        {"x": TOKENS, "mask": np.ones((4, 5), bool)}, Attention, lambda: PortedAttention(axis=-2)
     ),
-    Fault(
-        "attention's softmax over the wrong axis",
-        {"x": TOKENS, "mask": np.ones((4, 5), bool)},
-        Attention,
-        lambda: PortedAttention(axis=-2),
-        EVAL,
-        "out_proj",
-        "attention: softmax over the queries here, keys in the reference",
+    "softmax over the wrong axis | eval forward | `part` | axis 1 here, 2 in the reference": Fault(
+        TOKENS, lambda: Theirs(t.Softmax(-1)), lambda: Ours(nn.Softmax(1))
     ),
-    Fault(
-        "softmax over the wrong axis",
-        TOKENS,
-        lambda: Theirs(t.Softmax(-1)),
-        lambda: Ours(nn.Softmax(1)),
-        EVAL,
-        "part",
-        "axis 1 here, 2 in the reference",
+    "a square Dense weight transposed | eval forward | `part` | its output is its input times part.weight here, "
+    "its input times part.weight transposed in the reference": Fault(
+        VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(Transposed(8, 8))
     ),
-    Fault(
-        "a square Dense weight transposed",
-        VECTORS,
-        lambda: Theirs(t.Linear(8, 8)),
-        lambda: Ours(Transposed(8, 8)),
-        EVAL,
-        "part",
-        "its output is its input times part.weight here, its input times part.weight transposed in the reference",
-    ),
-    Fault(
-        "a weight reshaped where it is transposed (--map)",
+    "a weight reshaped where it is transposed (--map) | eval forward | `part` | its output is its input times "
+    "part.weight here, its input times part.weight reshaped to [4, 8] and transposed in the reference": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 4, bias=False), 4),
         lambda: Ours(ByHand(), 4),
-        EVAL,
-        "part",
-        "its output is its input times part.weight here, its input times part.weight reshaped to [4, 8] and transposed "
-        "in the reference",
-        {"corrections": {"part.weight": Source((Part("part.weight"),), shape=(8, 4))}},
+        options={"corrections": {"part.weight": Source((Part("part.weight"),), shape=(8, 4))}},
     ),
-    *(
-        Fault(name, TOKENS, Encoder, partial(PortedEncoder, fault), EVAL, layer, cause, TWO_LOSSES)
+    **{
+        f"{name} | eval forward | `{layer}` | {cause}": Fault(
+            TOKENS, Encoder, partial(PortedEncoder, fault), TWO_LOSSES
+        )
         for name, fault, layer, cause in (row.split(" | ") for row in IN_ENCODER.strip().split("\n"))
+    },
+    "one loss of two | loss |  | a part of the loss: small.weight's gradient is 0 times the reference's": Fault(
+        TOKENS, Encoder, PortedEncoder, options={**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)}
     ),
-    Fault(
-        "one loss of two",
-        TOKENS,
-        Encoder,
-        PortedEncoder,
-        "loss",
-        "none",
-        "a part of the loss: small.weight's gradient is 0 times the reference's",
-        {**TWO_LOSSES, "loss": both(ops.cross_entropy, 0.0)},
+    "an embedding's padding row trains | gradients |  | embed.embedding_table: its padding row 0 is trained here "
+    "and not in the reference; MindSpore's nn.Embedding only starts it at zero: mask its output": Fault(
+        IDS, lambda: Words(False), PortedWords
     ),
-    Fault(
-        "an embedding's padding row trains",
-        IDS,
-        lambda: Words(False),
-        PortedWords,
-        "gradients",
-        "none",
-        "embed.embedding_table: its padding row 0 is trained here and not in the reference; MindSpore's nn.Embedding "
-        "only starts it at zero: mask its output",
+    "tied weights are two copies | gradients |  | embed.embedding_table: a copy of head.weight here, one array "
+    "in the reference (embed.weight = head.weight); share it": Fault(
+        IDS, lambda: Words(True), lambda: PortedWords(padding=True)
     ),
-    Fault(
-        "tied weights are two copies",
-        IDS,
-        lambda: Words(True),
-        lambda: PortedWords(padding=True),
-        "gradients",
-        "none",
-        "embed.embedding_table: a copy of head.weight here, one array in the reference (embed.weight = head.weight); "
-        "share it",
-    ),
-    Fault(
-        "average pool counts its padding",
+    "average pool counts its padding | eval forward | `part` | count_include_pad True here, False in the "
+    "reference": Fault(
         IMAGE,
         lambda: Theirs(t.AvgPool2d(3, 2, 1, count_include_pad=False), 4),
         lambda: Ours(nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), 4),
-        EVAL,
-        "part",
-        "count_include_pad True here, False in the reference",
     ),
-    Fault(
-        "interpolation with other corners",
+    "interpolation with other corners | eval forward | `part` | align_corners True here, False in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), 4),
         lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), 4),
-        EVAL,
-        "part",
-        "align_corners True here, False in the reference",
     ),
-    Fault(
-        "a depthwise convolution with wrong groups",
+    "a depthwise convolution with wrong groups | weights |  | groups 2 here, 4 in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), 4),
         lambda: Ours(nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), 4),
-        "weights",
-        "none",
-        "groups 2 here, 4 in the reference",
     ),
-    Fault(
-        "a transposed convolution without its output padding",
+    "a transposed convolution without its output padding | eval forward | `part` | pad_mode pad cuts off 1/1, "
+    "the reference 1/0": Fault(
         IMAGE,
         lambda: Theirs(t.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1), 4),
         lambda: Ours(nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), 4),
-        EVAL,
-        "part",
-        "pad_mode pad cuts off 1/1, the reference 1/0",
     ),
-    Fault(
-        "a frozen layer that trains",
-        VECTORS,
-        lambda: Theirs(frozen(t.Linear(8, 8))),
-        lambda: Ours(nn.Dense(8, 8)),
-        "gradients",
-        "none",
-        "part.weight: trained here, frozen in the reference",
+    "a frozen layer that trains | gradients |  | part.weight: trained here, frozen in the reference": Fault(
+        VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
     ),
-    Fault(
-        "a trained layer that is frozen",
-        VECTORS,
-        lambda: Theirs(t.Linear(8, 8)),
-        lambda: Ours(frozen(nn.Dense(8, 8))),
-        "gradients",
-        "none",
-        "part.weight: frozen here, trained in the reference",
+    "a trained layer that is frozen | gradients |  | part.weight: frozen here, trained in the reference": Fault(
+        VECTORS, lambda: Theirs(t.Linear(8, 8)), lambda: Ours(frozen(nn.Dense(8, 8)))
     ),
-    Fault(
-        "dropout left on in evaluation",
+    "dropout left on in evaluation | eval forward | `part.1` | the net gives another output each time it is "
+    "called in evaluation mode: dropout is left on": Fault(
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.5))),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), Dropping())),
-        EVAL,
-        "part.1",
-        "the net gives another output each time it is called in evaluation mode: dropout is left on",
     ),
-    Fault(
-        "dropout's keep_prob taken for p",
+    "dropout's keep_prob taken for p | dropout |  | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 "
+    "in MindSpore; write nn.Dropout(p=0.2)": Fault(
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.2))),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.Dropout(0.2))),
-        "dropout",
-        "none",
-        "p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 in MindSpore; write nn.Dropout(p=0.2)",
     ),
-    Fault(
-        "a dropout left out",
+    "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.2))),
         lambda: Ours(nn.SequentialCell(nn.Dense(8, 8))),
-        "dropout",
-        "none",
-        "part.1: p=0 here, 0.2 in the reference",
     ),
-    Fault(
-        "a loss that is a sum",
-        VECTORS,
-        *dense(),
-        "loss",
-        "none",
-        "the sum over the batch instead of the mean",
-        {"loss": summed},
+    "a loss that is a sum | loss |  | the sum over the batch instead of the mean": Fault(
+        VECTORS, *dense(), options={"loss": summed}
     ),
-    Fault(
-        "another mean, which is not trained",
-        VECTORS,
-        lambda: Theirs(Scaled()),
-        lambda: Ours(PortedScaled(2.0)),
-        UNTRAINED,
-        "none",
-        "part.mean: 2 here, 1 in the reference at [7]",
+    "another mean, which is not trained | untrained arrays |  | part.mean: 2 here, 1 in the reference at [7]": Fault(
+        VECTORS, lambda: Theirs(Scaled()), lambda: Ours(PortedScaled(2.0))
     ),
-    Fault(
-        "moving statistics that begin elsewhere",
+    "moving statistics that begin elsewhere | untrained arrays |  | part.moving_variance: 0 here, 1 in the "
+    "reference at [0]": Fault(
         VECTORS,
         lambda: Theirs(t.BatchNorm1d(8)),
         lambda: Ours(nn.BatchNorm1d(8, moving_var_init="zeros")),
-        UNTRAINED,
-        "none",
-        "part.moving_variance: 0 here, 1 in the reference at [0]",
-        {"initialisation": True},
+        options={"initialisation": True},
     ),
-    Fault(
-        "weight decay that leaves out gamma and beta (nn.SGD, one list)",
+    "weight decay that leaves out gamma and beta (nn.SGD, one list) | optimizer settings |  | weight decay: 0 "
+    "here, 0.1 in the reference (2 parameters, first part.gamma)": Fault(
         VECTORS,
         lambda: Theirs(t.LayerNorm(8)),
         lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5)),
-        SETTINGS,
-        "none",
-        "weight decay: 0 here, 0.1 in the reference (2 parameters, first part.gamma)",
-        {"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
-        lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
+        options={"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
+        optimizer=lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
     ),
-    optimizers(
-        "AdamW's weight decay coupled",
-        MOMENTUM,
-        "weight decay on weight: 0.1 coupled (added to the gradient, as Adam) here, 0.1 decoupled (taken from the "
-        "weight, as AdamW) in the reference",
-        lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
-        coupled,
+    "AdamW's weight decay coupled | momentum after update 1 |  | weight decay on weight: 0.1 coupled (added to "
+    "the gradient, as Adam) here, 0.1 decoupled (taken from the weight, as AdamW) in the reference": optimizers(
+        lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1), coupled
     ),
-    optimizers(
-        "Adam without bias correction (nn.AdamWeightDecay)",
-        CHANGE,
-        "Adam's bias correction is missing here; in the reference m and v are divided by 1 − β^t",
-        lambda p: torch.optim.Adam(p, 0.01),
-        no_bias_correction,
+    "Adam without bias correction (nn.AdamWeightDecay) | change by update 1 |  | Adam's bias correction is "
+    "missing here; in the reference m and v are divided by 1 − β^t": optimizers(
+        lambda p: torch.optim.Adam(p, 0.01), no_bias_correction
     ),
-    optimizers(
-        "Adam's eps inside the root",
-        CHANGE,
-        "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference",
-        lambda p: torch.optim.Adam(p, 0.01, eps=1e-3),
-        inside_the_root,
+    "Adam's eps inside the root | change by update 1 |  | eps is inside the root, √(v̂ + eps), here, added to "
+    "the root √v̂ in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), inside_the_root),
+    "Adam's eps before the bias correction (nn.Adam) | change by update 1 |  | eps is added to √v before its "
+    "bias correction here, added to the root √v̂ in the reference": optimizers(
+        lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), lambda net: nn.Adam(net.trainable_params(), 0.01, eps=1e-3)
     ),
-    optimizers(
-        "Adam's eps before the bias correction (nn.Adam)",
-        CHANGE,
-        "eps is added to √v before its bias correction here, added to the root √v̂ in the reference",
-        lambda p: torch.optim.Adam(p, 0.01, eps=1e-3),
-        lambda net: nn.Adam(net.trainable_params(), 0.01, eps=1e-3),
-    ),
-    optimizers(
-        "Nesterov momentum left out (nn.Momentum on a CPU)",
-        CHANGE,
-        "Nesterov momentum in the reference (μ 0.9), plain momentum here",
+    "Nesterov momentum left out (nn.Momentum on a CPU) | change by update 1 |  | Nesterov momentum in the "
+    "reference (μ 0.9), plain momentum here": optimizers(
         lambda p: torch.optim.SGD(p, 0.02, 0.9, nesterov=True),
         lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9, use_nesterov=True),
     ),
-    optimizers(
-        "Adam's betas swapped",
-        MOMENTUM,
-        "betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 in the reference",
-        lambda p: torch.optim.Adam(p, 0.01),
-        betas(0.999, 0.9),
-    ),
-    optimizers(
-        "Adam's β1 with momentum's other meaning",
-        MOMENTUM,
-        "β is the weight of the old state, not of the new",
-        lambda p: torch.optim.Adam(p, 0.01),
-        betas(0.1, 0.999),
-    ),
-    Fault(
-        "30 % of a layer's gradient missing in half precision",
+    "Adam's betas swapped | momentum after update 1 |  | betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 "
+    "in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.999, 0.9)),
+    "Adam's β1 with momentum's other meaning | momentum after update 1 |  | β is the weight of the old state, "
+    "not of the new": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)),
+    "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
         VECTORS,
         lambda: Theirs(t.Sequential(t.Linear(8, 8), t.ReLU())),
         lambda: in_float16(Less()),
-        "gradients",
-        "none",
-        "",
         recipe=dataclasses.replace(RECIPE, precision="fp16"),
     ),
-    optimizers(
-        "a tenth of the learning rate",
-        SETTINGS,
-        f"learning rate: 0.005 here, 0.05 {ALL_FOUR}",
-        lambda p: torch.optim.SGD(p, 0.05, 0.9),
-        lambda net: nn.Momentum(net.trainable_params(), 0.005, 0.9),
+    "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the reference (4 "
+    "parameters, first part.weight)": optimizers(
+        lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.Momentum(net.trainable_params(), 0.005, 0.9)
     ),
-    optimizers(
-        "momentum 0.99 for 0.9",
-        SETTINGS,
-        f"momentum: 0.99 here, 0.9 {ALL_FOUR}",
-        lambda p: torch.optim.SGD(p, 0.05, 0.9),
-        lambda net: nn.Momentum(net.trainable_params(), 0.05, 0.99),
+    "momentum 0.99 for 0.9 | optimizer settings |  | momentum: 0.99 here, 0.9 in the reference (4 parameters, "
+    "first part.weight)": optimizers(
+        lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.Momentum(net.trainable_params(), 0.05, 0.99)
     ),
-    optimizers(
-        "momentum 0.5 for 0.9 in an optimizer of one's own",
-        "momentum after update 2",
-        "momentum: 0.4 less than the reference's",
-        lambda p: torch.optim.SGD(p, 0.05, 0.9),
-        half_the_momentum,
+    "momentum 0.5 for 0.9 in an optimizer of one's own | momentum after update 2 |  | momentum: 0.4 less than "
+    "the reference's": optimizers(lambda p: torch.optim.SGD(p, 0.05, 0.9), half_the_momentum),
+    "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, first "
+    "part.weight)": optimizers(
+        lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.SGD(net.trainable_params(), 0.05, 0.9, 0.5)
     ),
-    optimizers(
-        "dampening",
-        SETTINGS,
-        f"dampening: 0.5 here, 0 {ALL_FOUR}",
-        lambda p: torch.optim.SGD(p, 0.05, 0.9),
-        lambda net: nn.SGD(net.trainable_params(), 0.05, 0.9, 0.5),
-    ),
-    optimizers(
-        "RMSProp's mean square begins at 1 (nn.RMSProp)",
-        "mean square after update 1",
-        "the mean square begins at 1 here, at 0 in the reference",
+    "RMSProp's mean square begins at 1 (nn.RMSProp) | mean square after update 1 |  | the mean square begins at "
+    "1 here, at 0 in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2),
     ),
-    optimizers(
-        "centred RMSProp's eps inside the root (nn.RMSProp)",
-        "mean square after update 1",
-        "eps is inside the root, √(v̂ + eps), here, added to the root √v̂ in the reference",
+    "centred RMSProp's eps inside the root (nn.RMSProp) | mean square after update 1 |  | eps is inside the "
+    "root, √(v̂ + eps), here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),
     ),
-]
-BY_NAME = {fault.name: fault for fault in FAULTS}
+}
+ROWS = {row.split(" | ")[0]: row for row in FAULTS}
 
 
 def climbed(fault: Fault) -> Ladder:
@@ -744,36 +562,27 @@ def climbed(fault: Fault) -> Ladder:
     return compare_step(net, module, batches, fault.recipe, optimizer=optimizer, **options)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", ROWS)
 def test_stage_layer_and_cause_are_named(name):
-    fault = BY_NAME[name]
-    ladder = climbed(fault)
+    _, stage, layer, cause = ROWS[name].split(" | ")
+    ladder = climbed(FAULTS[ROWS[name]])
     assert ladder.first_stage is not None, table(ladder)
-    assert ladder.first_stage.name == fault.stage, table(ladder)
-    assert (ladder.first_layer.name if ladder.first_layer else "none") == fault.layer, table(ladder)
-    named = [*ladder.first_stage.hints, *(ladder.first_layer.hints if ladder.first_layer else ())]
-    assert not fault.cause or any(fault.cause in hint for hint in named), (named, table(ladder))
+    assert ladder.first_stage.name == stage, table(ladder)
+    assert (ladder.first_layer.name if ladder.first_layer else "") == layer.strip("`"), table(ladder)
+    hints = [*ladder.first_stage.hints, *(ladder.first_layer.hints if ladder.first_layer else ())]
+    assert not cause or any(cause in hint for hint in hints), (hints, table(ladder))
 
 
 def test_half_precision_without_a_fault_agrees():
-    ladder = climbed(
-        dataclasses.replace(BY_NAME["30 % of a layer's gradient missing in half precision"], ours=in_float16)
-    )
+    fault = FAULTS[ROWS["30 % of a layer's gradient missing in half precision"]]
+    ladder = climbed(dataclasses.replace(fault, ours=in_float16))
     assert ladder.agrees, table(ladder)
-
-
-def matrix() -> str:
-    """The table of docs/parity.md."""
-    rows = ["| fault | first stage | first layer | cause, as it is named |", "|---|---|---|---|"]
-    for fault in FAULTS:
-        layer = "" if fault.layer == "none" else f"`{fault.layer}`"
-        rows.append(f"| {fault.name} | {fault.stage} | {layer} | {fault.cause} |")
-    return "\n".join(rows)
 
 
 def test_the_table_in_the_docs_is_this_one():
     page = Path(__file__).parents[2] / "docs" / "parity.md"
     before, _, rest = page.read_text(encoding="utf-8").partition("test_faults.py -->\n")
-    shown, _, _ = rest.partition("\n<!-- end of faults -->")
+    header, line, *shown = rest.partition("\n<!-- end of faults -->")[0].split("\n")
     assert before
-    assert shown == matrix()
+    assert (header, line) == ("| fault | first stage | first layer | cause, as it is named |", "|---|---|---|---|")
+    assert shown == [f"| {row} |" for row in FAULTS]
