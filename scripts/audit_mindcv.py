@@ -27,7 +27,7 @@ CLASSES, IMAGES = 10, 4
 
 @dataclasses.dataclass
 class Net:
-    """One net of MindCV's and what it is held against.
+    """One net of MindCV and the net that it is compared with.
 
     Attributes:
         family: of architectures.
@@ -302,7 +302,7 @@ def table(rows):
     """The Markdown table of {name: row}."""
     head = (
         "net",
-        "held against",
+        "compared with",
         "same function",
         "weights",
         "initialisation",

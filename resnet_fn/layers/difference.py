@@ -95,17 +95,10 @@ def relative_error(a: Any, b: Any) -> float:
 def difference(
     name: str, ours: Any, theirs: Any, exact: Any = None, tolerance: float = 0.0, rounding: float = 0.0
 ) -> Difference:
-    """Compare an array with the reference's.
+    """Compare an array with the reference's, of any float or integer types; ValueError if the shapes differ.
 
-    Args:
-        name: of the array.
-        ours, theirs: arrays of one shape, any float or integer type.
-        exact: the reference's array computed in float64, if there is one.
-        tolerance: the relative error that passes.
-        rounding: the least rounding to assume; a scalar may be close to its float64 value by luck.
-
-    Raises:
-        ValueError: the shapes differ.
+    `exact` is the reference's array in float64, `tolerance` the relative error that passes, `rounding` the least
+    rounding to assume: a scalar may be close to its float64 value by luck.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:

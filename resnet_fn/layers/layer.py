@@ -48,6 +48,10 @@ class Layer:
         """Whether its class belongs to neither framework."""
         return self.kind.startswith(f"{OWN} ")
 
+    def owned(self) -> list[str]:
+        """The full names of its parameters."""
+        return [f"{self.name}.{leaf}" for leaf, _ in self.parameters]
+
     @property
     def title(self) -> str:
         """The name, with the call's number from the second call on: "layer1.0.relu (2)"."""

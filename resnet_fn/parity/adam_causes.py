@@ -62,10 +62,8 @@ class Side(NamedTuple):
 def adam_causes(ours: Trace, theirs: Mapping[str, Arrays], rate: float) -> list[str]:
     """How both sides' Adam or RMSProp differ; empty if no known way fits, or for another optimizer.
 
-    Args:
-        ours: MindSpore's side.
-        theirs: the reference's "start", "after", "clipped" and parts of its optimizer's state, by our names.
-        rate: its learning rate of the first update.
+    `theirs` has the reference's "start", "after", "clipped" and its optimizer's state, by our names; `rate` is its
+    learning rate in the first update.
     """
     here = {"start": ours.start, "after": ours.after[0], "clipped": ours.clipped, **ours.state}
     sides: list[Mapping[str, Arrays]] = [here, theirs]
@@ -179,16 +177,14 @@ def _beta_hints(ours: Side, theirs: Side) -> list[str]:
 
 
 def _way_hints(ours: Way, theirs: Way) -> list[str]:
-    hints = []
     a, b = ours.correction, theirs.correction
-    if a != b:
-        words = f"{b} in the reference; here {a}" if a == _CORRECTED else f"{a} here; in the reference {b}"
-        hints.append(f"Adam's bias correction {words}")
-    if ours.place != theirs.place:
-        hints.append(f"eps is {ours.place} here, {theirs.place} in the reference")
-    if ours.epsilon != theirs.epsilon:
-        hints.append(f"eps {ours.epsilon:g} here, {theirs.epsilon:g} in the reference")
-    return hints
+    words = f"{b} in the reference; here {a}" if a == _CORRECTED else f"{a} here; in the reference {b}"
+    hints = {
+        f"Adam's bias correction {words}": a != b,
+        f"eps is {ours.place} here, {theirs.place} in the reference": ours.place != theirs.place,
+        f"eps {ours.epsilon:g} here, {theirs.epsilon:g} in the reference": ours.epsilon != theirs.epsilon,
+    }
+    return [hint for hint, differs in hints.items() if differs]
 
 
 def _decay_hints(

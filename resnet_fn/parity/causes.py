@@ -18,7 +18,7 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Task, Tree, leaves
+from resnet_fn.parity.trace import Arrays, Recording, Tree, leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +30,6 @@ class Case:
     ours: Recording
     theirs: Recording
     names: NameMap
-
-    @property
-    def task(self) -> Task:
-        """The task of both sides."""
-        return self.theirs.task
 
     def reference(self, arrays: Arrays) -> Arrays:
         """The reference's arrays by our names."""
@@ -65,7 +60,6 @@ def _flat(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> np.ndarra
 
 
 def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
-    """A line for each group of names that have the same cause."""
     return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
 
 
@@ -95,13 +89,11 @@ def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int)
     counts = {len(leaf) // parts: "the sum over the batch" for leaf in arrays if np.ndim(leaf)}
     counts |= {leaf.size // parts: "the sum over all labels" for leaf in arrays if leaf.size // parts not in counts}
     counts |= {leaf.size: "the sum over all outputs" for leaf in outputs.values() if leaf.size not in counts}
-    hints = []
-    for count, words in counts.items():
-        if count > 1 and math.isclose(ours, count * theirs, rel_tol=1e-5):
-            hints.append(f"{words} instead of the mean")
-        elif count > 1 and math.isclose(count * ours, theirs, rel_tol=1e-5):
-            hints.append(f"the mean instead of {words}, which the reference has")
-    return hints
+    counts = {count: words for count, words in counts.items() if count > 1}
+    sums = [words for count, words in counts.items() if math.isclose(ours, count * theirs, rel_tol=1e-5)]
+    means = [words for count, words in counts.items() if math.isclose(count * ours, theirs, rel_tol=1e-5)]
+    hints = [f"{words} instead of the mean" for words in sums]
+    return hints + [f"the mean instead of {words}, which the reference has" for words in means]
 
 
 def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
@@ -117,7 +109,8 @@ def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
 
 
 def _loss(case: Case) -> list[str]:
-    first, task, labels = case.stage.differences[0], case.task, case.task.batches[0][1]
+    first, task = case.stage.differences[0], case.theirs.task
+    labels = task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
     hints = a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
     if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
@@ -131,10 +124,9 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     factor, error = _fit(_flat(ours, theirs), _flat(theirs, theirs))
     if error >= FITS or abs(factor - 1) <= FITS:
         return []
-    words = f"every gradient is {factor:.6g} times the reference's"
-    if math.isclose(factor, parts, rel_tol=FITS) and parts > 1:
-        words += f": the sum over {parts} micro-batches instead of their mean"
-    return [words]
+    summed = math.isclose(factor, parts, rel_tol=FITS) and parts > 1
+    words = f": the sum over {parts} micro-batches instead of their mean" if summed else ""
+    return [f"every gradient is {factor:.6g} times the reference's{words}"]
 
 
 def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
@@ -152,7 +144,7 @@ def _gradients(case: Case) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.reference(case.theirs.trace.gradients)
     common = {name: theirs[name] for name in ours if name in theirs}
     hints = [
-        *one_factor(ours, common, case.task.accumulate),
+        *one_factor(ours, common, case.theirs.task.accumulate),
         *sharing_notes(case.names, case.ours.tied),
         *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
     ]
@@ -184,11 +176,9 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 
 def _clipping(case: Case) -> list[str]:
-    if not case.task.recipe.clip_norm:
-        return []
-    trace = case.theirs.trace
+    limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
     parts = [case.reference(part) for part in trace.parts or [trace.gradients]]
-    return another_clipping(case.ours.trace.clipped, parts, case.task.recipe.clip_norm)
+    return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
 
 
 def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
@@ -267,7 +257,7 @@ def _nesterov(case: Case) -> list[str]:
 
 def _statistics(case: Case) -> list[str]:
     """How much of the old statistics does each BatchNorm keep?"""
-    if case.task.accumulate > 1:
+    if case.theirs.task.accumulate > 1:
         return []
     there, after = case.theirs.trace, case.ours.trace.after[0]
     start, first = case.reference(there.start), case.reference(there.after[0])

@@ -19,7 +19,7 @@ TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 @dataclasses.dataclass(frozen=True)
 class LayerDifference:
-    """One layer of both nets.
+    """One layer of both nets, compared.
 
     Attributes:
         mode: "eval" or "train".
@@ -72,7 +72,7 @@ def compare_layers(
             if item.output.verdict == DIFFERS and weights and all(one.output.verdict != DIFFERS for one in compared):
                 arrays = {name: _as_ours(getattr(layer, name), getattr(other, name)) for name in ("input", "output")}
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
-                owned = {f"{one.name}.{leaf}" for one in of_others if not one.is_own for leaf, _ in one.parameters}
+                owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
                 causes = layer_causes(
                     Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
@@ -94,8 +94,9 @@ def _with_what_follows(
 def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
     """The layer, with the output of each layer without parameters whose input is the layer's output."""
     for other in others:
-        plain = layer.output is not None and other.input is not None and other.leaf and not other.parameters
-        if plain and np.array_equal(other.input, layer.output):
+        if layer.output is None or other.input is None or not other.leaf or other.parameters:
+            continue
+        if np.array_equal(other.input, layer.output):
             yield dataclasses.replace(layer, output=other.output, output_rounding=other.output_rounding)
 
 

@@ -394,14 +394,11 @@ class _Task:
         self, our_layers: Sequence[Layer], their_layers: Sequence[Layer]
     ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
         """Pair layers, then parameters of no layer that runs."""
-        ignored = []
-        for layers, shapes, ties in (
-            (our_layers, self.ours, self.our_ties),
-            (their_layers, self.theirs, self.their_ties),
-        ):
-            names = (f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters)
-            ignored.append({name for name in names if not {name, *ties.get(name, ())} & set(shapes)})
-        ours, theirs = ignored
+        sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
+        ours, theirs = (
+            {name for layer in layers for name in layer.owned() if not {name, *ties.get(name, ())} & set(shapes)}
+            for layers, shapes, ties in sides
+        )
         first = self._pair(our_layers, their_layers, (ours, theirs))
         if not first[2]:
             return first

@@ -174,12 +174,8 @@ def run_mindspore(
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
-    Args:
-        net, task, loss, optimizer: as in `record_net`.
-        rates: the learning rate of each update.
-        make_step: `resnet_fn.update.step.make_train_step`, or the user's own function with its signature.
-        like: the net's outputs on the first batch in evaluation mode ("eval") and on its first micro-batch in training
-            mode ("train"), for their structure and shapes.
+    `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
+    its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
     """
     trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
     paths = _paths(net)
@@ -236,11 +232,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
-    """The net as a function of one argument, for inputs that are an array, a tuple or a dict (by `construct`'s names).
-
-    Returns:
-        The net itself if it takes one array; else a function with the methods that a step calls.
-    """
+    """The net, if its input is one array; else a function of one tuple with the methods that a step calls."""
     if not isinstance(inputs, dict | tuple):
         return net
 
@@ -253,11 +245,7 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 
 
 def arguments(net: nn.Cell, inputs: Tree) -> Any:
-    """Inputs as tensors in the order of the net's arguments.
-
-    Raises:
-        ValueError: `construct` has no argument of such a name, or one more before the last that is given.
-    """
+    """Inputs as tensors in the order of the net's arguments; ValueError if names differ from `construct`'s."""
     if isinstance(inputs, dict):
         names = list(inspect.signature(net.construct).parameters)
         if wrong := [key for key in inputs if key not in names]:
@@ -278,11 +266,7 @@ def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
-    """A net's outputs on a batch, in evaluation or training mode; its mode and state are put back.
-
-    Raises:
-        ValueError: it fails; with the inputs and the reason.
-    """
+    """A net's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
     was_training, given = net.training, positional(net, inputs)
     net.set_train(train)
     try:
@@ -393,11 +377,9 @@ def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
 
 
 def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> dict[str, Arrays]:
-    """The optimizer's buffers by kind ("momentum", "variance") and the parameter's path.
+    """The optimizer's buffers by kind ("momentum", "variance") and path; nn.SGD's `stat`, a flag, is left out.
 
-    Args:
-        optimizer: each state's name ends in its parameter's; nn.SGD's `stat`, a flag, is left out.
-        weights: the net's trainable parameters by path.
+    `weights` are the net's trainable parameters by path; a buffer's name ends in its parameter's.
     """
     arrays: dict[str, Arrays] = {}
     paths = {parameter.name: path for path, parameter in weights.items()}

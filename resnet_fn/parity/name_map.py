@@ -275,20 +275,7 @@ _PART = ("transpose", "rows", "axis")
 
 
 def read_map(path: str) -> Corrections:
-    """Read a file of corrections, a JSON such as
-
-        {
-          "head.weight": "classifier.weight",
-          "body": "inner",
-          "attn.q.weight": {"from": "attn.in_proj_weight", "rows": [0, 64]},
-          "embed.weight": {"from": "tokens.weight", "transpose": [1, 0]},
-          "attn.qkv.weight": {"from": ["attn.q.weight", "attn.k.weight", {"name": "attn.v.weight"}], "join": 0},
-          "conv.weight": {"from": "conv.weight", "shape": [8, 4, 1, 3]}
-        }
-
-    The key is the MindSpore net's parameter (or a layer, for all of its parameters), the value the reference's.
-    `transpose` is applied first, then `rows` [start, stop) along `axis` (default 0) are cut out, then the parts are
-    joined along `join` (default 0), then the result is reshaped to `shape`.
+    """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
     Raises:
         ValueError: the file cannot be read, is no JSON object, or has an entry of another form.
@@ -340,10 +327,7 @@ def _whole(name: str, key: str, values: Any, count: int | None) -> Shape:
 def resolve(
     corrections: Corrections, ours: Mapping[str, Shape], theirs: Mapping[str, Shape]
 ) -> tuple[Corrections, dict[str, str]]:
-    """Spread corrections of layers over their parameters, and check every name.
-
-    Returns:
-        Our parameters' sources, and the layers that are paired by them: ours → theirs.
+    """Our parameters' sources by corrections of parameters and of whole layers; and the layers that they pair.
 
     Raises:
         ValueError: a name that its net does not have, or a layer with the options of a parameter.

@@ -10,6 +10,7 @@ from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.origins import FITS
 
 # Settings whose values are compared as they are, in the order in which differences are listed.
 _PLAIN = (
@@ -142,9 +143,6 @@ def _momentum(given: float, theirs: float) -> list[str]:
     return [f"{words}; torch's momentum={theirs:g} is momentum={1 - theirs:g} here"]
 
 
-_FITS = 1e-3  # relative error up to which rows are the same
-
-
 def sharing_notes(names: NameMap, ours: Iterable[tuple[str, ...]]) -> list[str]:
     """Arrays that the reference shares between layers and that are copies here, a line each.
 
@@ -177,7 +175,7 @@ def padding_notes(
         if row is None or a is None or a.shape != b.shape:
             continue
         rest = relative_error(np.delete(a, row, 0), np.delete(b, row, 0))
-        if relative_error(a[row], b[row]) > _FITS > rest:
+        if relative_error(a[row], b[row]) > FITS > rest:
             notes.append(
                 f"{name}: its padding row {row} is trained here and not in the reference; MindSpore's nn.Embedding "
                 "only starts it at zero: mask its output"

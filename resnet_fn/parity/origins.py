@@ -70,10 +70,7 @@ def sources_of(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
 def origin_causes(ours: np.ndarray, theirs: np.ndarray, sources: Arrays, weights: Arrays) -> list[str]:
     """Why an array that is made between layers differs: by a choice, an order of axes, a sum, a product.
 
-    Args:
-        ours, theirs: the array on both sides.
-        sources: arrays that both sides have and may have made it of, by name.
-        weights: matrices that they may have multiplied by.
+    `sources` are the arrays that both sides may have made it of, `weights` the matrices that may be factors, by name.
     """
     if ours.size < _LEAST:
         return []

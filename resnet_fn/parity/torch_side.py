@@ -120,10 +120,9 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
         other = exact.get(layer.title, layer)  # a layer may be skipped at random
-        if one.input is not None and other.input is not None:
-            layer.input_rounding = relative_error(one.input, other.input)
-        if one.output is not None and other.output is not None:
-            layer.output_rounding = relative_error(one.output, other.output)
+        for what in ("input", "output"):
+            if getattr(one, what) is not None and getattr(other, what) is not None:
+                setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
     return layers
 
 
@@ -239,8 +238,8 @@ def run_torch(
     Args:
         module, task: as in `record_reference`.
         loss: (outputs, labels) → scalar; None: the recipe's.
-        make_optimizer: module → optimizer; None: the recipe's. Before each update every group's learning rate is set
-            to the task's times the group's share of the largest.
+        make_optimizer: module → optimizer; None: the recipe's. Each group gets the task's learning rate times its share
+            of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
     dtype = torch.float64 if precision == "float64" else torch.float32
@@ -334,11 +333,7 @@ def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
-    """A module's outputs on a batch, in evaluation or training mode; its mode and state are put back.
-
-    Raises:
-        ValueError: it fails; with the inputs and the reason.
-    """
+    """A module's outputs on a batch; its mode and state are put back. ValueError, with the inputs, if it fails."""
     try:
         with torch.no_grad(), _unchanged(module, train):
             return call(module, tensors(inputs, torch.float32))
@@ -346,26 +341,20 @@ def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> An
         raise what_failed("reference", inputs, error, "give --inputs, or sizes that it takes") from error
 
 
-@contextlib.contextmanager
-def _no_fast_path() -> Iterator[None]:
-    """Inside, transformers run layer by layer in evaluation mode, too.
+def call(module: torch.nn.Module, inputs: Tree) -> Any:
+    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments.
 
-    torch's fused kernels skip the hooks of the layers inside, and give zeros for tokens that a padding mask hides.
+    Without torch's fused transformer kernels: they skip the hooks of the layers inside, and give zeros for tokens that
+    a padding mask hides.
     """
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        if isinstance(inputs, dict):
+            return module(**inputs)
+        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
     finally:
         torch.backends.mha.set_fastpath_enabled(was)
-
-
-@_no_fast_path()
-def call(module: torch.nn.Module, inputs: Tree) -> Any:
-    """The module's outputs; a tuple's leaves are positional arguments, a dict's entries keyword arguments."""
-    if isinstance(inputs, dict):
-        return module(**inputs)
-    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
@@ -456,10 +445,7 @@ def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) ->
 
 
 def find_torchvision() -> Any:
-    """The module torchvision with its models; None if it cannot be imported.
-
-    The C++ operators of its wheel from PyPI do not load beside PyTorch's CPU build.
-    """
+    """The module torchvision, or None: the operators of its PyPI wheel do not load beside PyTorch's CPU build."""
     with contextlib.suppress(ImportError, RuntimeError):
         importlib.import_module("torchvision.models")
         return importlib.import_module("torchvision")

@@ -6,6 +6,7 @@ Importing this module imports torch (extra `[torch]`).
 """
 
 import dataclasses
+from collections import OrderedDict
 from typing import Any
 
 from resnet_fn.config.hints import closest
@@ -53,14 +54,11 @@ class GatherExcite(nn.Module):
     def __init__(self, channels: int, variant: str, size: int, norm: type) -> None:
         super().__init__()
         if variant != "minus":
-            self.gather = nn.Sequential()
-            self.gather.add_module("conv1", nn.Conv2d(channels, channels, size, groups=channels, bias=False))
-            self.gather.add_module("norm1", norm(channels))
+            conv1 = nn.Conv2d(channels, channels, size, groups=channels, bias=False)
+            self.gather = nn.Sequential(OrderedDict(conv1=conv1, norm1=norm(channels)))
         if variant == "plus":
-            self.mlp = nn.Sequential()
-            self.mlp.add_module("fc1", nn.Conv2d(channels, channels // 16, 1))
-            self.mlp.add_module("act", nn.ReLU())
-            self.mlp.add_module("fc2", nn.Conv2d(channels // 16, channels, 1))
+            fc1, fc2 = nn.Conv2d(channels, channels // 16, 1), nn.Conv2d(channels // 16, channels, 1)
+            self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.ReLU(), fc2=fc2))
         self.variant = variant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -206,11 +204,7 @@ def reference_net(
 ) -> nn.Module:
     """Build the PyTorch net that `create_model` with the same arguments must equal; stem "" is the family's own.
 
-    Returns:
-        A torch Module in training mode, with torchvision's initialisation from torch's global seed.
-
-    Raises:
-        ValueError: an unknown name, or torch is not installed.
+    It is in training mode, with torchvision's initialisation from torch's global seed. ValueError: an unknown name.
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")

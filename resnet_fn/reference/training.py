@@ -97,7 +97,7 @@ class Lars(torch.optim.Optimizer):
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
             decay = group["weight_decay"]
-            for w in _with_gradient(group):
+            for w in [parameter for parameter in group["params"] if parameter.grad is not None]:
                 g = w.grad
                 w_norm, g_norm = torch.linalg.vector_norm(w), torch.linalg.vector_norm(g)
                 local = 1.0
@@ -123,7 +123,7 @@ class Lamb(torch.optim.Optimizer):
         """Update every parameter that has a gradient."""
         beta1, beta2 = self.betas
         for group in self.param_groups:
-            for w in _with_gradient(group):
+            for w in [parameter for parameter in group["params"] if parameter.grad is not None]:
                 state = self.state[w]
                 if not state:
                     state.update(step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w))
@@ -137,10 +137,6 @@ class Lamb(torch.optim.Optimizer):
                 if group["weight_decay"] and w_norm > 0 and u_norm > 0:
                     u = u * (w_norm / u_norm)
                 w.sub_(group["lr"] * u)
-
-
-def _with_gradient(group: dict[str, Any]) -> list[Any]:
-    return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 class Average:
