@@ -52,12 +52,11 @@ def test_command_mistakes_are_one_line():
 
 
 @pytest.mark.slow
-def test_figure(torch, tmp_path):
-    pytest.importorskip("matplotlib", reason="the figure needs matplotlib: pip install matplotlib")
-    done = parity("--image-size", "16", "--steps", "1", "--figure", "layers.png")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+def test_report(torch, tmp_path):
+    done = parity("--image-size", "16", "--steps", "1", "--report", "new/out")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.endswith("report: new/out/parity.html\n")
+    assert "Both compute the same" in (tmp_path / "new/out/parity.html").read_text()
 
 
 @pytest.mark.slow
