@@ -50,25 +50,24 @@ def page(ladder: Ladder, title: str, plots: bool) -> str:
         rows = [[text(name), *(cell for key in PANELS for cell in _cells(row.get(key)))] for name, row in depth.items()]
         numbers = table(("layer", *(word for panel in PANELS.values() for word in (panel, "rounding"))), rows)
         body += ["<h2>Error of each layer along the net</h2>", _DEPTH]
-        body += [_picture(plot_depth(depth)), f"<details><summary>as a table</summary>{numbers}</details>"] * plots
-        body += [numbers] * (not plots)
+        if plots:
+            body.append(f'<div class="scroll">{image("error of each layer", png(plot_depth(depth)))}</div>')
+            numbers = f"<details><summary>as a table</summary>{numbers}</details>"
+        body.append(numbers)
     if ladder.curves:
-        header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
-        updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
-        rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
-        body += [
-            "<h2>Loss and learning rate</h2>",
-            _picture(plot_curves(ladder.curves)) if plots else table(header, rows),
-        ]
+        body.append("<h2>Loss and learning rate</h2>")
+        if plots:
+            body.append(f'<div class="scroll">{image("losses", png(plot_curves(ladder.curves)))}</div>')
+        else:
+            header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
+            updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
+            rows = [[str(update), *("" if x is None else f"{x:.7g}" for x in values)] for update, values in updates]
+            body.append(table(header, rows))
     lists = {"Settings that differ": settings(ladder), "Environments that differ": ladder.environment}
     for head, items in (lists | {"Changed to make them comparable": ladder.changed}).items():
         body += [f"<h2>{head}</h2><ul>", *(f"<li>{text(item)}</li>" for item in items), "</ul>"] if items else []
     body.append("<footer>Not compared: which samples an update sees, and their augmentation.</footer>")
     return document(title, body, _STYLE)
-
-
-def _picture(figure: "Figure") -> str:
-    return f'<div class="scroll">{image("plot", png(figure))}</div>'
 
 
 def _stages(ladder: Ladder) -> str:
@@ -129,8 +128,7 @@ def plot_depth(depth: Depth) -> "Figure":
         if chosen.any():
             first = places[chosen][-1 if key == GRADIENTS else 0]
             axes.axvline(first, color=_COLOURS[DIFFERS], linewidth=0.8)
-            side = "left" if first < len(names) / 2 else "right"
-            axes.set_title(f"{names[first]} differs first", color=_COLOURS[DIFFERS], loc=side, fontsize=10)
+            axes.set_title(f"{names[first]} differs first", color=_COLOURS[DIFFERS], fontsize=10)
         axes.set(yscale="log", ylabel=PANELS[key].replace(", ", "\n"), ylim=(errors.min() / 3, None))
         axes.grid(alpha=0.3)
     shown = range(0, len(names), -(-len(names) // 50))

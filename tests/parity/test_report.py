@@ -132,7 +132,7 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     assert depth["conv"]["gradients"].name == "conv.<w>"
     pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install matplotlib")
     drawn = plot_depth(depth).axes
-    assert [axes.get_title("left") for axes in drawn] == ["conv differs first", "", "conv differs first"]
+    assert [axes.get_title() for axes in drawn] == ["conv differs first", "", "conv differs first"]
     assert {axes.get_yscale() for axes in drawn} == {"log"}
     assert page(found, "ours against theirs", plots=True).count("<img") == 2
 
