@@ -30,6 +30,7 @@ GONE = {
     "scan_cache": Gone(
         "image files are checked again at each start; --check-files checks large sets too, --no-check-files none"
     ),
+    "figure": Gone("--report DIR draws it, on a page with all else that parity has to say"),
     "mode": Gone("graph does its work", values={"split": "graph"}),
 }
 

@@ -15,7 +15,7 @@ from resnet_fn.runtime.extras import import_extra
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
-  python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --figure ladder.png
+  python -m resnet_fn.parity --model resnet8 --steps 20 --json ladder.json --report out
   python -m resnet_fn.parity --reference torch_net.py:build --net ported.py:build --optimizer adamw
 
 with PyTorch on one machine and MindSpore on another (each has a --help):
@@ -40,7 +40,6 @@ _FLAGS = {
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
     "json": ("FILE", "write everything, every array and layer"),
-    "figure": ("FILE", "draw the error of every layer; needs matplotlib"),
 }
 
 
@@ -56,7 +55,10 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
     _add(group, "map")
     trained = "leave out initialisation (nets that load trained weights)"
     group.add_argument("--no-initialisation", action="store_true", help=trained)
-    _add(parser.add_argument_group("what is written"), "json", "figure")
+    group = parser.add_argument_group("what is written")
+    _add(group, "json")
+    words = "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)"
+    group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=words)
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -99,7 +101,7 @@ def live(arguments: Sequence[str]) -> int:
     net = _build_net(functions.get("net"), parsed.net, model, task, classes)
     recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
     ladder = replay(recording, net, **options(net, task))
-    return _finish(parsed, ladder, task, began, f"{parsed.net or model}: error of every layer's output")
+    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.reference or 'PyTorch'}")
 
 
 def record(arguments: Sequence[str]) -> int:
@@ -246,8 +248,6 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 
 def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
     """A function of net and task: the options of `replay`. Mistakes in the flags are reported at once."""
-    if parsed.figure:
-        import_extra("matplotlib", "--figure")
     corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
     return lambda net, task: {
         "loss": functions.get("our_loss"),
@@ -295,6 +295,7 @@ def _finish(
 ) -> int:
     """Print the ladder and write its files; where it differs, print `environment` too. Returns the exit code."""
     from resnet_fn.parity import report
+    from resnet_fn.parity.page import write_page
 
     print(report.name_map(ladder))
     print(report.table(ladder))
@@ -306,6 +307,6 @@ def _finish(
     print("not compared: which samples an update sees, and their augmentation")
     if parsed.json:
         report.write_json(ladder, parsed.json)
-    if parsed.figure:
-        report.write_plot(ladder, parsed.figure, title)
+    if parsed.report:
+        print(f"report: {write_page(ladder, parsed.report, title)}")
     return 0 if ladder.agrees else 1

@@ -20,6 +20,8 @@ from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
 
+Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning rate": of each update, ours and theirs
+
 
 @dataclasses.dataclass
 class Ladder:
@@ -35,6 +37,7 @@ class Ladder:
         changed: changes to the nets that made them comparable, a line each.
         environment: versions, devices and kernels that differ, a line each.
         precision: in which the reference's own rounding was measured.
+        curves: losses and learning rates.
     """
 
     stages: list[Stage]
@@ -45,6 +48,7 @@ class Ladder:
     changed: list[str] = dataclasses.field(default_factory=list)
     environment: list[str] = dataclasses.field(default_factory=list)
     precision: str = "float32"
+    curves: Curves = dataclasses.field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -108,6 +112,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
+    a, b = ours.trace, theirs.trace
+    ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}
     again = ladder.first_computed is not None and ladder.first_computed.name in second
     same_layers = ladder.first_layer is None and (ladder.first_gradient is not None or again)

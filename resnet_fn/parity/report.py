@@ -1,4 +1,4 @@
-"""The ladder as a table with a verdict, as JSON and as a plot."""
+"""The ladder as a table with a verdict, and as JSON."""
 
 import json
 import math
@@ -7,10 +7,9 @@ from typing import Any
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, UNDECIDED, Difference
+from resnet_fn.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
-from resnet_fn.runtime.extras import import_extra
 
 VERSION = 2  # of the JSON file; docs/parity.md describes it
 
@@ -30,7 +29,10 @@ def table(ladder: Ladder) -> str:
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
         lines.append(f"          {undecided}, over all updates; the figures allow for both")
-    return "\n".join([*lines, *ladder.changed, "", *_findings(ladder)])
+    lines += [*ladder.changed, "", *findings(ladder)]
+    if ladder.notes:
+        lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
+    return "\n".join(lines)
 
 
 def _row(stage: Stage) -> str:
@@ -45,7 +47,8 @@ def _row(stage: Stage) -> str:
     return f"{stage.name:36} {len(stage.differences):8} {numbers}  {stage.verdict}{name}"
 
 
-def _findings(ladder: Ladder) -> list[str]:
+def findings(ladder: Ladder) -> list[str]:
+    """The verdict and what differs first; the cause of each stands below it, indented."""
     stage = ladder.first_stage
     if stage is None and ladder.undecided:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
@@ -75,16 +78,17 @@ def _findings(ladder: Ladder) -> list[str]:
         lines.append(f"first gradient that differs, going backward: {where}")
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
-    if ladder.notes:
-        lines.append("settings that differ:")
-        groups: dict[str, list[str]] = {}
-        for note in ladder.notes:
-            layer_name, _, words = note.partition(": ")
-            groups.setdefault(words, []).append(layer_name)
-        for words, names in groups.items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            lines.append(f"  {names[0]}{more}: {words}")
     return lines
+
+
+def settings(ladder: Ladder) -> list[str]:
+    """The settings that differ, layers with the same in one line."""
+    groups: dict[str, list[str]] = {}
+    for note in ladder.notes:
+        layer_name, _, words = note.partition(": ")
+        groups.setdefault(words, []).append(layer_name)
+    more = {words: f" and {len(names) - 1} more" * (len(names) > 1) for words, names in groups.items()}
+    return [f"{names[0]}{more[words]}: {words}" for words, names in groups.items()]
 
 
 def _stage_lines(title: str, stage: Stage) -> list[str]:
@@ -151,27 +155,3 @@ def write_json(ladder: Ladder, path: str) -> None:
 def _difference(item: Difference) -> dict[str, Any]:
     keys = ("name", "verdict", "max_abs", "relative", "cosine", "tolerance", "rounding", "ours", "theirs")
     return {**{key: getattr(item, key) for key in keys}, "place": list(item.place)}
-
-
-def write_plot(ladder: Ladder, path: str, title: str) -> None:
-    """Draw every layer's relative error in both modes, beside float32's own (.png, .svg, .pdf; needs matplotlib)."""
-    import_extra("matplotlib", "--figure").use("Agg")
-    plots = import_extra("matplotlib.pyplot", "--figure")
-    figure, axes = plots.subplots(2, 1, figsize=(10, 6), sharex=True, layout="constrained")
-    for ax, mode, words in zip(axes, ("eval", "train"), ("evaluation", "training"), strict=True):
-        layers = [item for item in ladder.layers if item.mode == mode]
-        errors = [max(item.output.relative, 1e-10) for item in layers]
-        ax.semilogy(errors, marker=".", label="MindSpore against the reference")
-        own = [max(item.output.rounding, 1e-10) for item in layers]
-        ax.semilogy(own, "--", label="the reference, float32 to float64")
-        wrong = [index for index, item in enumerate(layers) if item.output.verdict == DIFFERS]
-        ax.semilogy(wrong, [errors[index] for index in wrong], "rx", label="differs")
-        ax.set_ylabel(f"relative error, {words} mode")
-        ax.grid(alpha=0.3)
-        if layers:
-            every = range(0, len(layers), -(-len(layers) // 40))
-            ax.set_xticks(every, [layers[index].name for index in every], rotation=90, fontsize=7)
-    axes[0].legend()
-    axes[0].set_title(title)
-    figure.savefig(path, dpi=120)
-    plots.close(figure)

@@ -73,10 +73,15 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
         "<footer>Every validation image is counted once. Per-sample predictions: predictions.csv; "
         "these metrics: report.json.</footer>",
     ]
+    return document(title, body)
+
+
+def document(title: str, body: Sequence[str], style: str = "") -> str:
+    """An HTML document that needs no other file; `style` is CSS beside the shared one."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
+        f"<style>{_STYLE}{style}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
 
 

@@ -23,7 +23,8 @@ def test_what_has_gone_is_left_out_or_replaced() -> None:
 
 
 def test_a_flag_that_has_gone_says_what_does_its_work() -> None:
-    for flag, instead in (("--no-scan-cache", "--no-check-files"), ("--image-pipeline", "torchvision")):
+    gone = (("--no-scan-cache", "--no-check-files"), ("--image-pipeline", "torchvision"), ("--figure", "--report"))
+    for flag, instead in gone:
         with pytest.raises(UsageError, match=f"{flag} has gone: .*{instead}"):
             Parser("train", "").parse([flag, "x"])
     with pytest.raises(ValueError, match="mode: 'split' has gone: graph"):

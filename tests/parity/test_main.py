@@ -52,16 +52,10 @@ def test_command_mistakes_are_one_line():
 
 
 @pytest.mark.slow
-def test_figure(torch, tmp_path):
-    pytest.importorskip("matplotlib", reason="the figure needs matplotlib: pip install matplotlib")
-    done = parity("--image-size", "16", "--steps", "1", "--figure", "layers.png")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_resnet50_ladder_at_64_pixels(torch):
-    done = parity("--model", "resnet50", "--image-size", "64", "--batch-size", "4", "--steps", "5")
+def test_resnet50_ladder_at_64_pixels(torch, tmp_path):
+    flags = ("--image-size", "64", "--batch-size", "4", "--steps", "5", "--report", "new/out")
+    done = parity("--model", "resnet50", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict: both compute the same" in done.stdout
+    assert done.stdout.endswith("report: new/out/parity.html\n")
+    assert "Both compute the same" in (tmp_path / "new/out/parity.html").read_text()

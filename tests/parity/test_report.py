@@ -1,4 +1,4 @@
-"""The ladder as a table, as JSON and as a plot."""
+"""The ladder as a table, as JSON and as a page."""
 
 import dataclasses
 import json
@@ -12,7 +12,8 @@ from resnet_fn.layers.difference import difference
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers import LayerDifference
 from resnet_fn.parity.name_map import NameMap, plain
-from resnet_fn.parity.report import name_map, table, write_json, write_plot
+from resnet_fn.parity.page import along_depth, page, plot_depth
+from resnet_fn.parity.report import name_map, table, write_json
 from resnet_fn.parity.stages import Stage
 
 NAMES = NameMap(
@@ -109,9 +110,34 @@ def test_json_holds_everything_and_null_for_what_is_not_finite():
     assert read["layers"][0]["input"] is None
 
 
-def test_a_plot_of_every_layer():
-    pytest.importorskip("matplotlib", reason="the plot needs matplotlib: pip install matplotlib")
-    write_plot(ladder(faulty=True), "layers.svg", "every layer")
-    drawn = Path("layers.svg").read_text()
-    assert "<!-- every layer -->" in drawn
-    assert "<!-- conv -->" in drawn
+def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
+    found = ladder(faulty=True)
+    found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
+    found.stages[3].differences.append(one("conv.<w>", 3.0))
+    found.curves = {"loss": ([2.5, 2.25], [2.5, 2.125]), "learning rate": ([0.1], [0.1])}
+    text = page(found, "ours against theirs", plots=False)
+    order = (
+        "They differ",
+        "conv: pad_mode same pads 0/1, the reference 1/1",
+        "not compared",
+        "bn1 and 1 more: eps 1 here",
+    )
+    assert sorted(order, key=text.index) == list(order)
+    assert "<img" not in text
+    assert "2.125" in text
+    depth = along_depth(found)
+    assert {name: [*row] for name, row in depth.items()} == {
+        **{"conv": ["eval", "train", "gradients"], "a.b": ["gradients"], "x": ["gradients"]}
+    }
+    assert depth["conv"]["gradients"].name == "conv.<w>"
+    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install matplotlib")
+    drawn = plot_depth(depth).axes
+    assert [axes.get_title() for axes in drawn] == ["conv differs first", "", "conv differs first"]
+    assert {axes.get_yscale() for axes in drawn} == {"log"}
+    assert page(found, "ours against theirs", plots=True).count("<img") == 2
+
+
+def test_a_page_of_nets_that_could_not_be_paired():
+    text = page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x", plots=True)
+    assert "a &lt;b&gt; is alone" in text
+    assert "<img" not in text
