@@ -1,6 +1,7 @@
-"""Where a run stands, and which of its evaluations is the best so far."""
+"""Where a run stands, how fast it goes, and which of its evaluations is the best so far."""
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,39 @@ class Progress:
     def is_evaluated(self) -> bool:
         """Whether the last evaluation was of this state."""
         return self.last is not None and self.last["update"] == self.update
+
+
+class Pace:
+    """The updates of this process since the last epoch's end.
+
+    Attributes:
+        epochs: lines of the table that have been printed.
+        began: when that was, by `time.perf_counter`.
+        losses, accuracies: of the updates that were applied.
+        seconds: that each update took, but for the process's first.
+        compiling: what that one took, if it was among them.
+    """
+
+    def __init__(self) -> None:
+        self._compiled = False
+        self.begin(0)
+
+    def begin(self, epochs: int) -> None:
+        """Start an epoch with its evaluation."""
+        self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
+        self.losses: list[float] = []
+        self.accuracies: list[float] = []
+        self.seconds: list[float] = []
+
+    def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
+        """Count an update."""
+        if applied:
+            self.losses.append(loss)
+            self.accuracies.append(accuracy)
+        if self._compiled:
+            self.seconds.append(seconds)
+        else:
+            self._compiled, self.compiling = True, seconds
 
 
 def note_evaluation(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:

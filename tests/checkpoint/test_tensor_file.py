@@ -6,12 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.tensor_file import (
-    read_safetensors,
-    read_tensor_file,
-    write_safetensors,
-    write_tensor_files,
-)
+from resnet_fn.checkpoint.tensor_file import read_safetensors, read_tensor_file, write_safetensors, write_tensor_files
 
 
 def arrays():

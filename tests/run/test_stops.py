@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.run.not_finite import describe, find_suspects, keep_batch
+from resnet_fn.run.stops import describe_not_finite, find_suspects, keep_batch
 from resnet_fn.runtime.workers import Workers
 
 
@@ -13,7 +13,7 @@ def test_where_no_rank_shows_it_none_is_cleared():
     images, indices = np.zeros((3, 1, 2, 2), np.float32), np.array([7, 1, 4])
     assert find_suspects(np.array([0, 1, 0])).tolist() == [1]
     assert find_suspects(np.zeros(3)).tolist() == [0, 1, 2]
-    assert describe(9, np.zeros(1), images, indices, Path("run"), Workers()) == (
+    assert describe_not_finite(9, np.zeros(1), images, indices, Path("run"), Workers()) == (
         "update 9: loss or gradients are not finite on one of these, or in their sum: rank 0, samples 7 1 4; "
         "the batch is kept in run: not-finite-00000009-rank-0.npz"
     )
@@ -22,7 +22,7 @@ def test_where_no_rank_shows_it_none_is_cleared():
 def test_samples_that_are_not_finite_themselves_are_named_alone():
     images, indices = np.zeros((3, 1, 2, 2), np.float32), np.array([7, 1, 4])
     images[1, 0, 1, 1] = np.inf
-    assert describe(9, np.ones(1), images, indices, Path("run"), Workers()) == (
+    assert describe_not_finite(9, np.ones(1), images, indices, Path("run"), Workers()) == (
         "update 9: loss or gradients are not finite on rank 0, samples 1; "
         "the batch is kept in run: not-finite-00000009-rank-0.npz"
     )
