@@ -15,7 +15,7 @@ class Progress:
         best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
             best evaluation; None before the first.
         last: the latest evaluation, None before the first.
-        without_gain: evaluations since the last that was better than all before.
+        without_gain: evaluations since the last improvement.
         branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
         began: that checkpoint's update.
     """
@@ -34,14 +34,14 @@ class Progress:
 
 
 class Pace:
-    """The updates of this process since the last epoch's end.
+    """The updates of this process in the current epoch.
 
     Attributes:
-        epochs: lines of the table that have been printed.
-        began: when that was, by `time.perf_counter`.
-        losses, accuracies: of the updates that were applied.
-        seconds: that each update took, but for the process's first.
-        compiling: what that one took, if it was among them.
+        epochs: rows of the table that have been printed.
+        began: when the epoch began, by `time.perf_counter`.
+        losses, accuracies: of the applied updates.
+        seconds: of each update but the first of the process, which compiles.
+        compiling: the seconds of that one, if it is in this epoch.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Pace:
         self.seconds: list[float] = []
 
     def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
-        """Count an update."""
+        """Add an update."""
         if applied:
             self.losses.append(loss)
             self.accuracies.append(accuracy)
@@ -69,12 +69,7 @@ class Pace:
 def note_evaluation(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
     """Note whether an evaluation is the best so far. Ties go to the later one, but do not count as an improvement.
 
-    Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
-
-    Args:
-        progress: with this evaluation's update.
-        monitor: see `Recipe`.
-        metrics: of the evaluation.
+    Only a finite result can be the best.
     """
     best, value = progress.best, metrics[monitor]
     gain = 0.0

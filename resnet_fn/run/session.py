@@ -1,4 +1,4 @@
-"""A run while it runs: built from its recipe, saved to a checkpoint and restored from one."""
+"""A run while it runs, and its parts, built from the recipe."""
 
 import dataclasses
 
@@ -40,17 +40,16 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Components:
-    """All that the loop works with.
+    """The parts that a run is built of.
 
     Attributes:
         feed: the training samples of every update.
-        blank: in the place of an update's share that cannot be read.
-        state: all that an update changes on the device, what a checkpoint holds.
-        noise: what the net takes beside an update's images.
+        blank: a batch to use in place of one that cannot be read.
+        state: all that an update changes on the device, and that a checkpoint holds.
+        noise: the net's further inputs, beside images.
         total: updates in the run.
-        compile_cache: what compiles both steps.
-        class_weights: what each class weighs in the loss; (): all alike.
-        notes: what a user should know about weights and data, a line each.
+        class_weights: the classes' weights in the loss; (): all equal.
+        notes: lines about weights and data for the run's header.
     """
 
     recipe: Recipe
@@ -71,11 +70,9 @@ class Components:
 def build_components(
     recipe: Recipe, options: RunOptions, workers: Workers, checkpoint: Checkpoint | None = None
 ) -> Components:
-    """Build everything a training run needs; whatever cannot work is refused here, before the first update.
+    """Build everything that a training run needs; whatever cannot work raises a ValueError, before the first update.
 
-    Args:
-        recipe, options, workers: of the run; a recipe that names no model gets its weights'.
-        checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
+    A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
@@ -149,6 +146,6 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do: all updates are done, or the recipe's patience is at its end."""
+        """Whether all updates are done, or the recipe's patience is exhausted."""
         progress, patience = self.progress, self.components.recipe.patience
         return progress.update >= self.components.total or 0 < patience <= progress.without_gain

@@ -183,7 +183,7 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
     [
         (
             "open('resnet_fn', 'w')",
-            r"/graphs: nothing is kept \(Not a directory\); make it writable, or --no-compile-cache\n",
+            r"/graphs: not used \(Not a directory\); make it writable, or pass --no-compile-cache\n",
         ),
         (
             "from resnet_fn.graphs import cache; (cache._work_folder() / 'key.py').mkdir()",
@@ -221,7 +221,7 @@ def test_a_user_without_a_home_is_told(monkeypatch, capsys):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert open_cache(True).folder is None
-    assert "there is no home folder; set XDG_CACHE_HOME, or --no-compile-cache" in capsys.readouterr().err
+    assert "there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache" in capsys.readouterr().err
 
 
 @measured
