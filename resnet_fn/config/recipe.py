@@ -53,7 +53,7 @@ _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset syntheti
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
 _START = Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE")
 _ONE_OF_BOTH = Needs(
-    lambda r: not r.freeze, "and --freeze {r.freeze} select the same parts; give one of them", other="freeze"
+    lambda r: not r.freeze, "cannot be combined with --freeze {r.freeze}; give one of them", other="freeze"
 )
 _HEAD = Needs(lambda r: r.trains_head, "needs a last layer that is trained; leave it out, or --freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
