@@ -118,11 +118,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read and verify a checkpoint folder.
-
-    Raises:
-        CheckpointError: a file is missing, or anything differs from what the manifest says.
-    """
+    """Read a checkpoint folder; a CheckpointError if a file is missing, or differs from the manifest."""
     folder = Path(folder)
     manifest = _read_manifest(folder)
     read: dict[str, Any] = {}

@@ -38,11 +38,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays in a file's bytes, in the file's order; bfloat16 as float32.
-
-    Raises:
-        ValueError: the header is not valid, does not cover the file exactly, or has an unknown dtype.
-    """
+    """The arrays in a file's bytes, in its order; bfloat16 as float32. A ValueError if the header is not valid."""
     from safetensors import SafetensorError, deserialize  # MindSpore brings it
 
     try:
@@ -101,12 +97,7 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file and compare it with what `write_tensor_files` returned when it was written.
-
-    Raises:
-        ValueError: any byte differs; the text says which part.
-        OSError: the file cannot be read.
-    """
+    """Read a safetensors file; a ValueError names what differs from `expected`, which `write_tensor_files` returned."""
     data = path.read_bytes()
     if len(data) != expected["size"]:
         raise ValueError(f"it has {len(data)} bytes instead of {expected['size']}")

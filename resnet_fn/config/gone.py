@@ -35,12 +35,9 @@ GONE = {
 
 
 def translated(config: type, fields: Mapping[str, Any], same_results: bool = False) -> dict[str, Any]:
-    """The settings of an earlier version as today's.
+    """The settings of an earlier version as today's; `fields`: JSON types or Python's.
 
-    Args:
-        config: the dataclass that they are for.
-        fields: settings, as JSON types or as Python's.
-        same_results: keep a setting that has gone where its value meant other results than today's.
+    With `same_results` a setting that has gone is kept if its value gave other results than today's.
     """
     now = {field.name: field for field in dataclasses.fields(config)}
     new = dict(fields)

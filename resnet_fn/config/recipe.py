@@ -259,7 +259,7 @@ class Recipe(Settings):
     )
     ema: float = _optimizer(
         0.0,
-        "decay of the weights' moving average, which is then evaluated; 0: none",
+        "decay of the moving average that is evaluated; 0: none",
         within="[0, 1)",
         example=0.999,
         needs=_EMA_BEGINS,

@@ -1,5 +1,6 @@
 """A file of settings, name = value: TOML where Python has it (3.11), JSON everywhere; every fault with its line."""
 
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -96,8 +97,4 @@ def settings_text(groups: Mapping[str, Mapping[str, Any]]) -> str:
 
 def best_ending() -> str:
     """ ".toml", or ".json" where Python has no TOML."""
-    try:
-        import tomllib  # noqa: F401
-    except ImportError:
-        return ".json"
-    return ".toml"
+    return ".toml" if importlib.util.find_spec("tomllib") else ".json"

@@ -35,11 +35,7 @@ Compiled = Callable[..., Any]
 
 
 def cache_folder() -> Path:
-    """Where graphs are kept: resnet_fn/graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
-
-    Raises:
-        KeyError: a user without a home.
-    """
+    """The folder of graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache); a KeyError without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # Path.home() takes / for an empty HOME
         base = os.path.join(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache")

@@ -275,8 +275,7 @@ def log_update(
 def evaluate_epoch(session: Session) -> None:
     """Evaluate on the whole validation set and note whether the result is the best so far.
 
-    Raises:
-        StoppedError: on all ranks, after a signal on any of them. A resumed run begins with this evaluation.
+    After a signal on any rank, all of them raise a StoppedError; a resumed run begins with this evaluation.
     """
     components, progress, workers = session.components, session.progress, session.workers
     session.stop_request.install_handlers()

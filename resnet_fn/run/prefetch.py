@@ -52,9 +52,7 @@ class Prefetcher:
     def get(self, update: int) -> Prepared:
         """This worker's share of an update; prepared now if it is not there yet.
 
-        Raises:
-            Exception: what the feed raised (but `BadSampleError`), as late as here: the update before is done, and its
-                epoch's end saved.
+        An error of the feed but `BadSampleError` is raised here, when the update before it is done and saved.
         """
         if self._next != update:
             self.start(update)
@@ -67,7 +65,7 @@ class Prefetcher:
         return Prepared(batch, tensors, self._seconds, error)
 
     def start(self, update: int) -> None:
-        """Begin to prepare an update's batch in a thread, if the run has that update."""
+        """Start to prepare an update's batch in a thread, if the run has that update."""
         if update < self._total:
             self.close()
             self._next, self._tensors, self._error = update, (), None

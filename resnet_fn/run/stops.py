@@ -73,11 +73,8 @@ def describe_not_finite(
 ) -> str:
     """Which ranks and samples were not finite, the same text on every rank; all ranks must call it.
 
-    Args:
-        update: the update's number, from 1.
-        broken: [workers], 1 for each rank whose own loss or gradients were not finite.
-        images, indices: this rank's share. If some inputs are not finite, only these samples are named, else all.
-        run: where `keep_batch` wrote.
+    `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite; `images` and `indices` are this
+    rank's share. If inputs are not finite, only their samples are named, else all.
     """
     wrong = ~np.isfinite(images).all(axis=(1, 2, 3))
     # A row for each rank: an index + 1 where the sample is suspect. The sum over the ranks is exact up to 2^24.

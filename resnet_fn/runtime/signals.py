@@ -94,6 +94,6 @@ def agreed_signal(stop_flags: np.ndarray) -> int:
 
 
 def raise_if_stopped(number: int) -> None:
-    """Raise `StoppedError` for a signal; do nothing for 0."""
+    """Raise `StoppedError` for a signal; 0: do nothing."""
     if number:
         raise StoppedError(number)

@@ -37,10 +37,7 @@ def adam(
     g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
     p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
 
-    Args:
-        groups: see `parameter_groups`.
-        beta1, beta2, epsilon: as in the equations.
-        decoupled: see `adamw`.
+    `groups`: see `parameter_groups`; `decoupled`: see `adamw`.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t; see `Optimizer`. They
@@ -108,10 +105,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
     are zero.
 
-    Args:
-        groups: see `parameter_groups`.
-        momentum: the momentum coefficient.
-        trust_coefficient: the largest step, relative to the layer's weights.
+    `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
 
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
@@ -146,9 +140,7 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
     is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
 
-    Args:
-        groups: see `parameter_groups`.
-        beta1, beta2, epsilon: as in the equations.
+    `groups`: see `parameter_groups`.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.

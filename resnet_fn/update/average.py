@@ -24,7 +24,7 @@ class MovingAverage(NamedTuple):
         count: applied updates so far, float32 scalar.
         share: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
         every: updates between two moves.
-        start: for so many updates the average is a plain copy.
+        start: for so many updates the average is a plain copy, so that it forgets the initialisation.
     """
 
     averages: tuple[Parameter, ...]
@@ -36,16 +36,10 @@ class MovingAverage(NamedTuple):
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Begin a moving average of parameters as a copy of them.
+    """Begin a moving average, 0 <= decay < 1, as a copy of a net's float32 parameters; see `MovingAverage`.
 
     BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
     ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
-
-    Args:
-        parameters: all of the net's that change, float32.
-        decay: 0 <= decay < 1.
-        every: updates between two moves.
-        start: for so many updates the average is a plain copy, so that it forgets the initialisation.
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)

@@ -34,10 +34,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
     """Clear the overflow status first, so that an earlier computation (an evaluation) is not counted.
 
-    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Works inside jit.
-
-    Args:
-        value: the input of the computation that is to be checked; returned.
-        small: any float32 tensor that exists already.
+    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, the input
+    of the computation that is to be checked; `small` is any float32 tensor that exists already. Works inside jit.
     """
     return _depend(value, no_overflow((small,)))

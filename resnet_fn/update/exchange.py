@@ -123,11 +123,7 @@ def average_statistics(statistics: Sequence[Parameter], sizes: Sequence[int], sh
 
     Each worker has normalised its own samples; afterwards all workers hold the same net, bit for bit.
 
-    Args:
-        statistics: this worker's vectors; there may be none.
-        sizes: their lengths.
-        share: 1 / workers.
-        all_reduce: the sum over the workers.
+    `sizes` are the lengths of the statistics' vectors (there may be none); `share` is 1 / workers.
     """
     if statistics:
         parts = ops.concat(map_tensors(ops.partial(_part, share), statistics))

@@ -120,7 +120,7 @@ def _reduce(losses: Tensor, reduction: str) -> Tensor:
 def make_loss(
     smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all", weights: Sequence[float] = ()
 ) -> Loss:
-    """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]).
+    """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]); a ValueError for an unknown kind.
 
     Args:
         smoothing: label smoothing, a fraction of 1.
@@ -130,9 +130,6 @@ def make_loss(
         over: which classes the smoothing spreads over: "all" or "others".
         weights: what each class's part of the loss is multiplied by; (): nothing. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.
-
-    Raises:
-        ValueError: an unknown kind or convention.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)

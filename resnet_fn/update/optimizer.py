@@ -35,7 +35,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
 
     Args:
         groups: see `parameter_groups`.
-        momentum: the momentum coefficient, 0 <= momentum < 1.
+        momentum: 0 <= momentum < 1.
         nesterov: Nesterov's form (Sutskever et al., 2013).
 
     Returns:
