@@ -27,7 +27,7 @@ from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.progress import Progress, note_evaluation
 from resnet_fn.run.resume import notes_on_resume, restore, save, should_save_at_epoch_end, split_notes
 from resnet_fn.run.session import Session, build_components
-from resnet_fn.run.stops import must_stop, stop_bad_sample, stop_not_finite
+from resnet_fn.run.stops import stop_bad_sample, stop_not_finite
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
@@ -182,6 +182,7 @@ def train_epoch(session: Session) -> int:
     components, progress, options = session.components, session.progress, session.options
     epoch = progress.update // components.feed.updates_per_epoch
     end = (epoch + 1) * components.feed.updates_per_epoch
+    allowed_skips = options.max_skips if components.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
         learning_rate = components.schedule(update)  # a function of recipe and update; skipped updates count too
@@ -205,7 +206,7 @@ def train_epoch(session: Session) -> int:
             dataset = components.dataset
             session.telemetry.first_batch(as_fed(batch[0], dataset.input), batch[1], dataset.classes)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)
-        if must_stop(session, done.skipped_in_row):
+        if done.skipped_in_row >= allowed_skips:
             stop_not_finite(session, batch, done.report.not_finite, done.skipped_in_row)
         if signal_number := agreed_signal(done.report.flags):
             return signal_number

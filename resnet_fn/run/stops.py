@@ -16,12 +16,6 @@ class NotFiniteError(ValueError):
     """Training cannot go on; the message names update, ranks, samples, and the last good checkpoint."""
 
 
-def must_stop(session: Session, skipped_in_row: int) -> bool:
-    """Whether the updates that were skipped in a row end the run: in float32 one, in float16 `max_skips`."""
-    allowed = session.options.max_skips if session.components.recipe.precision == "fp16" else 1
-    return skipped_in_row >= allowed
-
-
 def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
     """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
     update, workers = session.progress.update, session.workers
