@@ -6,9 +6,8 @@
         state.json              update, epoch, best metric, recipe (its seed with it), data set (classes, preprocessing)
         manifest.json           written last: size and sha256 of each file; name, shape, dtype, sha256 of each tensor
 
-A folder is written under a temporary name, its files and itself synced, then renamed. Nothing is trusted that the
-manifest does not vouch for: MindSpore loads a cut `.ckpt` silently short, and safetensors has no payload checksum.
-There is no state of a random number generator to save: order and augmentation are functions of (seed, update).
+A folder is written under a temporary name, its files and itself synced, then renamed. All that is read is checked
+against the manifest: MindSpore loads a truncated `.ckpt` without an error, and safetensors has no payload checksum.
 """
 
 import dataclasses
@@ -42,9 +41,8 @@ class Checkpoint:
     """What a verified checkpoint folder holds.
 
     Attributes:
-        path: the folder.
         weights, training: arrays by name.
-        state: the JSON state: "update", "epoch", "best", "last", "recipe", "dataset".
+        state: JSON types: "update", "epoch", "best", "last", "recipe", "dataset".
     """
 
     path: Path
@@ -56,7 +54,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder`, whole or not at all, and return it; it is on the disk then.
+    """Write `folder`, whole or not at all, and return it once it is on the disk.
 
     Args:
         folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.
@@ -64,16 +62,16 @@ def save_checkpoint(
         state: JSON types.
 
     Raises:
-        CheckpointError: a weight or state is not finite; poisoned state is never saved.
-        OSError: it cannot be written; what was there before is still there.
+        CheckpointError: a weight or state is not finite; such state is never saved.
+        OSError: it cannot be written; an earlier checkpoint of that name is intact.
     """
-    # No copies: whoever waits for the write cannot change the Parameters meanwhile.
+    # No copies: the caller waits for the write, and cannot change the Parameters meanwhile.
     weights_now, training_now = ({p.name: p.asnumpy() for p in parameters} for parameters in (weights, training))
     return write_checkpoint(folder, weights_now, training_now, state)
 
 
 def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Mapping[str, Any]) -> Path:
-    """`save_checkpoint` for arrays that are already copied. It may run beside training, in another thread."""
+    """`save_checkpoint` for arrays that are copied already; it may run beside training, in another thread."""
     folder = Path(folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     tensors = {_WEIGHTS: weights, _TRAINING: training}
@@ -88,7 +86,7 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
         write_synced(temporary / _STATE, text)
         files[_STATE] = {"size": len(text), "sha256": sha256(text)}
         body = {"format": FORMAT, "files": files}
-        # The manifest vouches for itself too: a flipped bit in it must not pass for a damaged file elsewhere.
+        # With a checksum of its own: a bit flipped in the manifest must not look like damage of another file.
         body["sha256"] = sha256(json.dumps(body, sort_keys=True).encode())
         write_synced(temporary / MANIFEST, (json.dumps(body, indent=1) + "\n").encode())
         sync(temporary)
@@ -101,8 +99,8 @@ def write_checkpoint(folder: Path, weights: Arrays, training: Arrays, state: Map
 
 
 def _replace(folder: Path, temporary: Path) -> None:
-    # rename() cannot replace a folder that holds files. Between the two renames the old one waits under a name that
-    # `recover_interrupted_replace` knows, so that a crash there loses neither.
+    # rename() cannot replace a folder that holds files. If the process dies between the two renames,
+    # `recover_interrupted_replace` puts the old folder back.
     old = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -120,11 +118,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read and verify a checkpoint folder.
-
-    Raises:
-        CheckpointError: a file is missing, or anything differs from what the manifest says.
-    """
+    """Read a checkpoint folder; a CheckpointError if a file is missing, or differs from the manifest."""
     folder = Path(folder)
     manifest = _read_manifest(folder)
     read: dict[str, Any] = {}
@@ -147,8 +141,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        said = manifest.pop("sha256")
-        if said != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
+        expected = manifest.pop("sha256")
+        if expected != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
             raise ValueError("its own sha256 differs")
         return manifest
     except FileNotFoundError:

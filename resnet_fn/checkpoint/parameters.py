@@ -18,7 +18,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -
     """Copy Parameters to arrays of their own, by name.
 
     Args:
-        into: what an earlier call for the same Parameters returned; its memory is used again, for fresh memory is slow.
+        into: the result of an earlier call; its memory is used again, because fresh memory is slow.
     """
     copies = {}
     for parameter in parameters:
@@ -46,20 +46,16 @@ def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, li
 
 
 def check_finite(arrays: Arrays, source: object) -> None:
-    """Refuse weights or state with NaN or infinity in it: a ReLU may hide it in plausible answers.
-
-    Raises:
-        ValueError: names the arrays, and how many of their values are not finite.
-    """
+    """Reject NaN and infinity, which a ReLU may hide in plausible answers; the ValueError names and counts them."""
     bad = {name: array.size - int(np.isfinite(array).sum()) for name, array in sorted(arrays.items())}
-    told = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
-    if told:
+    lines = [f"{count} of {arrays[name].size} values of {name}" for name, count in bad.items() if count]
+    if lines:
         fix = "give other weights (--allow-non-finite takes them where nothing is trained)"
-        raise ValueError(f"{source}: not finite: {few(told)}; {fix}")
+        raise ValueError(f"{source}: not finite: {few(lines)}; {fix}")
 
 
 def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object) -> None:
-    """Put arrays into Parameters: nothing missing, nothing extra.
+    """Put arrays into Parameters; names and shapes must agree.
 
     Raises:
         CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
@@ -72,10 +68,10 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Put a checkpoint into the weights and all else that an update changes: a run goes on as if it had not stopped.
+    """Put a checkpoint into the weights and all else that an update changes; training then continues exactly.
 
     Raises:
-        CheckpointError: it is of another net or optimizer.
+        CheckpointError: it belongs to another net or optimizer.
         ValueError: it is not finite.
     """
     check_finite({**checkpoint.weights, **checkpoint.training}, checkpoint.path)
@@ -84,7 +80,7 @@ def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
 
 
 def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
-    """Put arrays into the Parameters of the same names, which they fit, so that compiled functions see them."""
+    """Put arrays into the Parameters of the same names and shapes, so that compiled functions see them."""
     from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
 
     for parameter in parameters:

@@ -37,10 +37,10 @@ from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
-# What a run that was killed leaves half written, in `checkpoints` and beside it.
+# What a killed run leaves half written, in `checkpoints` and beside it.
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
-# What a run writes at its start, and other programs may have written too.
+# Files that a run writes at its start; other programs may have written one, too.
 _FILES = ("config.json", "recipe.toml", "recipe.json", "metrics.jsonl")
 
 
@@ -52,7 +52,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of all its checkpoints."""
+        """The folder of its checkpoints."""
         return self.path / "checkpoints"
 
     def step(self, update: int) -> Path:
@@ -67,11 +67,7 @@ class RunFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """The newest checkpoint that verifies; each damaged one on the way is named in a warning.
-
-        Raises:
-            CheckpointError: there is none, or none verifies. Never a silent start from the beginning.
-        """
+        """The newest intact checkpoint, with a warning for each damaged one after it; else a CheckpointError."""
         updates = self.updates()
         if not updates:
             raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
@@ -83,7 +79,7 @@ class RunFolder:
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
 
     def best(self) -> Checkpoint:
-        """The best checkpoint by what the recipe monitors, as the newest intact one knows it."""
+        """The best checkpoint by the metric that the recipe monitors, as the newest intact checkpoint names it."""
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
@@ -93,25 +89,21 @@ class RunFolder:
         """Remove older checkpoints and leftovers of interrupted saves.
 
         Args:
-            newest: the update of the checkpoint just written; later ones (damaged, and about to be made again) do
-                not count among the `keep_last` newest, which stay.
-            keep_every: those whose update is a multiple of it stay too; 0: none.
-            keep: others that stay: the best one, and the one that a branch began with.
+            newest: the update of the checkpoint just written. It and those before it count among the `keep_last` that
+                stay; later ones are damaged, and will be made again.
+            keep_every: checkpoints whose update is a multiple of it stay too; 0: none.
+            keep: further updates that stay: the best one, and the one that a branch began with.
         """
         for update in [update for update in self.updates() if update <= newest][:-keep_last]:
             if update not in keep and not (keep_every and update % keep_every == 0):
-                # First out of the way in one stroke: half a checkpoint must never bear a checkpoint's name.
+                # Renamed first: a checkpoint that is half removed must not have a checkpoint's name.
                 self.step(update).rename(self.step(update).with_suffix(".tmp-pruned"))
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 
     def complete_branch(self, start: Checkpoint, progress: Mapping[str, Any]) -> None:
-        """Copy what a run needs to be whole by itself and has elsewhere: the checkpoint that it goes on from, the best.
-
-        Args:
-            progress: of the run that goes on, as JSON types.
-        """
+        """Copy the checkpoint that a branch begins with, and the best one, with the branch's `progress`."""
         best = progress["best"] or progress
         branch = {name: progress[name] for name in ("branched_from", "began")}
         for update, state in ((progress["update"], progress), (best["update"], branch)):
@@ -120,7 +112,7 @@ class RunFolder:
                 write_checkpoint(self.step(update), copied.weights, copied.training, state)
 
     def reserve(self, workers: Workers) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under a name of its own where another run has made it meanwhile."""
+        """Have rank 0 make a new run's folder, under another name if another run has just taken this one."""
         path = self.path
         if workers.is_main:
             with contextlib.suppress(OSError):  # `create` names it
@@ -134,11 +126,7 @@ class RunFolder:
         return RunFolder(Path(broadcast_text(str(path), workers)))
 
     def create(self, lock: FolderLock) -> None:
-        """Make the folder, and keep other runs out of it.
-
-        Raises:
-            ValueError: it cannot be made or takes no files, or another run has it.
-        """
+        """Make the folder and lock it; a ValueError if it cannot be made or written, or if another run has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.take(self.path)
@@ -149,7 +137,7 @@ class RunFolder:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
 
     def config(self) -> dict[str, Any]:
-        """What config.json holds; {}: there is none that a run wrote."""
+        """What config.json holds; {} if no run wrote one."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -157,10 +145,10 @@ class RunFolder:
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
     def write_config(self, recipe: Recipe, options: RunOptions, workers: Workers, recipe_file: str) -> list[str]:
-        """Write config.json: what was asked for, and what computed it; and `recipe_file`, which reproduces the run.
+        """Write config.json (settings, versions) and `recipe_file`, which reproduces the run, unless a user changed it.
 
         Returns:
-            A line where that file has been changed since a run wrote it: it stays as it is.
+            A line if so.
         """
         import mindspore
         import numpy
@@ -178,7 +166,7 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        for left in self.path.iterdir():  # of a process that was killed here; the lock keeps living ones out
+        for left in self.path.iterdir():  # of a process that was killed; the lock keeps others out
             if _LEFT_FILE.fullmatch(left.name):
                 left.unlink()
         path = self.path / f"recipe{'.json' if recipe_file.startswith('{') else '.toml'}"
@@ -188,7 +176,7 @@ class RunFolder:
             replace_text(path, recipe_file, "surrogateescape")
             written = sha256(recipe_file.encode("utf-8", "surrogateescape"))
         config["recipe_file"] = written
-        # The last: where it is, all of the run's settings are.
+        # Written last: if it is there, all of the run's settings are.
         replace_text(self.path / "config.json", json.dumps(config, indent=1) + "\n")
         return [f"{path} has been changed since the run wrote it, and stays as it is"] if changed else []
 
@@ -200,11 +188,7 @@ def run_of(checkpoint: Path) -> Path:
 
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
-    """Load a checkpoint folder, under whatever name, or the last or best checkpoint of a run folder.
-
-    Raises:
-        CheckpointError: there is nothing of the kind, with what is there instead.
-    """
+    """Load a checkpoint folder of any name, or the last or best checkpoint of a run folder; else a CheckpointError."""
     path = Path(path)
     if not path.exists():
         there = ", ".join(sorted({*_runs_in(path.parent), *_runs_in(Path("runs"))})[-3:])
@@ -223,12 +207,9 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def settings_of(*paths: str) -> dict[str, Any]:
-    """The "recipe" and the "options" of the first run or checkpoint that is there, as JSON types.
+    """The "recipe" and "options" of the first run or checkpoint that exists, as JSON types; else a CheckpointError.
 
     They are not verified: `find_start` compares them with the checkpoint's.
-
-    Raises:
-        CheckpointError: there is none.
     """
     for path in map(Path, filter(None, paths)):
         if config := RunFolder(run_of(path) if _is_checkpoint(path) else path).config():
@@ -244,9 +225,9 @@ def _runs_in(folder: Path) -> list[str]:
 def find_start(
     recipe: Recipe, options: RunOptions, workers: Workers, lock: FolderLock
 ) -> tuple[RunFolder, Checkpoint | None]:
-    """The folder of the run, and the checkpoint that it goes on from (None: start at update 0).
+    """The folder of the run, and the checkpoint to resume from (None: start at update 0).
 
-    Rank 0 decides, and takes the lock of a folder that holds a run already; nothing is made yet.
+    Rank 0 decides, and locks a folder that holds a run already; nothing is made yet.
 
     Raises:
         CheckpointError, ValueError: nothing to resume, another recipe, or a folder that is another run's or in use.
@@ -269,7 +250,7 @@ def find_start(
 
 
 def _find_step(start: Checkpoint, update: int) -> Checkpoint | None:
-    """The state after an update that a run has passed: beside `start`, or where its run branched from; or None."""
+    """The checkpoint after an earlier update: beside `start`, or where its run branched from; None if it is missing."""
     if update == start.state["update"]:
         return start
     for place in filter(None, (str(start.path), start.state.get("branched_from"))):
@@ -317,18 +298,18 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
                 f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
                 "give another --out-dir"
             )
-        checkpoint = run.newest()  # a branch's recipe.toml names the checkpoint that it began with
+        checkpoint = run.newest()  # its recipe.toml names the checkpoint that it began with
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)
     return run, checkpoint
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
-    """Refuse to go on with another recipe than the checkpoint's, listing the differences."""
+    """Raise a ValueError that lists the differences if the recipe is not the checkpoint's."""
     check_resume(checkpoint.state, checkpoint.path)
     made = checkpoint.state["recipe"]
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
-    if not recipe.model:  # told by the weights, at the start alone
+    if not recipe.model:  # the weights named it, at the start of the run only
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
     keys = [key for key in ours if key != "name" and ours[key] != theirs[key]]
     if keys:

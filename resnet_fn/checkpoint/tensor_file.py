@@ -1,10 +1,10 @@
-"""Files of named arrays in the safetensors format, and the hashes that vouch for a checkpoint's.
+"""Files of named arrays in the safetensors format, and the hashes of a checkpoint's.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
 JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
 
-The safetensors package's reader, which checks the header, is used here; its writer neither gives the hashes nor syncs
-the file. The one here hashes some bytes while the disk writes others.
+The reader is the safetensors package's, which checks the header. Its writer neither returns hashes nor syncs the file;
+the one here hashes some bytes while the disk writes others.
 """
 
 import contextlib
@@ -30,11 +30,7 @@ _CHUNK = 1 << 16  # elements that are hashed at a time
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write arrays in their order, and texts that go into the header.
-
-    Raises:
-        ValueError: an array's dtype has no code.
-    """
+    """Write arrays in their order, and texts into the header; a ValueError if the format has no code for a dtype."""
     with open(path, "wb") as file:
         file.write(_header(arrays, metadata))
         for array in arrays.values():
@@ -42,11 +38,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays in a file's bytes, in the order of their places; bfloat16 as float32.
-
-    Raises:
-        ValueError: the header is not valid, does not cover the file exactly, or holds another dtype.
-    """
+    """The arrays in a file's bytes, in its order; bfloat16 as float32. A ValueError if the header is not valid."""
     from safetensors import SafetensorError, deserialize  # MindSpore brings it
 
     try:
@@ -105,12 +97,7 @@ def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray
 
 
 def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read a safetensors file and compare it with what `write_tensor_files` returned when it was written.
-
-    Raises:
-        ValueError: any byte differs; the text says which part.
-        OSError: the file cannot be read.
-    """
+    """Read a safetensors file; a ValueError names what differs from `expected`, which `write_tensor_files` returned."""
     data = path.read_bytes()
     if len(data) != expected["size"]:
         raise ValueError(f"it has {len(data)} bytes instead of {expected['size']}")
@@ -119,8 +106,8 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
     arrays = read_safetensors(data)
     if arrays.keys() != expected["tensors"].keys():
         raise ValueError("it holds other tensors than its manifest says")
-    for name, said in expected["tensors"].items():
-        if sha256(arrays[name].reshape(-1)) != said["sha256"]:
+    for name, entry in expected["tensors"].items():
+        if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
             raise ValueError(f"the sha256 of {name} differs")
     return {name: arrays[name] for name in expected["tensors"]}
 
@@ -144,10 +131,9 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _begin_write_back(file: IO[bytes]) -> None:
-    """Have the disk begin with what was written, without waiting for it: it works while the next file is written."""
+    """Have the disk start writing, without waiting for it, while the next file is prepared."""
     file.flush()
-    # "Not needed any more" makes Linux write the pages now. (sync_file_range, which says just this, is not in Python.)
-    # Where it has no effect, fsync does all the work.
+    # Linux writes pages "not needed any more" now (Python has no sync_file_range); elsewhere fsync does all the work.
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -161,7 +147,7 @@ def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
             digest.update(_bytes(part))
             if array.dtype.kind == "f":
                 total += float(part.sum())
-    # NaN and infinity show in the sum, at a fraction of the cost. So may an overflow: then every value is asked.
+    # NaN and infinity show in the sum, at a fraction of the cost; so may an overflow of it, so every value is tested.
     if not math.isfinite(total) and not np.isfinite(array).all():
         raise ValueError(f"{name} holds a value that is not finite")
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest.hexdigest()}

@@ -1,4 +1,4 @@
-"""Checkpoints written in the background: training stands still only while the state is copied."""
+"""Checkpoints written in the background: training waits only while the state is copied."""
 
 import threading
 import time
@@ -14,14 +14,13 @@ from resnet_fn.update.state import TrainState
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time in a thread of its own. As a context it does not end before that is done.
+    """Writes one checkpoint at a time in a thread of its own; as a context, it ends when the last one is written.
 
-    An error of a save is raised by whichever call comes next: `poll` after the next update, at the latest the end
-    of the context.
+    The error of a save is raised by the next call, at the latest by the end of the context.
 
     Args:
-        state: what is saved. Room for its copy is made here: the kernel zeroes fresh memory page by page, for which
-            training must not wait. None: of a rank that saves none.
+        state: what is saved; None on ranks that save nothing. The memory for its copy is taken here, because the kernel
+            zeroes fresh memory page by page, for which training must not wait.
     """
 
     def __init__(self, state: TrainState | None) -> None:
@@ -51,8 +50,8 @@ class CheckpointWriter:
         """Raise a failed save's error; else the events of saves that were completed since the last call.
 
         Returns:
-            {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training stood still,
-            and how long the whole write took beside it.
+            {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training waited, and how
+            long the write took beside it.
         """
         if self._error is not None:
             error, self._error = self._error, None

@@ -1,4 +1,4 @@
-"""Commands: what they share of flags, errors in one line, exit codes.
+"""What commands share: flags, errors in one line, exit codes.
 
 Exit codes: 0 done; 1 an error, in one line on stderr (`--debug` shows the traceback); 2 wrong usage; 143
 (SIGTERM), 130 (SIGINT) and 129 (SIGHUP): stopped by a signal, with a checkpoint saved.
@@ -59,10 +59,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that answers mistakes in one line and never guesses abbreviations.
-
-    `usage` is what must be given, as it is typed.
-    """
+    """An ArgumentParser that reports errors in one line and takes no abbreviations; `usage`: the required arguments."""
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
@@ -100,7 +97,7 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and list what is wrong: values that cannot be, flags that do not exist with the nearest that do."""
+        """Parse, and list what is wrong: invalid values, and unknown flags with the nearest names."""
         self._wrong.clear()
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
@@ -112,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _reworded(message: str) -> str:
-    """What argparse says of a wrong argument, in this package's words."""
+    """A message of argparse's in this package's words."""
     message = message.replace("argument ", "", 1)
     flag, _, rest = message.partition(": invalid ")
     word, _, choices = rest.partition(" (choose from ")
@@ -146,7 +143,7 @@ def add_non_finite_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def chosen_checkpoint(parsed: argparse.Namespace) -> str:
-    """The path that was given as RUN or as --checkpoint; a UsageError where it is none, or both."""
+    """The path that was given as RUN or as --checkpoint; a UsageError if none was, or both."""
     if bool(parsed.run) == bool(parsed.checkpoint):
         raise UsageError("give either RUN or --checkpoint RUN: a run folder or a checkpoint folder")
     return parsed.run or parsed.checkpoint
@@ -162,10 +159,10 @@ def add_device_flags(parser: Parser) -> None:
 def add_fields(
     parser: argparse.ArgumentParser, *configs: Any, skip: Iterable[str] = (), first: Iterable[str] = ()
 ) -> None:
-    """Add one flag for each setting of dataclasses but `skip`; flags that are not given are not in the namespace.
+    """Add one flag for each setting but `skip`; flags that are not given are not in the namespace.
 
-    `configs` are dataclasses, or instances whose values the help shows, with a * at those that are their own. The help
-    lists `first` before all others, which stand in their groups.
+    `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
+    help lists `first` before the groups of all others.
     """
     fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
     names = [*first, *(name for name in fields if name not in first)]
@@ -210,7 +207,7 @@ def settings_in(parsed: argparse.Namespace, dataclass: type) -> dict[str, Any]:
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write: rejected before the work, not after it."""
+    """The type of a flag that names a file to write, which is checked before the work."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file")
@@ -228,7 +225,7 @@ def folder_to_write(text: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a result file; a ValueError where it cannot be written."""
+    """Write a result file; a ValueError if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

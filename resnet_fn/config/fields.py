@@ -1,7 +1,4 @@
-"""How a setting is declared: once, as a dataclass field that says all there is to know of it.
-
-Flags, help, the recipes' listing and every check are made from the declaration.
-"""
+"""How a setting is declared: once, as a dataclass field, from which flags, help, listings and checks are made."""
 
 import copy
 import dataclasses
@@ -39,12 +36,12 @@ _TYPED = {**KINDS, tuple: "numbers with commas"}  # on a command line
 class Needs(NamedTuple):
     """What a setting needs to have an effect. Without it a typed setting is rejected, a named recipe's is left out.
 
-    Typed: by a flag, in a file of one's own, as a keyword of the constructor. `combine` says what is left out.
+    Typed is what a flag, the user's own file or a keyword of the constructor gives.
 
     Attributes:
         holds: whether a recipe has it.
         text: the reason, then the fix: "is for sets in memory; give 0"; "{r.epochs}" in it is that field's value.
-        other: the field that contradicts this one. Neither is left out: whichever the user typed is rejected.
+        other: the field that contradicts this one. Neither is left out: the one that was typed is rejected.
     """
 
     holds: Callable[[Any], bool]
@@ -76,7 +73,7 @@ def setting(
         choices: all values.
         at_least, above: bounds of a number.
         within: both, as "[0, 1)" or "0..30".
-        example: a value to recommend to whoever is out of bounds.
+        example: the value that an error recommends.
         needs: what it depends on.
     """
     assert group in GROUPS, group
@@ -102,7 +99,7 @@ class Settings:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check everything. What is not its default counts as typed: see `Needs`."""
+        """Check everything. A value that is not the default counts as typed: see `Needs`."""
         typed = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]
         vars(self).update(vars(combine(self, {}, typed)[0]))
         if wrong := faults(self, typed):
@@ -112,13 +109,13 @@ class Settings:
 def combine(
     config: Any, given: Mapping[str, Any], typed: Collection[str] = (), recipe: Any = None
 ) -> tuple[Any, list[str]]:
-    """A config with the values `given`, unchecked, without what has no effect then and the user did not type.
+    """A config with the values `given`, unchecked, without settings that have no effect then and were not typed.
 
     Args:
         config: a recipe's settings, or options.
-        given: text stays where a flag wants something else.
+        given: values of the wrong type stay as they are.
         typed: settings of the config that the user typed too.
-        recipe: of options: what they are for, whose settings their `Needs` may ask for.
+        recipe: the recipe of options, whose settings their `Needs` may ask for.
 
     Returns:
         The new config, and a line for each setting, not at its default, that is left out: see `Needs`.
@@ -141,7 +138,7 @@ def combine(
 
 
 def changed(config: Any, **given: Any) -> Any:
-    """A config with other values, without what has no effect then; a ValueError of all that is wrong with it."""
+    """A config with other values, without settings that have no effect then; a ValueError with all that is wrong."""
     check_names(type(config), given)
     new, _ = combine(config, given)
     if wrong := faults(new, given):
@@ -150,10 +147,7 @@ def changed(config: Any, **given: Any) -> Any:
 
 
 def faults(config: Any, typed: Collection[str] = (), recipe: Any = None) -> list[str]:
-    """All that is wrong with a config, of which `typed` was typed: values that cannot be, or do not go together.
-
-    `recipe`: see `combine`.
-    """
+    """All that is wrong with a config: invalid values, settings that do not go together. Arguments: see `combine`."""
     unmet = (_explain(config, field.name, need, typed) for field, need in _unmet(config, typed, recipe))
     return [*_wrong(config).values(), *unmet]
 
@@ -165,12 +159,12 @@ def aliases(config: type) -> dict[str, str]:
 
 
 def check_names(config: type, names: Iterable[str]) -> None:
-    """Reject a name that is no setting, with the nearest ones, or the one that it means."""
+    """Reject a name that is no setting; the ValueError has the nearest ones."""
     fields = config.__dataclass_fields__  # type: ignore[attr-defined]
     for name in names:
         if name not in fields:
-            meant = aliases(config).get(name)
-            hint = f"did you mean {meant}?" if meant else closest(name, sorted(fields))
+            setting_name = aliases(config).get(name)
+            hint = f"did you mean {setting_name}?" if setting_name else closest(name, sorted(fields))
             raise ValueError(f"{config.__name__.lower()}: unknown field {name!r}; {hint}")
 
 
@@ -185,7 +179,7 @@ def explain(field: Any, value: Any) -> str:
 
 
 def check_value(config: type, name: str, value: Any) -> None:
-    """Refuse a value that the declaration of a setting does not allow; for functions that take one setting alone."""
+    """Raise a ValueError if the declaration of a setting does not allow a value."""
     if wrong := _fault(config.__dataclass_fields__[name], value):  # type: ignore[attr-defined]
         raise ValueError(wrong)
 
@@ -211,7 +205,7 @@ def off_value(field: Any) -> Any:
 
 
 class _Unknown:
-    """Instead of a value that cannot be: whoever asks for it gets a TypeError."""
+    """In place of an invalid value: any test of it raises a TypeError."""
 
     def __bool__(self) -> bool:
         raise TypeError
@@ -223,7 +217,7 @@ class _Unknown:
 
 
 def _unmet(config: Any, typed: Collection[str], recipe: Any) -> list[tuple[Any, Needs]]:
-    """The settings that lack what they need, and what that is; nothing is concluded from values that cannot be."""
+    """The settings that lack what they need, and what that is; what depends on an invalid value is not listed."""
     known = copy.copy(config)
     for part in (config, *([recipe] if recipe else [])):
         vars(known).update({**vars(part), **dict.fromkeys(_wrong(part), _Unknown())})

@@ -13,8 +13,8 @@ class Gone(NamedTuple):
     """A setting that has gone, or values of it.
 
     Attributes:
-        now: what does its work.
-        values: those that have gone, with what is meant today; {}: the whole setting has gone.
+        now: what replaces it.
+        values: the values that have gone, with today's in their place; {}: the whole setting has gone.
         same: of a setting that has gone: the values whose results are today's; None: all.
     """
 
@@ -36,12 +36,9 @@ GONE = {
 
 
 def translated(config: type, fields: Mapping[str, Any], same_results: bool = False) -> dict[str, Any]:
-    """The settings of an earlier version as today's.
+    """The settings of an earlier version as today's; `fields`: JSON types or Python's.
 
-    Args:
-        config: the dataclass that they are for.
-        fields: settings, as JSON types or as Python's.
-        same_results: keep a setting that has gone where its value meant other results than today's.
+    With `same_results` a setting that has gone is kept if its value gave other results than today's.
     """
     now = {field.name: field for field in dataclasses.fields(config)}
     new = dict(fields)
@@ -56,13 +53,13 @@ def translated(config: type, fields: Mapping[str, Any], same_results: bool = Fal
 
 
 def flag_hint(flag: str) -> str:
-    """What does the work of a flag that does not exist, if it has gone; else ""."""
+    """For a flag that has gone: what replaces it; else ""."""
     name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
     return f"{flag} has gone: {GONE[name].now}" if name in GONE and not GONE[name].values else ""
 
 
 def value_hint(name: str, value: Any) -> str:
-    """What does the work of a value that a setting does not have, if it has gone; else ""."""
+    """For a value that has gone: what replaces it; else ""."""
     gone = GONE.get(name)
     return f"has gone: {gone.now}" if gone and value in tuple(gone.values) else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
-    """A hint for an unknown name: the nearest valid ones; where none is near, the `main` ones or the first of all."""
+    """A hint for an unknown name: the nearest valid names; if none is near, the `main` ones or the first of all."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near and len(names) > 4:
@@ -27,7 +27,7 @@ def closest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def near_path(path: str | Path, otherwise: str) -> str:
-    """A hint for a path that does not exist: the nearest ones beside where it goes wrong, or `otherwise`."""
+    """A hint for a path that does not exist: the nearest that do, or `otherwise`."""
     there = wrong = Path(path)
     while not there.exists() and there != there.parent:
         there, wrong = there.parent, there

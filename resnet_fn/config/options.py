@@ -1,4 +1,4 @@
-"""What only decides how a run is computed and recorded: samples and learning rate of an update never change."""
+"""Settings of how a run is computed and recorded; they never change samples or learning rate of an update."""
 
 import dataclasses
 from functools import partial
@@ -24,7 +24,9 @@ class RunOptions(Settings):
     """How a run is computed and recorded. The constructor raises ValueErrors with the field, the value and the fix."""
 
     out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases=("output",))
-    resume: str = _run("auto", "auto: go on where the run folder stops; never; or a run folder or checkpoint", "path")
+    resume: str = _run(
+        "auto", "auto: go on if the run folder holds a run; never; or a run folder or checkpoint", "path"
+    )
     data_dir: str = _run(
         "", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path", aliases=("data-path",)
     )
@@ -41,7 +43,7 @@ class RunOptions(Settings):
         choices=YES_NO_AUTO,
         needs=_FILES,
     )
-    allow_other_data: bool = _run(False, "go on although the training set is no longer the checkpoint's")
+    allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
     data_threads: int = _compute(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0, needs=_FILES
     )
@@ -66,7 +68,7 @@ class RunOptions(Settings):
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
     threads: int = _compute(
         0,
-        "CPU kernel threads per worker, MindSpore takes at least 2; 0: this machine's CPUs shared evenly",
+        "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly",
         "threads",
         at_least=0,
     )
@@ -74,9 +76,7 @@ class RunOptions(Settings):
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
     norms_every: int = _record(100, "how often to log norms by group of layers; 0: never", "updates", at_least=0)
     checkpoint_every: int = _record(0, "how often to save; 0: at each epoch's end", "updates", at_least=0)
-    keep_last: int = _record(
-        3, "newest checkpoints to keep, beside the best; one may be damaged", "checkpoints", at_least=2
-    )
+    keep_last: int = _record(3, "newest checkpoints to keep, beside the best", "checkpoints", at_least=2)
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
     max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1, needs=_FP16)
     progress: bool = _record(True, "show a progress bar")

@@ -52,7 +52,9 @@ _BATCHNORM = Needs(lambda r: r.norm == "batch", "needs --norm batch")
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
 _FP16 = Needs(lambda r: r.precision == "fp16", "needs --precision fp16")
 _START = Needs(lambda r: bool(r.weights), "needs weights; give --weights FILE")
-_ONE_OF_BOTH = Needs(lambda r: not r.freeze, "says what --freeze {r.freeze} says too; give one of them", other="freeze")
+_ONE_OF_BOTH = Needs(
+    lambda r: not r.freeze, "cannot be combined with --freeze {r.freeze}; give one of them", other="freeze"
+)
 _HEAD = Needs(lambda r: r.trains_head, "needs a last layer that is trained; leave it out, or --freeze")
 _EMA = Needs(lambda r: r.ema > 0, "needs --ema")
 _EMA_BEGINS = Needs(lambda r: r.ema_start < r.epochs, "needs --ema-start below epochs ({r.epochs})")
@@ -84,17 +86,14 @@ _FLOOR = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """What defines an update. Two runs with equal recipes compute the same, however often they are interrupted.
-
-    The constructor raises ValueErrors with the field, the value and the fix.
-    """
+    """What defines an update: equal recipes compute the same. ValueErrors name the field, the value and the fix."""
 
     dataset: str = _data("digits", "data set", choices=DATASETS)
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases=("img-size",))
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
     eval_resize: int = _evaluation(
         0,
-        "shorter side before evaluation's centre crop; 0: eval_size / 0.875",
+        "shorter side before the centre crop; 0: eval_size / 0.875",
         "pixels",
         at_least=0,
         needs=(_RESIZE, _CROP),
@@ -111,7 +110,7 @@ class Recipe(Settings):
     )
     crop_scale: float = _augment(
         0.08,
-        "smallest area of a random resized crop (sets of files)",
+        "smallest area of a random resized crop (files)",
         "fraction of 1",
         within="(0, 1]",
         needs=_OF_FILES,
@@ -119,12 +118,10 @@ class Recipe(Settings):
     flip: bool = _augment(False, "mirror half of the training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices=POLICIES, needs=_IN_COLOUR)
     policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1, needs=_RANDAUGMENT)
-    policy_magnitude: int = _augment(
-        9, "strength of each operation (randaugment), 0..30", within="0..30", needs=_RANDAUGMENT
-    )
+    policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="0..30", needs=_RANDAUGMENT)
     policy_noise: float = _augment(
         0.0,
-        "standard deviation of the strength from image to image (randaugment), of 0..30",
+        "standard deviation of the strength between images (randaugment)",
         within="0..30",
         needs=_RANDAUGMENT,
     )
@@ -135,11 +132,9 @@ class Recipe(Settings):
     mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0, needs=_MIXED)
     cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0, needs=_MIXED)
     mix_switch: float = _mixing(
-        0.5, "probability of CutMix where mixup is on too", "fraction of 1", within="[0, 1]", needs=_BOTH_MIXES
+        0.5, "probability of CutMix if mixup is on too", "fraction of 1", within="[0, 1]", needs=_BOTH_MIXES
     )
-    mix_off_epochs: int = _mixing(
-        0, "last epochs without mixup and CutMix", "epochs", at_least=0, needs=(_MIXED, _MIXES)
-    )
+    mix_off_epochs: int = _mixing(0, "last epochs without mixing", "epochs", at_least=0, needs=(_MIXED, _MIXES))
     label_threshold: float = _mixing(
         0.0,
         "mixed labels above it count as 1, all others as 0; 0: keep them",
@@ -152,12 +147,12 @@ class Recipe(Settings):
     )
     sampling: str = _data(
         "shuffle",
-        "what an epoch sees: every sample once, or every class equally often",
+        "an epoch has every sample once, or every class equally often",
         choices=("shuffle", "balanced"),
     )
     validation_share: float = _data(
         0.0,
-        "part of every class that validates, where the folder has no val; the run keeps it",
+        "part of every class for validation, if the folder has no val; kept by the run",
         "fraction of 1",
         within="[0, 1)",
         example=0.2,
@@ -168,18 +163,22 @@ class Recipe(Settings):
     )
     on_bad_sample: str = _data(
         "error",
-        "what to do about files that cannot be decoded",
+        "if a file cannot be decoded",
         choices=("error", "skip"),
         needs=Needs(lambda r: r.of_files, _FILES),
     )
     synthetic_samples: int = _data(
-        2048, "training images of the synthetic set; an eighth as many test", "samples", at_least=8, needs=_SYNTHETIC
+        2048,
+        "training images of the synthetic set; an eighth as many for validation",
+        "samples",
+        at_least=8,
+        needs=_SYNTHETIC,
     )
     synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1, needs=_SYNTHETIC)
     name: str = _net("custom", "name of the recipe; the run folder is called after it")
     model: str = _net(
         "resnet20",
-        "network: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …",
+        "net: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …",
         aliases=("arch",),
     )
     stem: str = _net("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
@@ -193,29 +192,23 @@ class Recipe(Settings):
     zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm", needs=_BATCHNORM)
     drop_path: float = _net(
         0.0,
-        "stochastic depth: share of samples that leave out the last block, linear from 0",
+        "stochastic depth: samples that skip the last block, linear from 0",
         "fraction of 1",
         within="[0, 1)",
     )
-    dropout: float = _net(0.0, "share of the last layer's inputs that are left out", "fraction of 1", within="[0, 1)")
-    weights: str = _weights(
-        "", "weights to start from: .pth, .safetensors, .ckpt or a run folder; not on resume", "path"
-    )
-    which: str = _weights(
-        "last", "checkpoint of --weights where that is a run folder", choices=("last", "best"), needs=_START
-    )
+    dropout: float = _net(0.0, "share of the last layer's inputs that are dropped", "fraction of 1", within="[0, 1)")
+    weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
+    which: str = _weights("last", "checkpoint of a run folder in --weights", choices=("last", "best"), needs=_START)
     reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes", needs=_START)
     freeze: str = _weights(
         "", "parts that are not trained: stem, layer1, layer1.0.conv2, patterns like *.bn?, fc", "names with commas"
     )
     train_only: str = _weights("", "the only parts that are trained", "names with commas", needs=_ONE_OF_BOTH)
-    batch_size: int = _rate(
-        64, "samples of one update, over all workers", "samples", at_least=1, aliases=("bs", "batch")
-    )
+    batch_size: int = _rate(64, "samples of one update, of all workers", "samples", at_least=1, aliases=("bs", "batch"))
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _rate(
         0,
-        "seeds the initialisation, the order, the augmentation and what is split off",
+        "seed of initialisation, order, augmentation and validation split",
         at_least=0,
         within="0..4294967294",
     )
@@ -231,18 +224,19 @@ class Recipe(Settings):
         0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases=("head-lr",), needs=_HEAD
     )
     layer_decay: float = _rate(
-        1.0, "what each block's learning rate is of the next block's; 1: all alike", within="(0, 1]", example=0.75
+        1.0,
+        "layer-wise decay: each block's learning rate is this factor times the next block's (1: off)",
+        within="(0, 1]",
+        example=0.75,
     )
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases=("min-lr",), needs=_FLOOR)
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0, needs=_WARMUP)
-    milestones: tuple[float, ...] = _rate(
-        (), "where the step schedule drops", "epochs, comma-separated", above=0, needs=_STEP
-    )
+    milestones: tuple[float, ...] = _rate((), "drops of the step schedule", "epochs, with commas", above=0, needs=_STEP)
     milestone_factor: float = _rate(
         0.1, "what a milestone multiplies the learning rate by", within="(0, 1)", example=0.1, needs=_STEP
     )
     optimizer: str = _optimizer(
-        "sgd", "what turns gradients into an update", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
+        "sgd", "the optimizer", choices=("sgd", "adam", "adamw", "lars", "lamb"), aliases=("opt",)
     )
     momentum: float = _optimizer(
         0.9, "momentum of SGD and LARS, beta1 of Adam, AdamW and LAMB", within="[0, 1)", example=0.9, aliases=("beta1",)
@@ -265,7 +259,7 @@ class Recipe(Settings):
     )
     ema: float = _optimizer(
         0.0,
-        "decay of the weights' moving average, which is then evaluated; 0: none",
+        "decay of the moving average that is evaluated; 0: none",
         within="[0, 1)",
         example=0.999,
         needs=_EMA_BEGINS,
@@ -292,7 +286,7 @@ class Recipe(Settings):
         needs=Needs(lambda r: r.monitor != "map" or r.multi_label, "needs --multi-label"),
     )
     patience: int = _evaluation(
-        0, "evaluations without a better result that end the run; 0: it never ends early", "evaluations", at_least=0
+        0, "end the run after so many evaluations without improvement; 0: never", "evaluations", at_least=0
     )
     class_weights: str = _loss(
         "", "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike"

@@ -19,13 +19,13 @@ from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
 
 _FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = {name: name for name in _FIELDS} | aliases(Recipe) | aliases(RunOptions)
-# What a run leaves out when it writes its own file: where it is kept, how it goes on, what it shows.
+# Options that a run leaves out of its own recipe file.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 @dataclasses.dataclass(frozen=True)
 class RecipeFile:
-    """A recipe and what its file says of how to run it; unchecked as a whole, see `combined`.
+    """A recipe and the options of its file; unchecked as a whole, see `combined`.
 
     Attributes:
         recipe: the settings of the file over those of what it extends.
@@ -43,15 +43,14 @@ class RecipeFile:
 
     @classmethod
     def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
-        """Those of a run's config.json, without where it is kept: what a run that goes on takes."""
+        """The settings of a run's config.json with which it resumes: all but where it is kept."""
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
         return cls(recipe_from_dict(settings["recipe"]), changed(RunOptions(), **translated(RunOptions, options)))
 
     def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
         """This with the flags that were given, and all that is wrong then, with the line of a file.
 
-        A flag may give what the file lacks. What the file brings, and would have an effect without the flags, counts
-        as a named recipe's: it is left out where the flags leave it without one.
+        A flag may give what the file lacks. A setting of the file that loses its effect by the flags is left out.
         """
         alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed, self.recipe)]
         typed = frozenset({*given, *(text.partition(":")[0] for text in alone)})

@@ -1,5 +1,6 @@
 """A file of settings, name = value: TOML where Python has it (3.11), JSON everywhere; every fault with its line."""
 
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ class Entry(NamedTuple):
 
 
 def read_settings(path: Path) -> dict[str, Entry]:
-    """Read a file that ends in .toml or .json; a ValueError where it cannot be read, or is not what its ending says."""
+    """Read a file that ends in .toml or .json; a ValueError if it cannot be read or is not valid."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
     except FileNotFoundError:
@@ -83,7 +84,7 @@ def _place_of(path: Path, text: str, word: str) -> str:
 
 
 def settings_text(groups: Mapping[str, Mapping[str, Any]]) -> str:
-    """Settings by group, as JSON types, as `read_settings` reads them: TOML, or what `best_ending` says."""
+    """Settings by group, JSON types, as a file for `read_settings`: TOML, or JSON if Python has no TOML."""
     if best_ending() == ".json":
         return json.dumps({name: value for group in groups.values() for name, value in group.items()}, indent=1) + "\n"
     # JSON's texts, numbers and lists are TOML's but for DEL, which must be escaped.
@@ -96,8 +97,4 @@ def settings_text(groups: Mapping[str, Mapping[str, Any]]) -> str:
 
 def best_ending() -> str:
     """ ".toml", or ".json" where Python has no TOML."""
-    try:
-        import tomllib  # noqa: F401
-    except ImportError:
-        return ".json"
-    return ".toml"
+    return ".toml" if importlib.util.find_spec("tomllib") else ".json"

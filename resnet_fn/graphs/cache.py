@@ -1,10 +1,10 @@
 """Compiled functions that are kept for the next process.
 
 MindSpore can write a compiled function's graph to a file (`MS_COMPILER_CACHE_ENABLE`) and load it again. By itself it
-compares neither the function nor its numbers with the file's, tells graphs apart by the order in which they are
-compiled, and gives a loaded graph those Parameters alone that it was told of (none, for a function); the others are
-whatever memory holds. So a graph is kept here under a key of all that it is made of (`key`), MindSpore finds it in a
-folder of this process's own (`Exchange`), and is told of every Parameter.
+compares neither the function nor its numbers with the file, tells graphs apart by the order of their compilation, and
+leaves a loaded graph's Parameters to whatever memory holds, but for those that the caller names. So graphs are kept
+here under a key of all that they are made of (`key`), and handed to MindSpore in a folder of this process's own
+(`Exchange`), with the names of all Parameters.
 """
 
 import atexit
@@ -35,11 +35,7 @@ Compiled = Callable[..., Any]
 
 
 def cache_folder() -> Path:
-    """Where graphs are kept: resnet_fn/graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
-
-    Raises:
-        KeyError: a user without a home.
-    """
+    """The folder of graphs in the user's cache folder (XDG_CACHE_HOME, or ~/.cache); a KeyError without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # Path.home() takes / for an empty HOME
         base = os.path.join(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache")
@@ -47,14 +43,14 @@ def cache_folder() -> Path:
 
 
 def open_cache(wanted: bool) -> "CompileCache":
-    """The user's; one that keeps nothing where it is not wanted, or was not measured: a card, another MindSpore."""
+    """The user's cache; one that keeps nothing if not `wanted`, on a card, or with another MindSpore than measured."""
     measured = versions.compile_cache_is_exact() and mindspore.get_context("device_target") == "CPU"
     if not (wanted and measured):
         return CompileCache(None)
     try:
         return CompileCache(cache_folder())
     except KeyError:
-        _warn("nothing is kept: there is no home folder; set XDG_CACHE_HOME, or --no-compile-cache")
+        _warn("not used: there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache")
         return CompileCache(None)
 
 
@@ -63,16 +59,16 @@ class CompileCache:
 
     Attributes:
         folder: where graphs are kept, a file each; it need not exist. None: nothing is kept.
-        say: is told that compiling takes a while, or what spares it, once each.
+        say: called with a line, once, when a function is compiled and when one is taken from the cache.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.say: Callable[[str], None] = lambda _: None
-        self._said: set[str] = set()
+        self._lines: set[str] = set()
 
     def jit(self, function: Compiled) -> Compiled:
-        """`mindspore.jit`, but that what the first call compiles is found or kept."""
+        """`mindspore.jit`, but the first call takes the compiled function from the cache, or adds it."""
         compiled = mindspore.jit(function)
         call: Compiled | None = functools.partial(self._first_call, function, compiled)
 
@@ -117,18 +113,21 @@ class CompileCache:
             self._once(self.say, f"compiled before: taken from {self.folder}")
             with contextlib.suppress(OSError):  # a folder that is only read
                 os.utime(entry)  # the last use
-        elif exchange.written and _sources() == _SOURCES:  # else of code that is no longer there
+        elif exchange.written and _sources() == _SOURCES:  # else files have changed meanwhile
             try:
                 write_graph(entry, key, exchange.written)
                 prune(self.folder)
             except OSError as error:
                 reason = error.strerror or error
-                self._once(_warn, f"{self.folder}: nothing is kept ({reason}); make it writable, or --no-compile-cache")
+                self._once(
+                    _warn,
+                    f"{self.folder}: not used ({reason}); make it writable, or pass --no-compile-cache",
+                )
         return result
 
     def _once(self, tell: Callable[[str], None], text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._lines:
+            self._lines.add(text)
             tell(text)
 
 
@@ -142,7 +141,7 @@ _SOURCES = _sources()  # of the code that this process has loaded; files may cha
 
 
 def _surroundings() -> dict[str, Any]:
-    """What a graph depends on beside what it is made of."""
+    """What a graph depends on beside its own parts."""
     prefixes = ("MS_DEV_", "MS_ENABLE_", "MS_JIT", "ONEDNN_", "DNNL_")
     return {
         "sources": _SOURCES,
@@ -165,7 +164,7 @@ def _seal(key: str, graph: bytes) -> bytes:
 
 
 def write_graph(path: Path, key: str, graph: bytes) -> None:
-    """Keep a graph, whole or not at all, for this user alone."""
+    """Write a graph, whole or not at all, that only this user can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as temporary:
         temporary.write_bytes(_seal(key, graph) + graph)
@@ -173,9 +172,9 @@ def write_graph(path: Path, key: str, graph: bytes) -> None:
 
 
 def read_graph(path: Path, key: str) -> bytes | None:
-    """A kept graph; None where there is none, the file is not what was written under this key, or others may write it.
+    """A graph as it was written under this key; None if there is none, if it is damaged, or if others may write it.
 
-    The seal tells damage, not intent: what a graph computes is up to who wrote it.
+    The checksum shows damage, not intent: whoever writes a graph decides what it computes.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -189,14 +188,14 @@ def read_graph(path: Path, key: str) -> bytes | None:
 
 
 def prune(folder: Path) -> None:
-    """Remove what was not used for longest, down to LARGEST bytes, and what writers that were killed have left."""
-    found = []
+    """Remove the least recently used graphs beyond LARGEST bytes, and files that killed writers have left."""
+    files = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process prunes, too
             if path.is_file():
-                found.append((path.stat().st_mtime, path.stat().st_size, path))
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
     total = 0
-    for used, size, path in sorted(found, reverse=True):
+    for used, size, path in sorted(files, reverse=True):
         total += size
         if total > LARGEST or (path.name.startswith(".tmp-") and used < time.time() - A_DAY):
             path.unlink(missing_ok=True)
@@ -209,16 +208,17 @@ class Exchange:
     """As a context: MindSpore compiles with its own cache on, in a folder of this process.
 
     Args:
-        key, parts, kept: the graph's; what is kept is for MindSpore to take, None: there is none yet.
+        key, parts: of the graph.
+        kept: the graph from the cache, for MindSpore to take; None: there is none yet.
 
     Attributes:
-        offers: whether MindSpore has a graph to take.
+        offers: whether there is a graph for MindSpore to take.
         taken: afterwards, whether MindSpore took it.
-        written: afterwards, the graph that MindSpore has compiled; b"": it takes a Parameter that `parts` lacks.
+        written: afterwards, the graph that MindSpore compiled; b"" if it has a Parameter that `parts` lacks.
     """
 
     # MindSpore numbers its files by the graphs that it has compiled with its cache on, reads the folder's name once,
-    # and looks for nothing more once it has not found a graph.
+    # and stops looking once a graph was missing.
     _number = 0
     _looks = True
 
@@ -229,11 +229,7 @@ class Exchange:
         self.taken, self.written = False, b""
 
     def lay_out(self) -> None:
-        """Write the files that MindSpore looks for; to be called first.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write the files that MindSpore looks for; call it first. An OSError if they cannot be written."""
         work = self._work = _work_folder()
         folder = work / f"rank_{join().rank}" / "graph_cache"
         role = os.environ["MS_ROLE"] if launched_by_msrun() else ""
@@ -276,7 +272,7 @@ class Exchange:
         self._file.unlink(missing_ok=True)
 
     def _is_whole(self) -> bool:
-        """Whether the graph's Parameters are those that its ingredients name: no other is there when it is loaded."""
+        """Whether `parts` names all of the graph's Parameters: a loaded graph has no others."""
         new = set(_api().ms_compile_cache) - self._phases
         graph = [name for phase in new for name in _executor().get_params(phase)]
         return len(new) == 1 and set(graph) <= set(self._parts.parameters)

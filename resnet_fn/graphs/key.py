@@ -14,37 +14,32 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.runtime.disk import sha256
 
-# Whose code a graph may be made of: this package's sources and MindSpore's version are in the key.
+# Packages whose code a graph may use: the sources of this one and MindSpore's version are in the key.
 _KNOWN = ("resnet_fn", "mindspore")
-# What a Cell or Primitive notes for itself; it differs from process to process, and no graph holds it.
+# Attributes of a Cell or Primitive that differ from process to process; no graph holds them.
 _NOTES = {
     *("_create_time", "_id", "_phase", "_compile_phase", "_compile_cache", "_phase_cache", "_jit_graph_name"),
     *("_compiled", "_init_flag", "_lazy_construct_sig", "_cell_init_args", "arguments_key", "_exist_objs"),
     *("_exist_names", "_is_check_and_refresh"),
 }
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice)
-# What says how a Parameter begins, which no graph holds.
+# How a Parameter is initialised, which no graph holds.
 _INITIALISERS = {f"{name}_init" for name in ("weight", "bias", "gamma", "beta", "moving_mean", "moving_var")}
 
 
 class NotCacheableError(Exception):
-    """A graph holds something of which nobody knows what it stands for; the text says what."""
+    """A graph holds something that cannot be read for its key; the text says what."""
 
 
 @dataclasses.dataclass
 class Ingredients:
-    """What `ingredients` finds.
-
-    Attributes:
-        parameters: by name.
-        words: everything else, and what the Parameters are like, in the order in which it is found.
-    """
+    """What a function is made of: its Parameters by name, and all else as words, in the order of reading."""
 
     parameters: dict[str, Parameter] = dataclasses.field(default_factory=dict)
     words: list[str] = dataclasses.field(default_factory=list)
 
     def digest(self, more: Mapping[str, Any]) -> str:
-        """The SHA-256 of the words and of what else a graph depends on."""
+        """The SHA-256 of the words and of `more` that a graph depends on."""
         lines = [*self.words, *(f"{name}={more[name]!r}" for name in sorted(more))]
         return sha256("\n".join(lines).encode())
 
@@ -52,17 +47,17 @@ class Ingredients:
 def ingredients(function: Any, inputs: Iterable[Any]) -> Ingredients:
     """Read a function that is to be compiled: what it closes over, and what that holds.
 
-    Numbers, texts, arrays and Tensors count by their value; Parameters by name, shape, dtype and whether they are
-    trained; functions and classes by their names, for their code is in the key by itself; inputs by shape and dtype.
+    Numbers, texts, arrays and Tensors are read by value; Parameters by name, shape, dtype and whether they are trained;
+    functions and classes by name, because their code is part of the key anyway; inputs by shape and dtype.
 
     Raises:
         NotCacheableError: code of another package, or two Parameters of one name.
     """
-    found = Ingredients()
-    _read_namespaces(found)
-    _Reader(found).read(function)
-    found.words.extend(map(_input_word, inputs))
-    return found
+    parts = Ingredients()
+    _read_namespaces(parts)
+    _Reader(parts).read(function)
+    parts.words.extend(map(_input_word, inputs))
+    return parts
 
 
 def _input_word(value: Any) -> str:
@@ -73,8 +68,8 @@ def _input_word(value: Any) -> str:
     return f"input {value!r}"
 
 
-def _read_namespaces(found: Ingredients) -> None:
-    """What code finds by name: this package's globals and classes, which somebody may have replaced at run time."""
+def _read_namespaces(parts: Ingredients) -> None:
+    """Globals and classes of this package, which code refers to by name and a notebook may have replaced."""
     for package in map(importlib.import_module, ("resnet_fn.models", "resnet_fn.update")):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)  # all of them: the key is the same whichever a command has loaded
@@ -83,32 +78,32 @@ def _read_namespaces(found: Ingredients) -> None:
         if ours or name in ("mindspore.amp", "mindspore.nn", "mindspore.ops"):
             for place, value in sorted(vars(sys.modules[name]).items()):
                 if not place.startswith("__"):
-                    _read_global(found, f"{name}.{place}", value, ours)
+                    _read_global(parts, f"{name}.{place}", value, ours)
 
 
-def _read_global(found: Ingredients, place: str, value: Any, ours: bool) -> None:
+def _read_global(parts: Ingredients, place: str, value: Any, ours: bool) -> None:
     named = value if hasattr(value, "__qualname__") else type(value)
     module = str(named.__module__)
     package = module.partition(".")[0]
     if package not in (*_KNOWN, "numpy", *sys.stdlib_module_names):
         raise NotCacheableError(f"{place} is {module}.{named.__qualname__}, which is no part of this package")
     if ours:
-        found.words.append(
+        parts.words.append(
             f"{place} {value!r}" if isinstance(value, _PLAIN) else f"{place} {module}.{named.__qualname__}"
         )
     if ours and isinstance(value, type) and package == "resnet_fn":
         for name, part in sorted(vars(value).items()):
             if isinstance(part, (types.FunctionType, *_PLAIN)) and not (name.startswith("__") and name != "__init__"):
-                _read_global(found, f"{place}.{name}", part, ours)
+                _read_global(parts, f"{place}.{name}", part, ours)
 
 
 class _Reader:
-    def __init__(self, found: Ingredients) -> None:
-        self._found = found
+    def __init__(self, parts: Ingredients) -> None:
+        self._parts = parts
         self._seen: dict[int, tuple[int, Any]] = {}  # the objects too: an id is free again when its object has gone
 
     def _say(self, *words: Any) -> None:
-        self._found.words.append(" ".join(map(str, words)))
+        self._parts.words.append(" ".join(map(str, words)))
 
     def read(self, value: Any) -> None:
         if isinstance(value, _PLAIN):
@@ -141,9 +136,9 @@ class _Reader:
 
     def _read_parameter(self, parameter: Parameter) -> None:
         name = parameter.name
-        if name in self._found.parameters:
+        if name in self._parts.parameters:
             raise NotCacheableError(f"two Parameters are called {name}")
-        self._found.parameters[name] = parameter
+        self._parts.parameters[name] = parameter
         self._say("Parameter", name, parameter.dtype, parameter.shape, parameter.requires_grad)
 
     def _read_code_or_object(self, value: Any) -> None:
@@ -155,9 +150,9 @@ class _Reader:
         if isinstance(value, (type, types.BuiltinFunctionType)):
             return
         if module.startswith("mindspore._c_expression") or not hasattr(value, "__dict__"):
-            # Of C++ objects (dtypes, enumerations) only the text tells one from another; an address tells nothing.
+            # C++ objects (dtypes, enumerations) differ in their text only, which must not be an address.
             if " at 0x" in (text := repr(value)) or not module.startswith("mindspore._c_expression"):
-                raise NotCacheableError(f"nobody knows what a {module}.{named.__qualname__} holds")
+                raise NotCacheableError(f"the contents of a {module}.{named.__qualname__} cannot be read")
             self._say(text)
         if isinstance(value, types.FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
@@ -166,7 +161,7 @@ class _Reader:
             self._read_all("attributes", (value.attrs,))
         held = {name: part for name, part in getattr(value, "__dict__", {}).items() if name not in _NOTES}
         if isinstance(value, nn.Cell):
-            # Places for hooks are made when first looked for, and are empty, or None.
+            # Attributes for hooks are made on first use, empty or None.
             held = {name: part for name, part in held.items() if name not in _INITIALISERS and _says(name, part)}
         self._read_all("attributes", (held,))
 

@@ -16,18 +16,12 @@ from resnet_fn.run.session import Session
 from resnet_fn.runtime.console import terminal_width, wrapped
 from resnet_fn.runtime.process import kernel_threads
 
-# What is monitored, as columns of the table.
+# Titles of the metrics' columns.
 _TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1": "macro F1"}
 
 
 def header(session: Session, notes: Sequence[str], start: Path | None) -> list[str]:
-    """What is about to be computed, with what, and where it is kept.
-
-    Args:
-        session: of the run.
-        notes: what a user should know about its data.
-        start: the checkpoint that it goes on from.
-    """
+    """The lines before the first update: net, data, device, run folder, `notes`, and the checkpoint to start from."""
     components, progress, options = session.components, session.progress, session.options
     recipe, dataset, feed = components.recipe, components.dataset, components.feed
     values = sum(p.size for p in components.state.weights if not is_statistic(p.name))
@@ -56,7 +50,7 @@ def header(session: Session, notes: Sequence[str], start: Path | None) -> list[s
 
 
 def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
-    """How many images an epoch leaves to the next one, and which batch size would leave less."""
+    """How many images an epoch leaves to the next one, and a batch size that leaves fewer."""
     rest = samples % recipe.batch_size
     if not rest or recipe.sampling == BALANCED or recipe.repeats > 1:
         return ""
@@ -70,9 +64,9 @@ def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
 
 
 def epoch_lines(session: Session) -> str:
-    """An epoch that has been evaluated as a row of the table, the first with the titles; the epoch's clock restarts.
+    """The row of an evaluated epoch, the first below the titles; restarts the epoch's clock.
 
-    What is monitored has a column; top-5 and macro F1 have one where the terminal is wide enough. 80 columns are.
+    The monitored metric has a column; top-5 and macro F1 have theirs if the terminal is wide enough.
     """
     components, progress, pace = session.components, session.progress, session.pace
     recipe, last = components.recipe, progress.last

@@ -20,8 +20,8 @@ class Prepared(NamedTuple):
     Attributes:
         batch: its arrays, which must not be written while the step computes.
         tensors: the same as tensors.
-        seconds: what preparing them took.
-        error: why there are zeros in the place of the samples; None: there are none.
+        seconds: the time that preparing them took.
+        error: why the batch is blank; None: it is not.
     """
 
     batch: Batch
@@ -33,12 +33,10 @@ class Prepared(NamedTuple):
 class Prefetcher:
     """Hands out a feed's batches; the next one is prepared in a thread while the device computes.
 
-    A batch that is prepared outlives an epoch's end, so that it need not be made beside the checkpoint's thread.
-
     Args:
-        feed: what prepares them.
+        feed: prepares the batches.
         total: updates of the whole run; nothing is prepared beyond.
-        blank: a batch in the place of one with a sample that cannot be read (`blank_batch`).
+        blank: a batch to use in place of one with a sample that cannot be read (`blank_batch`).
     """
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
@@ -54,9 +52,7 @@ class Prefetcher:
     def get(self, update: int) -> Prepared:
         """This worker's share of an update; prepared now if it is not there yet.
 
-        Raises:
-            Exception: what the feed raised (but `BadSampleError`), as late as here: the update before is done, and its
-                epoch's end saved.
+        An error of the feed but `BadSampleError` is raised here, when the update before it is done and saved.
         """
         if self._next != update:
             self.start(update)
@@ -69,7 +65,7 @@ class Prefetcher:
         return Prepared(batch, tensors, self._seconds, error)
 
     def start(self, update: int) -> None:
-        """Begin to prepare an update's batch in a thread, if the run has that update."""
+        """Start to prepare an update's batch in a thread, if the run has that update."""
         if update < self._total:
             self.close()
             self._next, self._tensors, self._error = update, (), None
@@ -101,16 +97,12 @@ class Prefetcher:
 
 
 def hand_over(array: np.ndarray, card: bool = False) -> Any:
-    """A tensor that reads an array's own memory; on a card a copy that is under way there when this returns.
+    """A tensor that reads an array's own memory (`Tensor(array)` copies); on a card a copy that has been started.
 
-    `Tensor(array)` copies. MindSpore holds a reference to the array as long as it may read it (a compiled function:
-    until its next call), so memory that is given out again once nobody holds it is safe; other arrays must not be
-    written until the result is there.
-
-    Args:
-        array: of a dtype that MindSpore has; copied if it is not contiguous.
-        card: `Tensor.move_to` without waiting for it; it first waits until what was called has been launched
-            (`TensorPybind::MoveTo` in MindSpore's source), so call it when the step is under way.
+    MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). So
+    memory that is reused only when nothing refers to it is safe; do not write to other arrays before the result is
+    there. On a card, call it when the step is under way: `Tensor.move_to` first waits until all earlier calls have been
+    launched (`TensorPybind::MoveTo` in MindSpore's source). An array that is not contiguous is copied.
     """
     tensor = mindspore.from_numpy(array)
     return tensor.move_to("Ascend", blocking=False) if card else tensor

@@ -1,6 +1,7 @@
-"""Where a run stands, and which of its evaluations is the best so far."""
+"""Where a run stands, how fast it goes, and which of its evaluations is the best so far."""
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ class Progress:
         best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
             best evaluation; None before the first.
         last: the latest evaluation, None before the first.
-        without_gain: evaluations since the last that was better than all before.
+        without_gain: evaluations since the last improvement.
         branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
         began: that checkpoint's update.
     """
@@ -32,15 +33,43 @@ class Progress:
         return self.last is not None and self.last["update"] == self.update
 
 
+class Pace:
+    """The updates of this process in the current epoch.
+
+    Attributes:
+        epochs: rows of the table that have been printed.
+        began: when the epoch began, by `time.perf_counter`.
+        losses, accuracies: of the applied updates.
+        seconds: of each update but the first of the process, which compiles.
+        compiling: the seconds of that one, if it is in this epoch.
+    """
+
+    def __init__(self) -> None:
+        self._compiled = False
+        self.begin(0)
+
+    def begin(self, epochs: int) -> None:
+        """Start an epoch with its evaluation."""
+        self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
+        self.losses: list[float] = []
+        self.accuracies: list[float] = []
+        self.seconds: list[float] = []
+
+    def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
+        """Add an update."""
+        if applied:
+            self.losses.append(loss)
+            self.accuracies.append(accuracy)
+        if self._compiled:
+            self.seconds.append(seconds)
+        else:
+            self._compiled, self.compiling = True, seconds
+
+
 def note_evaluation(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
     """Note whether an evaluation is the best so far. Ties go to the later one, but do not count as an improvement.
 
-    Only a finite result can be best: a net that has turned to NaN must not replace the last good one.
-
-    Args:
-        progress: with this evaluation's update.
-        monitor: see `Recipe`.
-        metrics: of the evaluation.
+    Only a finite result can be the best.
     """
     best, value = progress.best, metrics[monitor]
     gain = 0.0

@@ -1,22 +1,16 @@
-"""A run while it runs: built from its recipe, saved to a checkpoint and restored from one."""
+"""A run while it runs, and its parts, built from the recipe."""
 
 import dataclasses
-import math
-import time
-from collections.abc import Mapping
-from typing import Any
 
 from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.checkpoint.parameters import restore_state
-from resnet_fn.checkpoint.run_folder import RunFolder, run_of
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.fields import faults, to_dict
-from resnet_fn.config.hints import finite_or_null
+from resnet_fn.config.fields import faults
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.balance import BALANCED, class_weights, describe, treatment
+from resnet_fn.data.balance import class_weights, describe, treatment
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
 from resnet_fn.data.order import Batch, split_batch
@@ -27,7 +21,7 @@ from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Noise, make_noise
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress, note_evaluation
+from resnet_fn.run.progress import Pace, Progress
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -46,17 +40,16 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Components:
-    """All that the loop works with.
+    """The parts that a run is built of.
 
     Attributes:
         feed: the training samples of every update.
-        blank: in the place of an update's share that cannot be read.
-        state: all that an update changes on the device, what a checkpoint holds.
-        noise: what the net takes beside an update's images.
+        blank: a batch to use in place of one that cannot be read.
+        state: all that an update changes on the device, and that a checkpoint holds.
+        noise: the net's further inputs, beside images.
         total: updates in the run.
-        compile_cache: what compiles both steps.
-        class_weights: what each class weighs in the loss; (): all alike.
-        notes: what a user should know about weights and data, a line each.
+        class_weights: the classes' weights in the loss; (): all equal.
+        notes: lines about weights and data for the run's header.
     """
 
     recipe: Recipe
@@ -77,11 +70,9 @@ class Components:
 def build_components(
     recipe: Recipe, options: RunOptions, workers: Workers, checkpoint: Checkpoint | None = None
 ) -> Components:
-    """Build everything a training run needs; whatever cannot work is refused here, before the first update.
+    """Build everything that a training run needs; whatever cannot work raises a ValueError, before the first update.
 
-    Args:
-        recipe, options, workers: of the run; a recipe that names no model gets its weights'.
-        checkpoint: what it goes on from; its weights take the place of `recipe.weights`, which is not read then.
+    A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint.
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
@@ -137,39 +128,6 @@ def build_components(
     )
 
 
-class Pace:
-    """The updates of this process since the last epoch's end.
-
-    Attributes:
-        epochs: lines of the table that have been printed.
-        began: when that was, by `time.perf_counter`.
-        losses, accuracies: of the updates that were applied.
-        seconds: that each update took, but for the process's first.
-        compiling: what that one took, if it was among them.
-    """
-
-    def __init__(self) -> None:
-        self._compiled = False
-        self.begin(0)
-
-    def begin(self, epochs: int) -> None:
-        """Start an epoch with its evaluation."""
-        self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
-        self.losses: list[float] = []
-        self.accuracies: list[float] = []
-        self.seconds: list[float] = []
-
-    def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
-        """Count an update."""
-        if applied:
-            self.losses.append(loss)
-            self.accuracies.append(accuracy)
-        if self._compiled:
-            self.seconds.append(seconds)
-        else:
-            self._compiled, self.compiling = True, seconds
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
     """A run while it runs: what each part of the loop needs."""
@@ -188,75 +146,6 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do: all updates are done, or the recipe's patience is at its end."""
+        """Whether all updates are done, or the recipe's patience is exhausted."""
         progress, patience = self.progress, self.components.recipe.patience
         return progress.update >= self.components.total or 0 < patience <= progress.without_gain
-
-
-def should_save_at_epoch_end(session: Session) -> bool:
-    """Whether an epoch's end gets a checkpoint: with `checkpoint_every`, those that are due, best or last."""
-    progress, every = session.progress, session.options.checkpoint_every
-    best = progress.best is not None and progress.best["update"] == progress.update
-    return not every or progress.update % every == 0 or best or session.is_over
-
-
-def split_of(options: RunOptions, workers: Workers) -> dict[str, int]:
-    """Into how many parts an update is split, as JSON types."""
-    return {"workers": workers.size, "micro-batches": options.accumulate}
-
-
-def split_notes(state: Mapping[str, Any], options: RunOptions, workers: Workers) -> list[str]:
-    """What a run that goes on must say where its updates are split otherwise than the checkpoint's."""
-    now = split_of(options, workers)
-    then = state.get("split", now)
-    return [
-        f"resuming with {now[name]} {name} instead of {then[name]}: the same samples, but other bits follow; "
-        "BatchNorm normalises each part on its own"
-        for name in now
-        if now[name] != then[name]
-    ]
-
-
-def save(session: Session) -> None:
-    """Have rank 0 write the whole state in the background, then remove checkpoints that are no longer kept."""
-    if not session.workers.is_main:
-        return
-    components, progress, options, run = session.components, session.progress, session.options, session.run
-    dataset, weights = components.dataset, list(components.class_weights)
-    state = {
-        **finite_or_null(dataclasses.asdict(progress)),
-        "epoch": progress.update // components.feed.updates_per_epoch,
-        "recipe": to_dict(components.recipe),
-        "dataset": dataset.input.to_dict(),
-        "feed": components.feed.reproducibility_key(),
-        "split": split_of(options, session.workers),
-        "class_weights": weights,
-        "treatment": treatment(components.recipe.sampling, weights, len(dataset.classes), dataset.train.labels),
-    }
-    newest, keep = progress.update, {progress.began, *([progress.best["update"]] if progress.best else [])}
-
-    def prune() -> None:
-        run.prune(newest, options.keep_last, options.keep_every, keep)
-
-    session.telemetry.flush()
-    session.writer.save(run.step(newest), state, prune)
-
-
-def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> Progress:
-    """Put a checkpoint's state into the components of a run that goes on from it, exactly."""
-    restore_state(components.state, checkpoint)
-    setting, then = components.recipe.class_weights, checkpoint.state.get("class_weights", [])
-    if setting not in ("", BALANCED) and then != list(components.class_weights):
-        raise ValueError(
-            f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
-        )
-    state, goes_on = checkpoint.state, run_of(checkpoint.path).resolve() == run.path.resolve()
-    branched_from = state.get("branched_from", "") if goes_on else str(checkpoint.path.absolute())
-    began = state.get("began", 0) if goes_on else state["update"]
-    without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
-    last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
-    progress = Progress(state["update"], state["best"], last, without_gain, branched_from, began)
-    if progress.last and progress.is_evaluated and progress.best is None:  # the best has gone: this is, if any can be
-        note_evaluation(progress, components.recipe.monitor, progress.last)
-        progress.without_gain = without_gain
-    return progress

@@ -1,4 +1,4 @@
-"""The console: the command that was typed there, and that it may go away while a run goes on."""
+"""The console: its width, the command that was typed, and a run that outlives it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Lossy:
-    """A stream that takes everything: when it is full or its reader has gone, the rest goes nowhere."""
+    """A stream that never fails: if its file is full or its reader has gone, the rest is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -32,21 +32,21 @@ class _Lossy:
 
 
 def outlive_console() -> None:
-    """From now on this process goes on when stdout or stderr is closed, full, or nobody reads it any more."""
+    """Make this process continue if stdout or stderr is closed, full, or no longer read."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass  # one of the three was closed: what is opened next must not get its number, and its output
+        pass  # one of the three was closed: the next file to be opened must not get its number, and its output
     os.close(descriptor)
     for name in ("stdout", "stderr"):
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, 80 where there is none."""
+    """Columns of the terminal; 80 without one."""
     return shutil.get_terminal_size().columns
 
 
 def wrapped(text: str, indent: int) -> str:
-    """A line for a terminal, broken between words only; as it is where stdout is no terminal."""
+    """A line for a terminal, broken between words; unchanged if stdout is no terminal."""
     if not sys.stdout.isatty():
         return text
     lines = textwrap.wrap(text, terminal_width(), subsequent_indent=" " * indent, break_long_words=False,
@@ -55,7 +55,7 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def typed_command() -> list[str]:
-    """The words that started this process; of a worker those that started all: msrun, or `resnet_fn.launch`."""
+    """The command of this process; of a worker the one that started them all, with msrun or `resnet_fn.launch`."""
     from resnet_fn.runtime.workers import launched_by_msrun  # which loads NumPy
 
     words = sys.orig_argv
@@ -72,14 +72,14 @@ def typed_command() -> list[str]:
 
 
 def _ancestors() -> list[list[str]]:
-    """The command lines of the processes above this one, the nearest first; none where there is no /proc."""
-    found = []
+    """The command lines of the processes above this one, the nearest first; [] without /proc."""
+    commands = []
     pid = os.getppid()
     try:
         while pid:  # 1 may be the launcher, in a container
             place = Path(f"/proc/{pid}")
-            found.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
+            commands.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
             pid = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except OSError:
         pass
-    return found
+    return commands

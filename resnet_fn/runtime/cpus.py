@@ -18,7 +18,7 @@ def cpu_count() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """How many CPUs' time the control groups of this process leave it (cgroup v1 and v2), at least 1."""
+    """The CPUs that the control groups of this process allow (cgroup v1 and v2), at least 1."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -42,10 +42,10 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """The CPUs that are this worker's part, at least 1; without msrun all that it may use.
+    """The number of CPUs for this worker, at least 1; without msrun all that it may use.
 
-    MindSpore tells a worker how many there are on all machines, not how many on this one, so the processes are
-    counted. Call it after `workers.join`: before, some may not have started yet.
+    MindSpore has the number of workers on all machines only, so those of this machine are counted as processes. Call it
+    after `workers.join`, when all have started.
     """
     mine = os.sched_getaffinity(0)
     masks = (local_workers() if launched_by_msrun() else []) or [mine]
@@ -53,15 +53,12 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """A worker's part of the CPUs in its mask, each of them shared evenly by all workers in whose mask it is.
-
-    So a mask that a launcher has narrowed (msrun's --bind_core) is not divided again.
-    """
+    """A worker's part of the CPUs in its mask, each of which is shared evenly by the workers in whose mask it is."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
 def local_workers() -> list[set[int]]:
-    """The affinity masks of this job's workers on this machine, this one's among them; none where there is no /proc."""
+    """The affinity masks of this job's workers on this machine, with this one's; [] without /proc."""
     job = {name: os.environ.get(name) for name in _JOB}
     masks: dict[tuple[str | None, ...], set[int]] = {}
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -24,11 +24,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file; it is on the disk when this returns.
-
-    Raises:
-        FileExistsError: it is there already.
-    """
+    """Write a new file; it is on the disk when this returns. A FileExistsError if there is one."""
     with open(path, "xb") as file:
         file.write(data)
         file.flush()
@@ -36,7 +32,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until what was written to a file, or the names that a folder holds, are on the disk."""
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -45,7 +41,7 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """What ends a run whose folder `run` takes no more files."""
+    """The error that ends a run if its folder `run` cannot be written any more."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
         f"--out-dir {run} to go on from the checkpoint before"
@@ -54,10 +50,10 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """As a context: the name of a temporary file to write, which takes the place of `path` when the block ends well.
+    """A context with the name of a temporary file beside `path`, which replaces `path` at the end of the block.
 
-    It is beside `path`, has its ending and does not exist yet. If the block raises, it is removed, and `path` stays as
-    it was. The new file's mode is the umask's, whatever wrote it (MindSpore's writers leave 0400).
+    If the block raises, the file is removed and `path` stays as it was. The new file has the umask's mode, whatever
+    wrote it (MindSpore's writers leave 0400).
     """
     # Not the process number alone: on a shared disk two machines may have the same.
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")

@@ -5,11 +5,7 @@ from typing import Any
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """Import a package that only some commands need.
-
-    Raises:
-        ValueError: it is not installed; the message says what to type.
-    """
+    """Import a package that only some commands need; a ValueError with the command that installs it, if it is not."""
     try:
         return importlib.import_module(module)
     except ImportError:

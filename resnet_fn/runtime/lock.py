@@ -13,7 +13,7 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path) -> bool:
-    """Whether a run has been in a folder: it leaves its lock. Not for one that this process holds: it would lose it."""
+    """Whether a run has left its lock in a folder. Not for a lock that this process holds: reading would release it."""
     try:
         return (folder / "lock").read_text(encoding="utf-8", errors="replace").startswith(_HOLDER)
     except OSError:
@@ -21,20 +21,20 @@ def was_locked(folder: Path) -> bool:
 
 
 class FolderLock:
-    """A lock on the file `lock` in a folder, which says who holds it. As a context it is released at the end of that.
+    """A lock on the file `lock` in a folder, which names its holder; released at the end of this context.
 
-    The kernel releases it when the process ends in any way. It belongs to this process alone: those that it forks do
-    not hold it (as they would with flock), and NFS carries it to other machines.
+    The kernel also releases it when the process ends in any way. Forked processes do not hold it (with flock they
+    would), and it works between machines on NFS.
     """
 
     def __init__(self) -> None:
         self._file: TextIO | None = None
 
     def take(self, folder: Path) -> bool:
-        """Take it, if this process has not got it yet. Where the file system has no locks, say so, and return False.
+        """Take the lock, once; False, with a warning, if the file system has no locks.
 
         Raises:
-            ValueError: another process has it, and which; or the folder takes no files.
+            ValueError: another process has it (the message names it), or the folder cannot be written.
         """
         if self._file is not None:
             return True

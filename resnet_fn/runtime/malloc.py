@@ -1,4 +1,4 @@
-"""What the C library's allocator keeps; elsewhere than with glibc these functions do nothing."""
+"""Memory that glibc's allocator keeps; with other C libraries these functions do nothing."""
 
 import ctypes
 import os
@@ -9,20 +9,16 @@ _LARGEST, _LARGEST_MMAP, _AT_A_TIME = 2**31 - 1, 32 << 20, 256 << 20  # bytes; g
 
 
 def limit_arenas(limit: int) -> None:
-    """Have glibc's malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX says otherwise.
+    """Have malloc keep at most `limit` arenas, unless MALLOC_ARENA_MAX is set.
 
-    Each new thread may take another of the 8 arenas per CPU, and resident memory grows until all of them have seen the
-    largest images.
+    New threads take up to 8 arenas per CPU, and memory grows until each of them has held the largest images.
     """
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set((_M_ARENA_MAX, limit))
 
 
 def keep_freed() -> None:
-    """Have glibc's malloc keep what is freed, for a process that soon asks for as much again, and then ends.
-
-    PyTorch on a CPU gives every tensor's memory back at once, and fresh pages are slow (docs/lab.md).
-    """
+    """Have malloc keep freed memory: PyTorch frees every tensor at once, and fresh pages are slow (docs/lab.md)."""
     _set((_M_MMAP_THRESHOLD, _LARGEST_MMAP), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _AT_A_TIME))
 
 

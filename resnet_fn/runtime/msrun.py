@@ -18,11 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """The port, or a free one for 0.
-
-    Raises:
-        OSError: it is taken, or the address is not this machine's.
-    """
+    """The port, or a free one for 0; an OSError if it is taken, or the address is not this machine's."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -31,7 +27,7 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """The exit code of a process from what `os.waitpid` gives; 128 + n for one that signal n has killed."""
+    """The exit code of a status of `os.waitpid`; 128 + n for a process that signal n has killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -44,10 +40,10 @@ def describe_exit(code: int) -> str:
 
 
 class WorkerProcesses:
-    """The workers of this machine, on machine 0 also the scheduler.
+    """The workers of this machine, on machine 0 with the scheduler.
 
-    Without `--join True` msrun ends as soon as they run. This process, as the nearest "subreaper" above, is their
-    parent then, and the kernel tells it how each of them ends.
+    Without `--join True` msrun ends as soon as they run. Then this process, the nearest "subreaper" above, is their
+    parent, and gets their exit codes.
 
     Attributes:
         running: process id → name: scheduler, worker_0, worker_1, …
@@ -60,11 +56,7 @@ class WorkerProcesses:
         self.ended: dict[str, int] = {}
 
     def start(self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path) -> None:
-        """Run a command on each of this machine's ranks; all that they print goes to files in a folder.
-
-        Raises:
-            ValueError: there is no msrun, or it failed.
-        """
+        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails."""
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -83,25 +75,25 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """What msrun has started is in other sessions than this process, and than the orphans of what it inherited."""
+        """The processes that msrun has started: in other sessions than this one, and not inherited."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
         return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 
     def send(self, number: int) -> None:
-        """Send a signal to every worker. (The scheduler ends after them; before, it takes them along.)"""
+        """Send a signal to every worker. (The scheduler ends after them; if it ended first, they would too.)"""
         for pid, name in self.running.items():
             if name != "scheduler":
                 os.kill(pid, number)
 
     def poll(self) -> None:
-        """See who has ended."""
+        """Update `running` and `ended`."""
         with contextlib.suppress(ChildProcessError):  # nobody is left
             while (end := os.waitpid(-1, os.WNOHANG))[0]:
                 if name := self.running.pop(end[0], ""):  # else an orphan of one of them
                     self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:
-        """Leave nothing behind: kill whatever of it runs below this process, for 5 s at most."""
+        """Kill all that still runs below this process, for 5 s at most."""
         deadline = time.monotonic() + 5
         while (left := self._children()) and time.monotonic() < deadline:
             for pid in left:

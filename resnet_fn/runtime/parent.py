@@ -1,4 +1,4 @@
-"""Workers save and end when what started them dies: msrun, or the launcher around it.
+"""Workers save and end when the process that started them dies: msrun, or the launcher.
 
 python parent.py PID COMMAND…    wait until PID is this process's parent, then become COMMAND, which ends with PID
 """
@@ -23,10 +23,7 @@ def end_with(parent: int, number: int = signal.SIGTERM) -> None:
 
 
 def waiting_msrun() -> int:
-    """The id of the msrun process that started this one and waits for its end; 0: there is none.
-
-    Without `--join True` msrun returns as soon as its processes run, and leaves them on purpose.
-    """
+    """The id of the msrun process that started this one and waits for it (`--join True`); 0 if there is none."""
     parent, command = os.getppid(), b""
     with contextlib.suppress(OSError):  # no /proc: not Linux
         command = Path(f"/proc/{parent}/cmdline").read_bytes()
@@ -35,13 +32,13 @@ def waiting_msrun() -> int:
 
 def children(parent: int) -> list[int]:
     """The ids of a process's children, the oldest first."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has gone meanwhile
             fields = path.read_text(errors="replace").rpartition(")")[2].split()  # from the third, see proc(5)
             if int(fields[1]) == parent:
-                found.append((int(fields[19]), int(path.parent.name)))
-    return [pid for _, pid in sorted(found)]
+                processes.append((int(fields[19]), int(path.parent.name)))
+    return [pid for _, pid in sorted(processes)]
 
 
 if __name__ == "__main__":

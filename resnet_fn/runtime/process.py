@@ -24,7 +24,7 @@ def prepare_environment() -> None:
     """Set what MindSpore reads while it loads. A value that the user has set is never overridden."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
     os.environ.setdefault("GLOG_v", "3")
-    # A failing compilation writes rank_0/om/analyze_fail.ir below this folder; its default is the user's own.
+    # A failing compilation writes rank_0/om/analyze_fail.ir below this folder; by default the user's current one.
     if "MS_OM_PATH" not in os.environ:
         os.environ["MS_OM_PATH"] = _private_folder()
     # All-reduce on CPU gives up after 30 s by default; a rank may rightly be late (rank 0 writes a checkpoint).
@@ -39,7 +39,7 @@ def prepare_environment() -> None:
 
 
 def _private_folder() -> str:
-    """This user's folder among the temporary files: one that another user made first, or a link, is not taken."""
+    """This user's folder among the temporary files; not one that another user made first, and no link."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -64,16 +64,16 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """CPU kernel threads as asked for; 0: those of this process, as many as its share of the CPUs."""
+    """The number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()
 
 
 def use_exact_kernels() -> None:
-    """Have a card compute the same bits each time (before `communication.init`), in float32 where float32 is meant.
+    """Have a card repeat the same bits, and compute in float32, not HF32. Call it before `communication.init`.
 
-    Convolutions round to HF32 otherwise, matrix products do not (mindspore/device_context/ascend/op_precision.py).
+    By default convolutions round to HF32, matrix products do not (mindspore/device_context/ascend/op_precision.py).
     """
     import mindspore
     from mindspore.device_context.ascend import op_precision
@@ -86,17 +86,16 @@ def use_exact_kernels() -> None:
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
     """Choose the device and its kernels, before the first operation, and join the run's other workers (`workers.join`).
 
-    msrun's scheduler process never returns from here: no file may be touched before. Further calls change nothing.
+    msrun's scheduler process never returns from here: touch no file before. Further calls change nothing.
 
     Args:
-        device: "CPU" or "Ascend"; "": what this process computes on already, or else the CPU.
+        device: "CPU" or "Ascend"; "": the one that this process computes on already, else the CPU.
         threads: see `kernel_threads`.
-        fast_math: on a card, kernels as they come: see `use_exact_kernels`.
+        fast_math: on a card, do not call `use_exact_kernels`.
 
     Raises:
-        ValueError: the compile cache is on (MS_COMPILER_CACHE_ENABLE): with a jit *function* MindSpore 2.10
-            silently gives garbage on the second run (`graphs/cache` says why, and does not); or a number of threads
-            or device that cannot be, or is not what this process has started with.
+        ValueError: MindSpore's own compile cache is on, which computes garbage (see `graphs/cache`); or an invalid
+            device or number of threads, or another than this process has started with.
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
@@ -128,7 +127,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
-        # After an operation has run nothing can be chosen any more; what it ran on may be what is asked for.
+        # After an operation no device can be chosen any more; the right one may be in use already.
         if mindspore.get_context("device_target") != device:
             raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
     if device == "CPU":
@@ -144,4 +143,4 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     return join(device)
 
 
-started: dict[str, Any] = {}  # a process has one device and one thread pool, for good; MindSpore does not say all of it
+started: dict[str, Any] = {}  # a process has one device and one thread pool, which MindSpore does not all report

@@ -22,10 +22,10 @@ def _address() -> tuple[str, int]:
 
 
 def check_port() -> None:
-    """In the scheduler process: whether it can listen. If not, MindSpore would let the workers wait for 600 s.
+    """In the scheduler process: check that it can listen; else MindSpore would let the workers wait for 600 s.
 
     Raises:
-        ValueError: it cannot; msrun's workers have been told to end.
+        ValueError: it cannot; msrun's workers have got a SIGTERM.
     """
     host, port = _address()
     try:
@@ -44,12 +44,12 @@ def check_port() -> None:
 def outlast_workers() -> None:
     """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    It does so through signals, until this machine's workers have gone and `_AFTER_WORKERS` more: workers save before
-    they end at a signal, for which they need the scheduler, and what ends them often reaches it too. MindSpore's
-    scheduler holds Python's lock until its end, so that neither a handler nor a thread would run in it.
+    After a signal it waits until this machine's workers have gone, and `_AFTER_WORKERS` more: they need the scheduler
+    to save before they end, and often get the same signal. MindSpore's scheduler holds Python's lock until it ends, so
+    neither a handler nor a thread could run in it.
 
-    Threads do not survive a fork: call this before any are started. (OpenBLAS stops and restarts its own around one.)
-    Outside the main thread nothing is done.
+    Threads do not survive a fork, so call this before any are started (OpenBLAS restarts its own). Outside the main
+    thread nothing is done.
     """
     if not in_main_thread():
         return
@@ -74,7 +74,7 @@ def outlast_workers() -> None:
 
 
 def _has_workers() -> bool:
-    """Whether this job has workers on this machine; msrun's `tail` processes, with a worker's environment, are none."""
+    """Whether this job has workers on this machine (msrun's `tail` processes with their environment are none)."""
     program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -86,11 +86,11 @@ def _has_workers() -> bool:
 
 
 def end_with_scheduler() -> None:
-    """In a worker: end it when its scheduler is gone, also where it waits for a dead worker in an all-reduce.
+    """In a worker: end it when its scheduler is gone, even if it waits for a dead worker in an all-reduce.
 
-    MindSpore notices the loss within 30 s and sends SIGTERM to its own process. Where that is a request to stop
-    (`StopRequest`), a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So, after a SIGTERM, a
-    thread looks whether the scheduler still answers.
+    MindSpore notices the loss within 30 s and sends SIGTERM to its own process, which is a request to stop here
+    (`StopRequest`), and a worker in an all-reduce would answer it after MS_CPU_COMM_OP_TIMEOUT only. So after a SIGTERM
+    a thread checks whether the scheduler still answers.
     """
     if in_main_thread():
         read, write = os.pipe()

@@ -22,7 +22,7 @@ def in_main_thread() -> bool:
 
 
 class StoppedError(Exception):
-    """Every rank leaves an evaluation between two batches, for the signal `number`."""
+    """Ends an evaluation between two batches, on every rank, because of the signal `number`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -30,14 +30,14 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """From `install_handlers` to the end of this context, `SIGNALS` are noted; further ones change nothing.
+    """From `install_handlers` to the end of this context the first of `SIGNALS` is recorded, and does nothing else.
 
-    Before that there is nothing to lose, and a signal keeps its meaning: it ends this process at once. So it does
-    throughout outside the main thread, where Python allows no handlers, and a SIGHUP that is ignored (nohup).
+    Before that there is nothing to save, and a signal ends this process at once. Outside the main thread, where Python
+    allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
 
-    While MindSpore compiles or runs a compiled function it has a SIGINT handler of its own, which sends SIGTERM to
-    this process instead. A command that wants to tell them apart blocks SIGINT before NumPy and MindSpore start their
-    threads (they inherit it; one that does not would take the signal); then a thread waits for it here.
+    While MindSpore compiles or runs a compiled function, its own SIGINT handler sends SIGTERM to this process instead.
+    To tell them apart a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block; then a
+    thread waits for the signal here.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def install_handlers(self) -> None:
-        """From now on there is something to lose. Further calls do nothing."""
+        """Record signals from now on. Further calls do nothing."""
         if not self._taken:
             self._taken = True
             if in_main_thread():
@@ -84,19 +84,16 @@ class StopRequest:
             self._asked[SIGNALS.index(signal.Signals(number))] = 1
 
     def stop_flags(self) -> np.ndarray:
-        """float32 [3]: 1 for the signal that this process got. Summed over the ranks it travels with the step."""
+        """float32 [3]: 1 for the signal that this process got; the step sums them over the ranks."""
         return self._asked.copy()
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """The signal number that all ranks stop for, from the summed `StopRequest.stop_flags`; 0: go on.
-
-    Ranks may have got different signals; the first of `SIGNALS` counts, so that all leave with one exit code.
-    """
+    """The signal that all ranks stop for, from the sum of their `stop_flags`: the first of `SIGNALS`; 0: none."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)
 
 
 def raise_if_stopped(number: int) -> None:
-    """Raise `StoppedError` for a signal; do nothing for 0."""
+    """Raise `StoppedError` for a signal; 0: do nothing."""
     if number:
         raise StoppedError(number)

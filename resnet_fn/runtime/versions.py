@@ -1,7 +1,4 @@
-"""Versions of MindSpore: which ones this package was run on, and what differs between them.
-
-It reads what pip has installed, so that it can be asked before MindSpore loads.
-"""
+"""Versions of MindSpore that this package was run on, and their differences, from pip's records, before it loads."""
 
 from importlib import metadata
 
@@ -9,7 +6,7 @@ RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs 
 
 
 def installed(package: str = "mindspore") -> str:
-    """The version that is installed; "" where pip knows of none."""
+    """The version that is installed; "" if pip has no record of one."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -17,13 +14,13 @@ def installed(package: str = "mindspore") -> str:
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Whether it is this version or a later one; one that says nothing of itself counts as later."""
+    """Whether it is this version or a later one; an unknown version counts as later."""
     words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 
 
 def warnings() -> list[str]:
-    """What to say of a MindSpore that this package was not run on, and of a Pillow that it does not work with."""
+    """A line for a MindSpore that this package was not run on, and for a Pillow that it does not work with."""
     lines, version = [], installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"
@@ -44,5 +41,5 @@ def row_products_are_exact() -> bool:
 
 
 def compile_cache_is_exact() -> bool:
-    """Where graphs from the compile cache were measured to give the bits of those that are compiled."""
+    """Whether graphs from the compile cache were measured to compute the bits of compiled ones."""
     return installed() in ("2.10.0",)

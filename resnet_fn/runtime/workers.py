@@ -34,17 +34,15 @@ class Workers(NamedTuple):
 
 
 def launched_by_msrun() -> bool:
-    """Whether msrun started this process. (`mindspore.communication.init` raises where it did not.)"""
+    """Whether msrun started this process. (`mindspore.communication.init` raises if it did not.)"""
     return "MS_ROLE" in os.environ
 
 
 def join(device: str = "CPU") -> Workers:
-    """Join the run's other workers; alone where msrun did not start this process. Further calls answer the same.
+    """Join the run's other workers, if msrun started this process. Further calls return the same.
 
-    msrun's scheduler process runs the same script and never returns from here: no file may be touched before.
-
-    Raises:
-        ValueError: MS_ROLE is not a role that msrun gives; in the scheduler process: its port is taken.
+    msrun's scheduler process never returns from here: touch no file before. A ValueError if its port is taken, or if
+    MS_ROLE is unknown.
     """
     global _joined
     if _joined is None:
@@ -73,10 +71,7 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """Add a float32 array element by element over all ranks; all must call it, with one shape, and all get the same.
-
-    Whole numbers up to 2^24 are exact.
-    """
+    """The sum of a float32 array over all ranks; all must call it. It is exact for whole numbers up to 2^24."""
     if workers.size == 1:
         return values
     from mindspore import Tensor, ops
@@ -85,16 +80,12 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
 
 
 def barrier(workers: Workers) -> None:
-    """Wait until all ranks are here: none may end its process while another still writes, for that ends the job."""
+    """Wait for all ranks: if one ended its process while another still writes, the job would end."""
     sum_over_ranks(np.zeros(1, np.float32), workers)
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """The text of every rank, on every rank; all ranks must call it.
-
-    Raises:
-        ValueError: a text is longer than 4,096 bytes.
-    """
+    """The text of every rank, on every rank; all must call it. A ValueError if one is longer than 4,096 bytes."""
     if workers.size == 1:
         return [text]
     size = 4096
@@ -107,5 +98,5 @@ def gather_texts(text: str, workers: Workers) -> list[str]:
 
 
 def broadcast_text(text: str, workers: Workers) -> str:
-    """Rank 0's text, on every rank: what one rank decides and all must know (the run folder's name)."""
+    """Rank 0's text, on every rank: for what rank 0 decides (the run folder's name)."""
     return gather_texts(text if workers.is_main else "", workers)[0]

@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl, whose lines are events, JSON objects with their "update"; TensorBoard, the bar."""
+"""What a run records: metrics.jsonl (each line a JSON object with its "update"), TensorBoard, the progress bar."""
 
 import json
 import sys
@@ -7,11 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """The events of a metrics.jsonl; damaged lines are left out, with a warning but for a last one that is torn.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The events of a metrics.jsonl, without damaged lines, which are warned of, but for an incomplete last one."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:

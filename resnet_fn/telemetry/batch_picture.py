@@ -1,7 +1,7 @@
 """The first batch as one picture for TensorBoard, drawn with PIL, which MindSpore brings.
 
-TensorBoard shows a picture 350 pixels wide, without smoothing. This one is twice that: every second pixel is shown,
-which letters of this size survive, and at its actual size it is large.
+TensorBoard shows pictures 350 pixels wide. This one is twice as wide: letters of this size are legible in every second
+pixel.
 """
 
 import textwrap
@@ -19,8 +19,8 @@ _WHITE = 2.5  # standard deviations from the mean to white; as many below it are
 def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
     """Draw the first images of a batch with their labels, exactly as the net gets them.
 
-    The grey scale is fixed: 0 is mid-grey, ±2.5 white and black. So a wrong normalisation is seen: a batch that is
-    not centred is pale or dark, one that is scaled wrongly is flat or all black and white.
+    The grey scale is fixed, 0 is mid-grey and ±2.5 white and black, so that a wrong normalisation shows: the picture is
+    pale, dark, flat, or all black and white.
 
     Args:
         images: float32 [N, C, H, W], normalised; C is 1 or 3.

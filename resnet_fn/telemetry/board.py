@@ -53,11 +53,7 @@ _FP16_ONLY = ("loss_scale", "skipped")  # flat lines in float32
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):
-    """tensorboardX's, which keeps the error of a full disk. Its thread would end with it, and the next caller wait.
-
-    Attributes:
-        error: why nothing has been written since; None: all is well.
-    """
+    """tensorboardX's, but keeps the `error` of a full disk: its thread would end, and the next caller never return."""
 
     def __init__(self, folder: Path | str, **options: Any) -> None:
         try:
@@ -113,14 +109,14 @@ class Board:
                 self._writer.add_scalar(f"train_{kind}_norm/{group}", value, update)
 
     def batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Add the run's first batch as the net sees it, with its labels. A picture never ends a run."""
+        """Add the run's first batch as the net sees it, with its labels; an error here is a warning only."""
         try:
             self._writer.add_image("train/first_batch", draw_batch(images, labels, classes), 0, dataformats="HWC")
         except Exception as error:
             print(f"warning: no picture of the first batch: {first_line(error)}", file=sys.stderr, flush=True)
 
     def close(self, whole: bool) -> None:
-        """Write everything; if the run is `whole`, came to its end, an OSError where that was impossible."""
+        """Write everything; an OSError if that failed and the run is `whole` (has come to its end)."""
         if whole and self._session_end is not None:
             self._writer.file_writer.add_summary(self._session_end, 0)
         self._writer.close()

@@ -14,12 +14,7 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures one update at a time.
-
-    Args:
-        weights: the net's Parameters; those that are not trained are left out.
-        every: measure each update whose number divides by this; 0: never.
-    """
+    """Measures every `every`th update (0: none) of the trained Parameters in `weights`."""
 
     def __init__(self, weights: Sequence[Parameter], every: int) -> None:
         self._weights = [parameter for parameter in weights if parameter.requires_grad]
@@ -28,12 +23,12 @@ class LayerNorms:
         self._before: list[np.ndarray] = []
 
     def before(self, update: int) -> None:
-        """Copy the weights if the update that is about to be done (counted from 1) is one to measure."""
+        """Copy the weights if the next update, counted from 1, is to be measured."""
         if self._every > 0 and update % self._every == 0:
             self._before = [parameter.asnumpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
-        """Measure the update that has been done since `before`; {}: it is none to measure.
+        """Measure the update since `before`; {} if it is not to be measured.
 
         Args:
             squares: float32 [parameters], the squared norm of each trained parameter's gradient.

@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl, TensorBoard, the progress bar. Rank 0 alone tells it."""
+"""What a run records and shows: metrics.jsonl, TensorBoard, the progress bar. Only rank 0 does."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 
 
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
-    """The telemetry of a run of `total` updates, `start` of them done; folder None (ranks but 0): the silent twin."""
+    """The telemetry of a run of `total` updates, `start` of them done; folder None (not rank 0): a silent one."""
     return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
 
 
@@ -81,7 +81,7 @@ class Telemetry:
         self.flush()
 
     def end_early(self) -> None:
-        """The run is whole without the updates that are left."""
+        """The run is complete without the updates that are left."""
         self._left = 0
 
     def checkpointed(self, events: Sequence[dict[str, Any]]) -> None:
@@ -90,7 +90,7 @@ class Telemetry:
             self._write(event)
 
     def flush(self) -> None:
-        """Hand all lines to the system: a checkpoint must not be ahead of the log that it continues."""
+        """Write all lines to the file: a checkpoint must not be ahead of its log."""
         with self._name_the_log():
             self._log.flush()
 
@@ -114,7 +114,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """The twin of every rank but 0: the same calls, and nothing comes of them."""
+    """For all ranks but 0: the same calls, without effect."""
 
     def __init__(self) -> None:
         pass
@@ -123,7 +123,7 @@ class SilentTelemetry(Telemetry):
         pass
 
     def _nothing(self, *_: Any, **__: Any) -> None:
-        """Nothing."""
+        pass
 
     first_batch = advance = evaluated = end_early = checkpointed = flush = say = _nothing
 

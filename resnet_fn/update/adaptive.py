@@ -16,8 +16,8 @@ _adam_kernel, _assign = ops.Adam(), ops.Assign()
 def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
     """Adam's bias corrections 1 − β^t: a function of t, float32 scalar, to float32 [betas]; for use inside jit.
 
-    1 − 0.999 in float32 would be wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, which takes 1 from
-    an exponential that is 2e-6 off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
+    In float32, 1 − 0.999 is wrong in its fifth digit, and so is MindSpore's expm1 on a CPU, whose exponential is 2e-6
+    off. With h = tanh(−x / 2), 1 − e^x is 2h / (1 + h), which loses nothing while x > −4.
     """
     logarithms = Tensor(np.log(np.maximum(betas, 1e-30)), mindspore.float32)
 
@@ -37,25 +37,22 @@ def adam(
     g ← g + decay · p;  m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;
     p ← p − lr · m / (1 − β1^t) / (√(v / (1 − β2^t)) + ε).
 
-    Args:
-        groups: see `parameter_groups`.
-        beta1, beta2, epsilon: as in the equations.
-        decoupled: see `adamw`.
+    `groups`: see `parameter_groups`; `decoupled`: see `adamw`.
 
     Returns:
-        State `momentum.<parameter>` and `variance.<parameter>`, m and v, float32, and `adam_updates`, t; see
-        `Optimizer`. What is kept is (1 − f(β)) / (1 − β) of m and v, where f rounds to float32: 1.3e-5 less of v for
-        β2 = 0.999. The update makes up for it.
+        State `momentum.<parameter>` and `variance.<parameter>`, float32, and `adam_updates`, t; see `Optimizer`. They
+        hold (1 − f(β)) / (1 − β) times m and v, f being the rounding to float32 (v: 1.3e-5 less for β2 = 0.999); the
+        update corrects this.
     """
     parameters, decays, factors = columns(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
-    beta1_given, beta2_given = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
-    # The kernel takes float32(β) from 1: what it computes of the exact 1 − β.
+    beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
+    # The kernel computes 1 − float32(β): its ratio to the exact 1 − β.
     exact = np.array([beta1, beta2])
     shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
-    # The kernel's own bias correction would start from β^t in float32: it gets 0, and lr and ε hold the correction.
+    # The kernel's bias correction uses β^t in float32: it is given 0, and lr and ε contain the exact correction.
     no_power = Tensor(0.0, mindspore.float32)
 
     def follow(
@@ -74,7 +71,7 @@ def adam(
         if decay > 0 and not decoupled:
             gradient = gradient + decay * parameter
         moments = (momentum, variance, no_power, no_power)
-        numbers = (scaled(corrected_rate, factor), beta1_given, beta2_given, corrected_epsilon)
+        numbers = (scaled(corrected_rate, factor), beta1_tensor, beta2_tensor, corrected_epsilon)
         return _adam_kernel(parameter, *moments, *numbers, gradient)[0]
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
@@ -108,10 +105,7 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Parameters without weight decay (norm layers' and biases) have λ = 1, and so has one whose weights or gradients
     are zero.
 
-    Args:
-        groups: see `parameter_groups`.
-        momentum: the momentum coefficient.
-        trust_coefficient: the largest step, relative to the layer's weights.
+    `groups`: see `parameter_groups`; `trust_coefficient`: the largest step, relative to the layer's weights.
 
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
@@ -146,9 +140,7 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Parameters without weight decay take the plain step lr · u, and so does one whose weights or step are zero: this
     is what timm's Lamb computes, which the A1–A3 recipes (arXiv 2110.00476) were trained with.
 
-    Args:
-        groups: see `parameter_groups`.
-        beta1, beta2, epsilon: as in the equations.
+    `groups`: see `parameter_groups`.
 
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.

@@ -21,10 +21,10 @@ class MovingAverage(NamedTuple):
     Attributes:
         averages: `ema.<parameter>` for each of `followed`.
         followed: the net's parameters that change.
-        count: the updates that it has followed, float32 scalar.
+        count: applied updates so far, float32 scalar.
         share: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
         every: updates between two moves.
-        start: for so many updates the average is a plain copy.
+        start: for so many updates the average is a plain copy, so that it forgets the initialisation.
     """
 
     averages: tuple[Parameter, ...]
@@ -36,16 +36,10 @@ class MovingAverage(NamedTuple):
 
 
 def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1, start: int = 0) -> MovingAverage:
-    """Begin a moving average of parameters as a copy of them.
+    """Begin a moving average, 0 <= decay < 1, as a copy of a net's float32 parameters; see `MovingAverage`.
 
     BatchNorm's moving statistics are averaged like the weights that they belong to, as torchvision's
     ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
-
-    Args:
-        parameters: all of the net's that change, float32.
-        decay: 0 <= decay < 1.
-        every: updates between two moves.
-        start: for so many updates the average is a plain copy (the first moves must not remember the initialisation).
     """
     parameters = tuple(parameters)
     averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
@@ -71,10 +65,9 @@ def move_average(
     every: int,
     start: int,
 ) -> Tensor:
-    """Count an update and move the average after it, inside jit. Arguments: see `MovingAverage`.
+    """Count an update and move the average, inside jit. Arguments: see `MovingAverage`.
 
-    Every branch gives a value that is used: MindSpore drops what a branch does that gives none, and cannot write a
-    graph to a file in which one returns None.
+    Each branch returns a value that is used: MindSpore drops a branch without one, and cannot cache its graph.
     """
     now = count + 1.0
     ops.assign(count, now)
@@ -100,10 +93,7 @@ def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def averaged(average: MovingAverage | None) -> Iterator[None]:
-    """Put the averages into the net that they follow, and its own bits back afterwards; without an average do nothing.
-
-    With `ops.assign`, which functions that are already compiled see.
-    """
+    """A context in which the net has the averages (compiled functions see them); then it has its own bits again."""
     if average is None:
         yield
         return
@@ -118,5 +108,5 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The averaged weights among a checkpoint's training state, by the parameter's name; empty where there are none."""
+    """The averaged weights in a checkpoint's training state, by parameter; empty if there are none."""
     return {name.removeprefix(_PREFIX): array for name, array in training.items() if name.startswith(_PREFIX)}

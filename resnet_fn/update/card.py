@@ -21,12 +21,12 @@ def has_clip() -> bool:
 def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
     """Whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
 
-    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, give the
-    largest number instead of infinity, and 0 instead of NaN: no norm shows it. They note it in status registers, which
-    `amp.all_finite` reads and clears there (mindspore/amp.py, `_all_finite`); elsewhere it looks at the tensors.
+    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, compute the
+    largest number instead of infinity and 0 instead of NaN, so no norm shows an overflow. Their status registers do:
+    `amp.all_finite` reads and clears them (mindspore/amp.py, `_all_finite`); on other devices it tests the tensors.
 
     Args:
-        tensors: what must have been computed before.
+        tensors: the tensors that must have been computed before.
     """
     return mindspore.amp.all_finite(tensors)
 
@@ -34,11 +34,7 @@ def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
 def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
     """Clear the overflow status first, so that an earlier computation (an evaluation) is not counted.
 
-    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, with
-    which the computation must begin; works inside jit.
-
-    Args:
-        value: what the computation begins with.
-        small: any float32 tensor that is there already.
+    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, the input
+    of the computation that is to be checked; `small` is any float32 tensor that exists already. Works inside jit.
     """
     return _depend(value, no_overflow((small,)))

@@ -1,4 +1,4 @@
-"""One evaluation batch as a compiled function, apart from the step: a compiled function never sees `set_train`."""
+"""The evaluation of one batch, a compiled function apart from the step: `set_train` does not reach a compiled one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,10 +13,8 @@ from resnet_fn.update.step import Compile
 class EvalResult(NamedTuple):
     """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
 
-    Where a sample has any number of classes the loss is binary cross-entropy, the mean over the classes, and there is
-    no rank but that of logits that are not finite (the number of classes); else 0.
-
-    `logits`, float32 [n, classes], are there where they were asked for.
+    With multi-label targets the loss is binary cross-entropy, the mean over the classes, and the rank is 0, or the
+    number of classes if logits are not finite. `logits`: float32 [n, classes], if they were asked for.
     """
 
     loss: Tensor
@@ -37,10 +35,9 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         jit: see `make_train_step`.
 
     Returns:
-        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or [n, classes] float32 where a sample
-        has any number of classes. A label of rank 0 is the prediction, of rank < 5 among the first five; equal logits
-        rank by class. Logits that are not finite rank last, so that a broken net scores nothing. It sets the net to
-        evaluation mode.
+        eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.
+        A label of rank 0 is the prediction, of rank < 5 in the top 5; equal logits rank by class. If logits are not
+        finite the rank is last, so that a broken net scores nothing. It sets the net to evaluation mode.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
@@ -52,9 +49,9 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
             losses = binary_cross_entropy(logits, labels, "none").mean(1)
             return losses, prediction, ops.select(broken, last, ops.zeros_like(last)), logits
         losses = ops.cross_entropy(logits, labels, reduction="none")
-        own = ops.gather_elements(logits, 1, labels.expand_dims(1))
+        of_label = ops.gather_elements(logits, 1, labels.expand_dims(1))
         classes = ops.arange(logits.shape[1]).expand_dims(0)
-        ahead = ops.logical_or(logits > own, ops.logical_and(logits == own, classes < labels.expand_dims(1)))
+        ahead = ops.logical_or(logits > of_label, ops.logical_and(logits == of_label, classes < labels.expand_dims(1)))
         rank = ahead.astype(mindspore.int32).sum(1)
         return losses, prediction, ops.select(broken, last, rank), logits
 

@@ -4,12 +4,12 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
 
     0              loss, the mean over the whole batch
     1              metric, likewise
-    2              withheld: the number of workers that have no samples for this update; then nothing is updated
-    3 …            flags: whatever else the workers want to add up (the signals that they received)
+    2              withheld: the number of workers without samples for this update; if any, nothing is updated
+    3 …            flags: the caller's numbers, summed (the signals that the workers received)
     the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
 
-It is added up right after the gradients, so that all workers learn it in the same update and decide alike. NaN and
-infinity survive a sum, too; the last entries say whose they were.
+It is summed right after the gradients, so that all workers have it in the same update and decide alike. NaN and
+infinity survive the sum; the last entries show where they came from.
 """
 
 from collections.abc import Sequence
@@ -47,10 +47,10 @@ class Report(NamedTuple):
 
 
 def make_flags(more: Sequence[float] | np.ndarray = (), withheld: bool = False) -> Tensor:
-    """What a worker passes to the others with an update: float32 [1 + k].
+    """The numbers that a worker passes to the others with an update: float32 [1 + k].
 
     Args:
-        more: k numbers that are added up over the workers.
+        more: k numbers that are summed over the workers.
         withheld: this worker has no samples for the update (a file cannot be read): no worker may apply it.
     """
     return Tensor(np.array([withheld, *more], np.float32))
@@ -85,7 +85,7 @@ def loss_of(report: Tensor) -> Tensor:
 
 
 def all_were_finite(report: Tensor, workers: int) -> Tensor:
-    """Whether no worker had anything that was not finite by itself: bool scalar, inside jit."""
+    """Whether each worker's own numbers were finite: bool scalar, inside jit."""
     return report[-workers:].sum() == 0
 
 
@@ -95,11 +95,11 @@ def none_withheld(report: Tensor) -> Tensor:
 
 
 def with_all_reduce(workers: Workers) -> Workers:
-    """The workers of a run with the sum over them, as a step needs it; one worker as it is.
+    """Give the workers of a run the sum over them that a step needs; a single worker is returned as it is.
 
-    One call per tensor, which on CPU is as fast as buckets. There a collective blocks: called when its own gradient is
-    there, in the middle of backward, each would wait for the slower worker. So the first layer's gradient, the last to
-    be there, is waited for. Elsewhere they overlap with backward.
+    One call per tensor, which on a CPU is as fast as buckets. There a collective blocks: called in the middle of
+    backward, as soon as its gradient is ready, each would wait for the slowest worker. So all of them wait for the
+    first layer's gradient, the last to be ready. On a card they overlap with backward.
     """
     if workers.size == 1:
         return workers
@@ -119,15 +119,11 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 
 
 def average_statistics(statistics: Sequence[Parameter], sizes: Sequence[int], share: float, all_reduce: Reduce) -> None:
-    """Make BatchNorm's moving statistics their mean over the workers, in place, inside jit.
+    """Replace BatchNorm's moving statistics by their mean over the workers, in place, inside jit.
 
-    Every worker normalises its own samples; one net is evaluated, saved and resumed, bit for bit.
+    Each worker has normalised its own samples; afterwards all workers hold the same net, bit for bit.
 
-    Args:
-        statistics: of this worker, a vector each; there may be none.
-        sizes: their lengths.
-        share: 1 / workers.
-        all_reduce: the sum over the workers.
+    `sizes` are the lengths of the statistics' vectors (there may be none); `share` is 1 / workers.
     """
     if statistics:
         parts = ops.concat(map_tensors(ops.partial(_part, share), statistics))

@@ -1,7 +1,7 @@
 """What happens to gradients between differentiation and the optimizer: pure functions of tensors, for use inside jit.
 
-Whatever is done to every one of many tensors goes through `map_tensors` (HyperMap): compiling a comprehension or a loop
-takes time that grows with the square of the number of tensors.
+Operations on all of many tensors go through `map_tensors` (HyperMap): the time to compile a comprehension or a loop
+grows with the square of the number of tensors.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def squared_norms(gradients: Gradients, card: bool = False) -> Tensor:
     """The squared 2-norm of each gradient: float32 [gradients].
 
     Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a row
-    with itself, which reads it once; a huge one is not, because that product's rounding grows with it. On a card none
-    is, because matrix products may round their inputs there (HF32), nor where MindSpore's row product is inexact.
+    with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. No product
+    is used on a card, where it may round to HF32, nor if MindSpore's row product is inexact.
     """
     return _stack(map_tensors(_sum_of_squares if card else _squared_norm, gradients))
 
@@ -73,8 +73,8 @@ def global_norm(gradients: Gradients) -> Tensor:
 def clip_by_global_norm(gradients: Gradients, norm: Tensor, limit: float, by_operation: bool = False) -> Gradients:
     """Scale all gradients by limit / max(norm, limit): Pascanu et al., arXiv 1211.5063.
 
-    On a card by `ops.clip_by_global_norm`. On a CPU by the norm that the metrics and the finite test need anyway, which
-    the operation would compute again. A test holds the two equal.
+    On a card it is `ops.clip_by_global_norm`. On a CPU the norm is at hand for the metrics and the finite test, and the
+    operation would compute it again. A test compares the two.
 
     Args:
         gradients: float32 tensors.

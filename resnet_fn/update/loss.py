@@ -15,7 +15,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Labels as probabilities, some of it spread over other classes.
+    """Labels as probabilities, of which a part is spread over other classes.
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
@@ -89,7 +89,7 @@ def sigmoid_focal_loss(
         alpha: weight of positives; negative: no such weighting.
         gamma: how fast easy examples fade; 0 with a negative alpha is binary cross-entropy.
         reduction: "mean" over all N · C terms, "sum", or "none" ([N, C]).
-        weight: broadcast against [N, C] and multiplied in (per class: [C]; per sample: [N, 1]).
+        weight: multiplies the terms; per class [C], or per sample [N, 1].
     """
     logits = logits.astype(mindspore.float32)
     p = ops.sigmoid(logits)
@@ -120,7 +120,7 @@ def _reduce(losses: Tensor, reduction: str) -> Tensor:
 def make_loss(
     smoothing: float = 0.0, kind: str = "cross_entropy", over: str = "all", weights: Sequence[float] = ()
 ) -> Loss:
-    """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]).
+    """The recipe's loss as a function of (logits [N, C], labels [N] or [N, C]); a ValueError for an unknown kind.
 
     Args:
         smoothing: label smoothing, a fraction of 1.
@@ -130,9 +130,6 @@ def make_loss(
         over: which classes the smoothing spreads over: "all" or "others".
         weights: what each class's part of the loss is multiplied by; (): nothing. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.
-
-    Raises:
-        ValueError: an unknown kind or convention.
     """
     check_value(Recipe, "loss", kind)
     check_value(Recipe, "smoothing_over", over)

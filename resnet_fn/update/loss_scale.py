@@ -26,8 +26,7 @@ class DynamicLossScaler:
         growth_factor: what the scale grows by; 1 for a static scale.
         backoff_factor: what an overflow multiplies the scale by; 1 for a static scale.
         growth_interval: finite updates in a row before the scale grows.
-        floor, ceiling: the scale stays between them. Without a ceiling it runs to infinity on a net whose
-            gradients are small; without a floor it collapses to 0 on a net that gives NaN.
+        floor, ceiling: bounds of the scale; else small gradients would drive it to infinity, and NaN to 0.
 
     Raises:
         ValueError: a factor or bound that cannot work, named with its fix.

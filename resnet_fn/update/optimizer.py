@@ -35,7 +35,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
 
     Args:
         groups: see `parameter_groups`.
-        momentum: the momentum coefficient, 0 <= momentum < 1.
+        momentum: 0 <= momentum < 1.
         nesterov: Nesterov's form (Sutskever et al., 2013).
 
     Returns:
@@ -46,9 +46,9 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
         raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
     parameters, decays, factors = columns(groups)
     buffers = make_buffers(parameters, "momentum")
-    # ops.SGD: one kernel per parameter, and right on CPU, where ops.ApplyMomentum ignores Nesterov silently and
-    # mint.optim.SGD updates nothing. Its `stat` input, when zero, turns off the first-step special case; the
-    # CPU kernel wants it in the parameter's shape and never writes it then, so equal shapes share one.
+    # ops.SGD is one kernel per parameter, and correct on a CPU, where ops.ApplyMomentum silently ignores Nesterov and
+    # mint.optim.SGD updates nothing. A `stat` of zeros turns off its special first step; the CPU kernel needs it in the
+    # parameter's shape but does not write it, so parameters of one shape share one.
     stats: dict[tuple[int, ...], Parameter] = {}
     for index, parameter in enumerate(parameters):
         if parameter.shape not in stats:

@@ -11,10 +11,6 @@ from resnet_fn.config.recipe import Recipe
 Schedule = Callable[[int], float]
 
 
-def _warmup(step: int, warmup: int, peak: float) -> float:
-    return peak * (step + 1) / warmup  # the first update already learns, and update `warmup - 1` has the whole peak
-
-
 def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
     """Linear warm-up to `peak`, then half a cosine down to `floor` (Loshchilov and Hutter, arXiv 1608.03983).
 
@@ -27,7 +23,7 @@ def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
         total: updates in the whole run.
         warmup: updates of the warm-up, 0 for none; at most `total`.
         peak: the highest learning rate.
-        floor: the learning rate that the cosine approaches.
+        floor: the learning rate at the end of the cosine.
 
     Raises:
         ValueError: a negative step, warmup outside 0..total, or floor above peak.
@@ -48,9 +44,11 @@ def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float 
     _check(step, total, warmup)
     if step < warmup:
         return _warmup(step, warmup, peak)
-    if step >= total:
-        return floor
-    return peak + (floor - peak) * (step - warmup) / (total - warmup)
+    return peak + (floor - peak) * (step - warmup) / (total - warmup) if step < total else floor
+
+
+def _warmup(step: int, warmup: int, peak: float) -> float:
+    return peak * (step + 1) / warmup  # the first update already learns, and update `warmup - 1` has the whole peak
 
 
 def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:

@@ -47,10 +47,7 @@ class TrainState:
 
 
 def make_state(
-    net: nn.Cell,
-    optimizer: Optimizer,
-    scaler: DynamicLossScaler | None = None,
-    average: MovingAverage | None = None,
+    net: nn.Cell, optimizer: Optimizer, scaler: DynamicLossScaler | None = None, average: MovingAverage | None = None
 ) -> TrainState:
     """The state of a net and its optimizer.
 

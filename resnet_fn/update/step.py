@@ -1,17 +1,21 @@
-"""The step: one update of the weights and all other state, as a compiled function; from "unscale" on it is `apply`.
+"""The step: a compiled function that makes one update of the weights and of all other state.
 
-    copy BatchNorm's statistics → scaled loss and gradients, of one batch or summed over micro-batches → unscale → is
-    this worker finite? → all-reduce → is everything finite, on every worker, and did every worker have its samples? →
-    clip by global norm, optimizer, BatchNorm's average over the workers, moving average; or put back the copy → loss
-    scaler → results
+In this order; from 3 on it is the function `apply`:
 
-The workers add up their gradients, one all-reduce for each tensor; then the report, float32 [3 + flags + workers]:
-loss, metric, number of workers without samples, the caller's flags, and for each worker 1 if its own numbers were *not*
-finite (`exchange.py`); and, if the update is applied, BatchNorm's statistics, joined in one vector. With
-`sync_batchnorm` each BatchNorm adds up its sums, too, within forward and backward.
+    1  copy BatchNorm's statistics
+    2  scaled loss and gradients, of one batch or summed over micro-batches
+    3  unscale; are this worker's own numbers finite?
+    4  all-reduce: gradients and report, summed over the workers
+    5  are all numbers finite, on every worker, and did every worker have its samples?
+    6  if so: clip by global norm, optimizer, mean of BatchNorm's statistics over the workers, moving average
+       if not: put back the copy of BatchNorm's statistics; nothing else has changed
+    7  adjust the loss scale; return the results
 
-One batch is one compiled function. Micro-batches take three: `begin`, `add` for each, `finish`; memory stays flat in
-their number.
+The report is a small vector: loss, metric, flags and which worker was not finite (`exchange.py` has its layout). With
+`sync_batchnorm` each BatchNorm also exchanges its own sums, during the forward and the backward pass.
+
+One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
+memory does not grow with their number.
 """
 
 from collections.abc import Callable
@@ -63,8 +67,8 @@ class StepPlan(NamedTuple):
     Attributes:
         clip_norm: largest global gradient norm; 0: no clipping.
         micro_batches: into how many parts this worker's samples are split.
-        normalise: what images that come as bytes are normalised by, in the step; None: they come normalised.
-        card: compile what an Ascend card computes (`update/card.py`); None: on a card. A CPU can run it, too.
+        normalise: mean and deviation for images that arrive as bytes; None: images arrive normalised.
+        card: compile the step of an Ascend card (`update/card.py`), which a CPU can run too; None: only on a card.
     """
 
     clip_norm: float = 0.0
@@ -77,11 +81,11 @@ class StepResult(NamedTuple):
     """What an update returns, as tensors.
 
     Attributes:
-        packed: float32, the update's report as the workers added it up; `report` is the same, unpacked.
+        packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
-        scaler: float32 [3], the loss scale that was used, updates skipped so far, skipped in a row.
+        scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
         squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
-        workers: how many shared it.
+        workers: how many workers shared the update.
     """
 
     packed: Tensor
@@ -92,7 +96,7 @@ class StepResult(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """Loss, metric and what the workers exchanged beside gradients, as tensors."""
+        """Loss, metric, and all else that the workers exchange beside gradients, as tensors."""
         return unpack(self.packed, self.workers)
 
     @property
@@ -102,7 +106,7 @@ class StepResult(NamedTuple):
 
     @property
     def accuracy(self) -> Tensor:
-        """The mean of the metric, the accuracy by default, over the whole batch; float32 scalar."""
+        """The mean of the metric (by default the accuracy) over the whole batch of all workers; float32 scalar."""
         return self.report.metric
 
 
@@ -111,14 +115,14 @@ TrainStep = Callable[..., StepResult]
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of samples whose largest logit is the label's (of soft labels: the likeliest class's)."""
+    """The share of samples whose largest logit is at the label; if labels are soft, at their largest probability."""
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
 
 
 def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of (sample, class) pairs that are right: logits [N, C] from 0 on, for labels [N, C] above 0.5."""
+    """The share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
     return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
 
 
@@ -139,45 +143,45 @@ def make_train_step(
         net: maps images to logits.
         loss: (logits, labels) → mean loss over the batch.
         optimizer: see `momentum_sgd`.
-        state: all that an update changes, with the loss scaler and the moving average; None: `make_state(net,
-            optimizer)`.
-        metric: what is averaged beside the loss, of the same arguments.
-        workers: the workers that share the update, with the sum over them (`with_all_reduce`).
-        plan: clipping, micro-batches, device.
-        jit: what compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps what it has compiled; None:
-            nothing is compiled, for print and pdb.
+        state: all that an update changes, loss scaler and moving average included; None: `make_state(net, optimizer)`.
+        metric: (logits, labels) → a number that is averaged over the batch, as the loss is.
+        workers: the workers that share the update; of more than one, from `with_all_reduce`.
+        plan: clipping, micro-batches, normalisation, device.
+        jit: compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps the compiled function for the next
+            process; None: nothing is compiled, so that print and pdb work.
 
     Returns:
-        train_step(images, labels, learning_rate, flags=None, *noise): images [n, C, H, W] float32 (uint8 with
-        `plan.normalise`) and labels of this worker's share, n a multiple of the micro-batches (each a tensor, or a
-        tuple of tensors where net and loss take one); learning_rate a float, or a float32 scalar tensor; flags, what
-        the workers tell each other with this update (`make_flags`); noise [n, …], what the net takes beside the images
-        (`make_noise`). It sets the net to training mode. If a loss, a gradient or a BatchNorm statistic is not finite
-        on any worker, nothing changes but the scaler; if a worker withholds its samples, nothing at all.
+        train_step(images, labels, learning_rate, flags=None, *noise) → `StepResult`. It sets the net to training mode.
+        If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes; if a
+        worker withholds its samples, nothing does. Its arguments are this worker's share of the update:
+
+        images: float32 [n, C, H, W], or uint8 with `plan.normalise`; n is a multiple of the micro-batches. Images and
+            labels may each be a tuple of tensors, if net and loss take one.
+        labels: as `loss` takes them, [n] or [n, …].
+        learning_rate: a float, or a float32 scalar tensor.
+        flags: numbers that are summed over the workers with this update (`make_flags`).
+        noise: the net's further inputs, [n, …] each (`make_noise`).
     """
     state = state or make_state(net, optimizer)
-    # Compiled functions cannot read NamedTuples and data classes: what they use is unpacked here.
+    # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
     optimize, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
     trained, statistics = state.trained, state.statistics
     averages, *average_arguments = state.average or ((),)
     size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
     share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     sizes = [statistic.shape[0] for statistic in statistics]
-    # One copy, made before each update: the statistics change in every forward pass, that is once more in each
-    # micro-batch, before it is known whether the update is applied, and a NaN would stay in them for good. Putting the
-    # copy back undoes all of them.
+    # BatchNorm's statistics before the update. Every forward pass moves them, once in each micro-batch, before it is
+    # clear whether the update is applied; if it is not, this copy undoes the moves, so that no NaN stays in them.
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
     card = on_card() if plan.card is None else plan.card
     by_operation = card and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)
-    compiled = jit or _as_it_is
+    compiled = jit or (lambda function: function)
 
     def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
         logits = net(images, *noise)
         value = loss(logits, labels)
-        # To average one more metric in training: here, in exchange.py (layout, `stack_means`, `Report`), where
-        # session.py calls make_train_step (with `Task.accuracy` of evaluation/task.py), in the event of
-        # run/loop.log_update, and in SCALARS of telemetry/board.py.
+        # docs/design.md, "Where do I change …", lists what to edit for a second metric.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
@@ -189,22 +193,23 @@ def make_train_step(
         return means, gradients
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
-        """One update, from loss, metric and gradients summed over the micro-batches."""
-        means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)  # sum over the workers: mean
-        # Divided by the number of workers, so that their sum is the mean. With several workers only the first layer's
-        # gradient is looked at here: backward reaches it last, and what was not finite on the way shows in it.
+        """Make the update, or skip it. The sums are over this worker's micro-batches."""
+        # Divided by the micro-batches and by the workers: the sum over the workers, below, is the mean over the batch.
+        means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)
+        # Is this worker finite? Of several workers, each looks at its first layer's gradient only: backward reaches it
+        # last, so NaN and infinity of later layers have spread into it. The full test follows the all-reduce.
         squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
         norm = norm_of(squares)
-        own_finite = is_finite(means[0], norm, statistics)
+        local_finite = is_finite(means[0], norm, statistics)
         if card:
-            own_finite = ops.logical_and(own_finite, no_overflow(gradients))
-        report, finite = pack(means, flags, own_finite, one_hot), own_finite
+            local_finite = ops.logical_and(local_finite, no_overflow(gradients))
+        report, finite = pack(means, flags, local_finite, one_hot), local_finite
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = ops.logical_and(is_finite(loss_of(report), norm), all_were_finite(report, size))
-        # From here on everything is the same on every worker.
+        # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
@@ -215,7 +220,7 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, kept)
-        return report, norm, scaler.adjust(applied, complete), squares  # a NamedTuple would leave the compiled graph
+        return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
     if parts == 1:
 
@@ -230,8 +235,8 @@ def make_train_step(
         gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in trained)
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # Both return a constant: a graph that returns None cannot be written to a file, and after one that returns a
-        # tensor the next call may spin until it is there, on a core that the kernels need.
+        # `begin` and `add` return a constant. A graph that returns None cannot be written to the compile cache; if it
+        # returned a tensor, the next call might spin until the tensor is there, on a core that the kernels need.
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(kept, statistics)
@@ -255,15 +260,15 @@ def make_train_step(
                 add(*(as_variables(rows(samples, part, parts)) for samples in inputs))
             return finish(rate, flags)
 
-    nothing_to_tell = make_flags()
+    no_flags = make_flags()
 
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
     ) -> StepResult:
-        net.set_train(True)  # a recompilation would take whatever flag is set then
-        if not isinstance(learning_rate, Tensor):  # as a plain number every new value would recompile
+        net.set_train(True)  # read when a function is compiled, at its first call
+        if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)
-        flags = nothing_to_tell if flags is None else flags
+        flags = no_flags if flags is None else flags
         inputs = (as_variables(images), as_variables(labels), *noise)
         packed, grad_norm, scales, squares = update(learning_rate, flags, *inputs)
         return StepResult(packed, grad_norm, scales, squares, size)
@@ -272,12 +277,12 @@ def make_train_step(
 
 
 def as_variables(samples: Any) -> Any:
-    """The same, but that a compiled function takes a tuple's tensors as its inputs, not as constants of its own."""
+    """Mark a tuple as mutable: compiled functions treat the tensors of a plain tuple as constants."""
     return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
 
 
 def rows(samples: Any, part: int, parts: int) -> Any:
-    """One micro-batch's rows of a tensor, a tuple of them, or None."""
+    """The rows of micro-batch `part` of `parts`: of a tensor, of each in a tuple, or None of None."""
     if samples is None:
         return None
     if isinstance(samples, tuple):
@@ -292,7 +297,3 @@ def _clear(buffer: Parameter) -> Tensor:
 
 def _read(buffer: Parameter) -> Tensor:
     return buffer * 1.0
-
-
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function

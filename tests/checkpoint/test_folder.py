@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -119,17 +120,13 @@ def test_a_crash_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path
     assert np.array_equal(load_checkpoint(folder).weights["half"], arrays(5)["half"])
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_and_another_format_are_named(tmp_path):
     folder = write(tmp_path)
     (folder / "training.safetensors").unlink()
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
     path = folder / "training.safetensors"
     assert str(caught.value) == f"{path}: cannot be read (No such file or directory); use another checkpoint"
-
-
-def test_a_manifest_of_another_format_is_refused(tmp_path):
-    folder = write(tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(its own sha256 differs\)"):
@@ -138,8 +135,6 @@ def test_a_manifest_of_another_format_is_refused(tmp_path):
 
 def test_the_format_needs_no_mindspore():
     """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
-    import subprocess
-
     code = "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; print('mindspore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

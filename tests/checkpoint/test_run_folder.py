@@ -30,8 +30,12 @@ def checkpoint(folder, update, best=None, recipe=RECIPE, **more):
     return write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
 
 
+def start(lock, recipe=RECIPE, **options):
+    return find_start(recipe, RunOptions(**options), Workers(), lock)
+
+
 def test_a_new_folder_starts_at_update_0(lock):
-    run, found = find_start(RECIPE, RunOptions(out_dir="new"), Workers(), lock)
+    run, found = start(lock, out_dir="new")
     assert (run.path, found) == (Path("new"), None)
     assert not run.path.exists()  # nothing is made before everything is known to be right
     run.create(lock)
@@ -50,7 +54,7 @@ def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
     checkpoint("disk/here", 5)
     Path("run").mkdir()
     Path("run/checkpoints").symlink_to(Path("disk/here/checkpoints").absolute())
-    run, found = find_start(RECIPE, RunOptions(resume=source), Workers(), lock)
+    run, found = start(lock, resume=source)
     assert (run.path.absolute(), found.state["update"]) == (Path("run").absolute(), 5)
     assert not Path("disk/here/lock").exists()
 
@@ -85,35 +89,27 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
     Path("mine").mkdir()
     Path("mine", name).write_text("{}")
     with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} is no run's; give another --out-dir$"):
-        find_start(RECIPE, RunOptions(out_dir="mine"), Workers(), lock)[0].create(lock)
+        start(lock, out_dir="mine")[0].create(lock)
     assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
 
 
-def test_auto_goes_on_from_the_newest(lock):
+def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     for update in (5, 10):
         checkpoint("run", update)
-    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
-    assert found.state["update"] == 10
-
-
-def test_auto_goes_on_after_a_crash_in_a_replacement(lock):
-    checkpoint("run", 5).rename("run/checkpoints/step-00000005.old")
-    _, found = find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
-    assert found.state["update"] == 5
-
-
-def test_never_refuses_a_folder_that_holds_a_run(lock):
-    checkpoint("run", 5)
-    with pytest.raises(ValueError) as caught:
-        find_start(RECIPE, RunOptions(out_dir="run", resume="never"), Workers(), lock)
-    assert str(caught.value) == "out_dir: run already holds a run; give another --out-dir or --resume auto"
+    assert start(lock, out_dir="run")[1].state["update"] == 10
+    Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
+    assert start(lock, out_dir="run")[1].state["update"] == 10
+    with pytest.raises(
+        ValueError, match=r"^out_dir: run already holds a run; give another --out-dir or --resume auto$"
+    ):
+        start(lock, out_dir="run", resume="never")
 
 
 def test_another_recipe_is_refused_with_its_differences(lock):
     checkpoint("run", 5)
     other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet8", name="other")
     with pytest.raises(ValueError) as caught:
-        find_start(other, RunOptions(out_dir="run"), Workers(), lock)
+        start(lock, other, out_dir="run")
     assert str(caught.value) == (
         "resume: run/checkpoints/step-00000005 was made by another recipe (model 'resnet20' → 'resnet8', "
         "learning_rate 0.2 → 0.1); to go on with its own give --resume run alone; for another run give another "
@@ -131,9 +127,7 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
         assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
     recipe, options, _ = parse(["--resume", "run", "--epochs", "4"])
-    with pytest.raises(
-        ValueError, match=r"\(epochs 3 → 4\); to go on .* --resume run alone; for more epochs"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"\(epochs 3 → 4\); to go on .* run alone; for more epochs") as caught:
         find_start(recipe, options, Workers(), lock)
     assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
     folder.rename("copy")  # of which no run folder says how it was made
@@ -146,7 +140,7 @@ def test_a_named_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_bef
     for update in (5, 10):
         checkpoint("run", update)
     Path("run/checkpoints/step-00000010/state.json").write_text("")
-    _, found = find_start(RECIPE, RunOptions(resume="run"), Workers(), lock)
+    _, found = start(lock, resume="run")
     assert found.state["update"] == 5
     assert "step-00000010/state.json: damaged" in capsys.readouterr().err
 
@@ -154,13 +148,11 @@ def test_a_named_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_bef
 def test_a_path_continues_there_unless_it_would_overwrite(lock):
     for update in (5, 10):
         checkpoint("run", update)
-    run, found = find_start(RECIPE, RunOptions(resume="run"), Workers(), lock)
+    run, found = start(lock, resume="run")
     assert (run.path.resolve(), found.state["update"]) == (Path("run").resolve(), 10)
     with pytest.raises(ValueError, match=r"already goes on to update 10, past step-00000005; give another --out-dir"):
-        find_start(RECIPE, RunOptions(resume="run/checkpoints/step-00000005"), Workers(), lock)
-    run, found = find_start(
-        RECIPE, RunOptions(resume="run/checkpoints/step-00000005", out_dir="branch"), Workers(), FolderLock()
-    )
+        start(lock, resume="run/checkpoints/step-00000005")
+    run, found = start(FolderLock(), resume="run/checkpoints/step-00000005", out_dir="branch")
     assert (run.path, found.state["update"]) == (Path("branch"), 5)
 
 
@@ -170,12 +162,12 @@ def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
     checkpoint("y", 7, branched_from=str(first))
     checkpoint("x", 10)
     for source in ("x", str(x)):
-        run, found = find_start(RECIPE, RunOptions(resume=source, out_dir="y"), Workers(), lock)
+        run, found = start(lock, resume=source, out_dir="y")
         assert (run.path, found.path) == (Path("y"), Path("y/checkpoints/step-00000007"))
     checkpoint("z", 3)
     for source, folder in (("x", "z"), ("x/checkpoints/step-00000010", "y"), ("y", "x")):
         with pytest.raises(ValueError) as caught:
-            find_start(RECIPE, RunOptions(resume=source, out_dir=folder), Workers(), lock)
+            start(lock, resume=source, out_dir=folder)
         assert str(caught.value) == (
             f"out_dir: {folder} already holds a run, which did not begin with {source}; give another --out-dir, "
             "or leave out --resume to go on with that run"
@@ -184,15 +176,15 @@ def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
 
 def test_a_best_checkpoint_that_has_gone_is_the_best_no_more(lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
-    _, start = find_start(RECIPE, RunOptions(resume="x", out_dir="y"), Workers(), lock)
-    assert start.state["best"] is None
+    _, found = start(lock, resume="x", out_dir="y")
+    assert found.state["best"] is None
     assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, has gone\n"
 
 
 def test_all_damaged_is_refused(lock):
     (checkpoint("run", 5) / "state.json").write_text("")
     with pytest.raises(CheckpointError, match="none of its 1 checkpoints is intact; start a new run"):
-        find_start(RECIPE, RunOptions(out_dir="run"), Workers(), lock)
+        start(lock, out_dir="run")
 
 
 def test_best_is_the_one_that_the_newest_names():
@@ -200,10 +192,7 @@ def test_best_is_the_one_that_the_newest_names():
     checkpoint("run", 10, best={"top1": 0.9, "update": 5})
     assert find_checkpoint(Path("run"), "best").state["update"] == 5
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
-
-
-def test_a_checkpoint_folder_may_have_any_name():
-    checkpoint("run", 5).rename("mine")
+    checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
     assert find_checkpoint(Path("mine")).state["update"] == 5
 
 
@@ -243,6 +232,6 @@ def test_pruning_never_removes_what_was_just_written():
 def test_a_checkpoint_that_lies_in_no_run_folder_needs_one(lock):
     checkpoint("run", 5).rename("copy")
     with pytest.raises(ValueError, match=r"^out_dir: copy lies in no run folder; give one with --out-dir$"):
-        find_start(RECIPE, RunOptions(resume="copy"), Workers(), lock)
-    run, found = find_start(RECIPE, RunOptions(resume="copy", out_dir="branch"), Workers(), lock)
+        start(lock, resume="copy")
+    run, found = start(lock, resume="copy", out_dir="branch")
     assert (run.path, found.state["update"]) == (Path("branch"), 5)

@@ -6,12 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from resnet_fn.checkpoint.tensor_file import (
-    read_safetensors,
-    read_tensor_file,
-    write_safetensors,
-    write_tensor_files,
-)
+from resnet_fn.checkpoint.tensor_file import read_safetensors, read_tensor_file, write_safetensors, write_tensor_files
 
 
 def arrays():
@@ -98,19 +93,19 @@ def test_reading_costs_the_bytes_not_the_number_of_tensors():
 
 def test_a_checkpoints_file_says_what_differs(tmp_path):
     path = tmp_path / "a.safetensors"
-    said = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
+    entry_of_file = write_tensor_files(tmp_path, {path.name: arrays()})[path.name]
     data = bytearray(path.read_bytes())
-    assert said["size"] == len(data)
+    assert entry_of_file["size"] == len(data)
     path.write_bytes(data[:-1])
     with pytest.raises(ValueError, match=rf"it has {len(data) - 1} bytes instead of {len(data)}"):
-        read_tensor_file(path, said)
+        read_tensor_file(path, entry_of_file)
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(ValueError, match="the sha256 of counts differs"):
-        read_tensor_file(path, said)
+        read_tensor_file(path, entry_of_file)
     data[9] ^= 1
     path.write_bytes(data)
     with pytest.raises(ValueError, match="the sha256 of its header differs"):
-        read_tensor_file(path, said)
+        read_tensor_file(path, entry_of_file)
     with pytest.raises(ValueError, match="wide: dtype complex64 cannot be stored; use one of float64, float32"):
         write_tensor_files(tmp_path, {"b": {"wide": np.zeros(2, np.complex64)}})

@@ -106,7 +106,7 @@ def test_mistakes_are_told_with_their_line(text, message):
 
 
 @toml
-def test_a_flag_may_mend_what_the_file_lacks_and_may_take_away_what_it_needs():
+def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
     Path("mine.toml").write_text('reset_head = true\npolicy = "randaugment"\npolicy_ops = 3\ndataset = "cifar10"\n')
     with pytest.raises(UsageError, match=r"^mine.toml line 1: reset_head: True needs weights; give --weights FILE$"):
         parse(["--recipe", "mine.toml"])

@@ -35,11 +35,7 @@ a = 1
         ("a.toml", "[data]\nflip = true", "a.toml line 1: [data]: there are no sections; write name = value, one"),
         ("a.toml", "x = 1\ny.z = 2", "a.toml line 2: [y]: there are no sections; "),
         ("a.toml", "x = 1\nm = resnet50", "a.toml line 2: 'm = resnet50' is not TOML (Invalid value, column 5); text"),
-        (
-            "a.toml",
-            "f = True",
-            "a.toml line 1: 'f = True' is not TOML (Invalid value, column 5); text stands in quotes",
-        ),
+        ("a.toml", "f = True", "a.toml line 1: 'f = True' is not TOML (Invalid value, column 5); text stands in"),
         ("a.toml", "x = 1\nx = 2", "a.toml line 2: 'x = 2' is not TOML (Cannot overwrite a value, column 6); "),
         ("a.toml", "x = [1,\n 2", "a.toml: is not TOML (Unclosed array (at end of document)); "),
         ("a.json", '{"x": 1\n "y": 9}', "a.json line 2: '\"y\": 9}' is not JSON (Expecting ',' delimiter, column 2); "),
@@ -79,5 +75,5 @@ def test_what_is_written_is_read_again(kind, monkeypatch):
     odd = 'C:\\new "ü" \x7f\t\n#\udcff😀'  # a path may hold anything, bytes that are no text included
     groups = {"one": {"text": odd, "no": False, "small": 1e-05}, "two": {"list": [0.5, 3.0], "none": []}}
     Path(f"a{kind}").write_bytes(settings_text(groups).encode("utf-8", "surrogateescape"))
-    found = {word: value for word, (value, _) in read_settings(Path(f"a{kind}")).items()}
-    assert found == groups["one"] | groups["two"]
+    values = {word: value for word, (value, _) in read_settings(Path(f"a{kind}")).items()}
+    assert values == groups["one"] | groups["two"]

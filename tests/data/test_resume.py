@@ -15,9 +15,9 @@ from resnet_fn.checkpoint.folder import load_checkpoint
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.resume import notes_on_resume
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
+from resnet_fn.run.resume import notes_on_resume
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 

@@ -40,7 +40,7 @@ def poison(monkeypatch, updates):
 def test_fp32_stops_before_the_optimizer(monkeypatch):
     """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2."""
     from resnet_fn import train
-    from resnet_fn.run.not_finite import NotFiniteError
+    from resnet_fn.run.stops import NotFiniteError
 
     with monkeypatch.context() as fault:
         poison(fault, {3})
@@ -69,7 +69,7 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
 @pytest.mark.slow
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch):
     from resnet_fn import train
-    from resnet_fn.run.not_finite import NotFiniteError
+    from resnet_fn.run.stops import NotFiniteError
 
     poison(monkeypatch, {2, 4, 5})
     with pytest.raises(NotFiniteError) as caught:

@@ -120,10 +120,9 @@ def test_a_resume_and_an_evaluation_start_from_the_cache(monkeypatch, tmp_path):
     first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     shutil.rmtree("run/checkpoints/step-00000010")
     resumed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = f"compiled before: taken from {tmp_path}/resnet_fn/graphs"
     assert "compiling…" in first
     assert "resuming after update 5" in resumed
-    assert found in resumed
+    assert f"compiled before: taken from {tmp_path}/resnet_fn/graphs" in resumed
     assert "compiling…" not in resumed
     of_last_epoch = [
         line.partition(", learning rate")[0] for line in (first + resumed).splitlines() if "epoch 2/2" in line
@@ -179,21 +178,15 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
 
 @measured
 @pytest.mark.parametrize(
-    ("before", "told"),
+    ("before", "warning"),
     [
-        (
-            "open('resnet_fn', 'w')",
-            r"/graphs: nothing is kept \(Not a directory\); make it writable, or --no-compile-cache\n",
-        ),
-        (
-            "from resnet_fn.graphs import cache; (cache._work_folder() / 'key.py').mkdir()",
-            r": not used \(Is a directory\); make room there\n",
-        ),
+        ("open('resnet_fn', 'w')", r"/graphs: not used \(Not a directory\); .*, or pass --no-compile-cache\n"),
+        ("(c._work_folder() / 'key.py').mkdir()", r": not used \(Is a directory\); make room there\n"),
         ("from resnet_fn.update import loss; loss.cross_entropy = mine", r"mine, which is no part of this package\n"),
         ("c._SOURCES = 'of another day'", ""),
     ],
 )
-def test_what_cannot_be_kept_is_told_and_stops_nothing(before, told, tmp_path):
+def test_a_cache_that_cannot_be_used_is_warned_of_and_stops_nothing(before, warning, tmp_path):
     """A folder, a temporary disk that take no files; replaced code; sources that changed since they were loaded."""
     script = "import resnet_fn; from resnet_fn.runtime import process; process.start()\n"
     script += "import numpy as np; from mindspore import Tensor\n"
@@ -208,7 +201,7 @@ def test_what_cannot_be_kept_is_told_and_stops_nothing(before, told, tmp_path):
         [sys.executable, "script.py"], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
     )
     assert (done.returncode, done.stdout) == (0, "1.3862944\n"), done.stderr
-    assert re.fullmatch(rf"warning: compile cache: .*{told}" if told else "", done.stderr)
+    assert re.fullmatch(rf"warning: compile cache: .*{warning}" if warning else "", done.stderr)
     assert not list(tmp_path.rglob("*.graph"))
 
 
@@ -221,7 +214,7 @@ def test_a_user_without_a_home_is_told(monkeypatch, capsys):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert open_cache(True).folder is None
-    assert "there is no home folder; set XDG_CACHE_HOME, or --no-compile-cache" in capsys.readouterr().err
+    assert "there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache" in capsys.readouterr().err
 
 
 @measured
@@ -231,10 +224,8 @@ def test_two_workers_compute_the_same_bits_from_the_cache(msrun, monkeypatch, tm
     logs = [msrun(2, DRIVER, "[{}]", "cache") for _ in range(2)]
     cold, warm = (json.loads(line) for log in logs for line in log.splitlines() if line.startswith("{"))
     assert cold["bits"] == warm["bits"]
-    assert (cold["said"], warm["said"]) == (
-        ["compiling…"],
-        [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"],
-    )
+    assert cold["said"] == ["compiling…"]
+    assert warm["said"] == [f"compiled before: taken from {tmp_path}/resnet_fn/graphs"]
     assert len(os.listdir(tmp_path / "resnet_fn/graphs")) == 2 + 1  # each rank's step, and an evaluation for both
 
 
@@ -266,14 +257,8 @@ def test_a_file_that_others_may_write_is_not_trusted(tmp_path):
 def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module, "LARGEST", 100)
     now = time.time()
-    for name, size, age in (
-        ("old", 40, 30),
-        ("new", 40, 10),
-        ("newest", 40, 1),
-        (".tmp-1-a", 1, 5),
-        (".tmp-2-b", 1, 1e5),
-    ):
-        (tmp_path / name).write_bytes(bytes(size))
+    for name, age in {"old": 30, "new": 10, "newest": 1, ".tmp-1-a": 5, ".tmp-2-b": 1e5}.items():
+        (tmp_path / name).write_bytes(bytes(1 if "tmp" in name else 40))
         os.utime(tmp_path / name, (now - age, now - age))
     prune(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".tmp-1-a", "new", "newest"]
@@ -282,8 +267,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
 SWITCHES = ("MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH")
 
 
-@pytest.mark.skipif(not versions.compile_cache_is_exact(), reason="kept in measured versions alone")
-@pytest.mark.usefixtures("device")
+@measured
 def test_the_switches_are_put_back_whatever_happens_between(monkeypatch):
     monkeypatch.setattr(Exchange, "_number", Exchange._number)
     monkeypatch.setattr(Exchange, "_looks", Exchange._looks)

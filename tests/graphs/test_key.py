@@ -25,7 +25,8 @@ from resnet_fn.update.step import StepPlan, make_train_step
 pytestmark = pytest.mark.usefixtures("device")
 
 SMALL = {"model": "resnet8", "batch_size": 48, "image_size": 8}
-ADAM, EMA, FP16 = {"optimizer": "adamw", "nesterov": False}, {"ema": 0.9}, {"precision": "fp16"}
+ADAM, LARS = {"optimizer": "adamw", "nesterov": False}, {"optimizer": "lars", "nesterov": False}
+EMA, FP16 = {"ema": 0.9}, {"precision": "fp16"}
 # For each setting that is a constant, or decides on the shape, of the step's graph: two recipes that differ in it.
 SHAPES = {
     "model": ({}, {"model": "resnet20"}),
@@ -42,10 +43,7 @@ SHAPES = {
     "nesterov": ({}, {"nesterov": False}),
     "weight_decay": ({}, {"weight_decay": 1e-4}),
     "decay_all": ({}, {"decay_all": True}),
-    "trust_coefficient": (
-        {"optimizer": "lars", "nesterov": False},
-        {"optimizer": "lars", "nesterov": False, "trust_coefficient": 0.01},
-    ),
+    "trust_coefficient": (LARS, {**LARS, "trust_coefficient": 0.01}),
     "ema": (EMA, {"ema": 0.8}),
     "ema_every": (EMA, {**EMA, "ema_every": 2}),
     "ema_start": (EMA, {**EMA, "ema_start": 1.0}),
@@ -103,8 +101,13 @@ def test_a_second_process_reads_the_same_and_another_number_is_another_key():
     digest = small_step(1.0).digest({})
     assert done.stdout.strip() == digest, done.stderr
     assert small_step(1.0 + 1e-7).digest({}) != digest != small_step(1.0).digest({"version": "another"})
-    found = small_step(1.0).parameters
-    assert {name.split(".")[0] for name in found} >= {"conv1", "momentum", "sgd_stat", "kept", "scaler"}
+    assert {name.split(".")[0] for name in small_step(1.0).parameters} >= {
+        "conv1",
+        "momentum",
+        "sgd_stat",
+        "kept",
+        "scaler",
+    }
 
 
 def small_step(clip_norm):
@@ -116,26 +119,8 @@ def small_step(clip_norm):
 
 def test_numbers_texts_and_arrays_count_by_their_value():
     values = [
-        *(
-            range(3),
-            range(4),
-            slice(3),
-            slice(4),
-            1,
-            1.0,
-            True,
-            None,
-            "1",
-            (1,),
-            [1],
-            (1, 2),
-            ((1,), 2),
-            {"a": 1},
-            {"b": 1},
-            0.0,
-            -0.0,
-            float("nan"),
-        ),
+        *(range(3), range(4), slice(3), slice(4), 1, 1.0, True, None, "1", (1,), [1], (1, 2), ((1,), 2)),
+        *({"a": 1}, {"b": 1}, 0.0, -0.0, float("nan")),
         *(np.float32(1), np.float64(1), np.ones(1, np.float32), np.ones((1, 1), np.float32), Tensor([1.0])),
         *(Tensor([2.0]), Tensor([1.0], mindspore.float16), mindspore.float16, mindspore.float32),
         *(Parameter(Tensor([1.0]), name="a"), Parameter(Tensor([1.0]), name="b"), Parameter(Tensor([1, 1]), name="a")),

@@ -45,5 +45,5 @@ def test_a_run_from_its_header_to_its_total_time(capsys):
 
 def test_durations_have_the_units_that_matter():
     assert [duration(s) for s in (0, 9.94, 10, 59.6, 185, 3600, 7830)] == [
-        *("0.0 s", "9.9 s", "10 s", "1 min 00 s", "3 min 05 s", "1 h 00 min", "2 h 10 min"),
+        *("0.0 s", "9.9 s", "10 s", "1 min 00 s", "3 min 05 s", "1 h 00 min", "2 h 10 min")
     ]

@@ -73,19 +73,11 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
 @pytest.mark.slow
 def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun):
     """Frozen parts, rates by layer, what is left out at random, class weights, balanced sampling."""
-    flags = [*FREE, "--freeze", "stem,layer1", "--layer-decay", "0.75", "--drop-path", "0.3"]
-    flags += [
-        "--learning-rate",
-        "0.05",
-        "--head-lr",
-        "0.1",
-        "--dropout",
-        "0.2",
-        "--class-weights",
-        "balanced",
-        "--sampling",
-        "balanced",
-    ]
+    words = (
+        "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr 0.1 --dropout 0.2 "
+        "--class-weights balanced --sampling balanced"
+    )
+    flags = [*FREE, *words.split()]
     command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "one"]
     one = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert one.returncode == 0, one.stderr
@@ -160,11 +152,11 @@ def test_several_classes_an_image_from_lists_to_predictions(device, capsys):
     assert [{*row["label"].split(";")} for row in rows] == [{*line.partition(",")[2].split(";")} for line in lines]
     capsys.readouterr()
     main("predict", "run", "set", "--which", "best", "--json", "--threshold", "0.3")
-    told = {row["file"]: row["top"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    predictions = {row["file"]: row["top"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     for row in rows:
         likely = [(row[f"class{k}"], row[f"probability{k}"]) for k in (1, 2, 3) if float(row[f"probability{k}"]) >= 0.3]
-        assert [(top["class"], f"{top['probability']:.6g}") for top in told[f"set/{row['name']}"]] == likely
-    assert {len(top) for top in told.values()} >= {1, 2}
+        assert [(top["class"], f"{top['probability']:.6g}") for top in predictions[f"set/{row['name']}"]] == likely
+    assert {len(top) for top in predictions.values()} >= {1, 2}
     for flags, message in (
         (["--top", "3"], "--top: this net's images have any number of classes; give --threshold instead"),
         (["--sort", "doubt"], "--sort doubt is of the likeliest class alone; leave it out"),

@@ -15,17 +15,9 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress
-from resnet_fn.run.session import (
-    Pace,
-    Session,
-    build_components,
-    restore,
-    save,
-    should_save_at_epoch_end,
-    split_notes,
-    split_of,
-)
+from resnet_fn.run.progress import Pace, Progress
+from resnet_fn.run.resume import restore, save, should_save_at_epoch_end, split_notes, split_of
+from resnet_fn.run.session import Session, build_components
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms

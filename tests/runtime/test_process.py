@@ -47,12 +47,9 @@ def test_on_a_machine_with_a_card_they_do_not(monkeypatch):
         assert ("MS_DEV_HOST_BLOCKING_RUN" in os.environ) != card
 
 
-def test_a_negative_number_of_threads_is_refused():
+def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch):
     with pytest.raises(ValueError, match=r"^threads: -1 is negative; give 0 or more$"):
         process.start("CPU", -1)
-
-
-def test_the_compile_cache_is_refused(monkeypatch):
     monkeypatch.setenv("MS_COMPILER_CACHE_ENABLE", "1")
     with pytest.raises(ValueError, match="MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage"):
         process.start()

@@ -74,10 +74,10 @@ def test_every_group_of_names_is_there(run):
     events = read_board(run)
     tags = {value.tag for event in events for value in event.summary.value}
     assert {tag for tag in tags if tag.startswith("train/")} == {
-        *("train/loss", "train/accuracy", "train/learning_rate", "train/gradient_norm", "train/first_batch"),
+        *("train/loss", "train/accuracy", "train/learning_rate", "train/gradient_norm", "train/first_batch")
     }
     assert {tag for tag in tags if tag.startswith("eval/")} == {
-        *("eval/loss", "eval/top1", "eval/top5", "eval/macro_f1"),
+        *("eval/loss", "eval/top1", "eval/top5", "eval/macro_f1")
     }
     assert {tag for tag in tags if tag.startswith("train_system/")} == {
         *("train_system/images_per_second", "train_system/data_seconds", "train_system/step_seconds"),

@@ -77,11 +77,6 @@ def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float, redu
     assert_equal(ours, torch_with_gradient(formula))
 
 
-def test_focal_loss_without_focus_is_binary_cross_entropy() -> None:
-    plain = sigmoid_focal_loss(Tensor(LOGITS), Tensor(SOFT), alpha=-1.0, gamma=0.0)
-    np.testing.assert_allclose(plain.asnumpy(), binary_cross_entropy(Tensor(LOGITS), Tensor(SOFT)).asnumpy(), rtol=1e-6)
-
-
 def test_extreme_logits_stay_finite() -> None:
     logits, targets = Tensor(np.float32([[1e4, -1e4]])), Tensor(np.float32([[0, 1]]))
     assert binary_cross_entropy(logits, targets).asnumpy() == pytest.approx(1e4)
@@ -137,14 +132,6 @@ def test_equals_the_equation(smoothing):
     assert got.asnumpy() == pytest.approx(expected, rel=1e-6)
 
 
-def test_soft_labels_are_sparse_ones_when_one_hot():
-    rng = np.random.default_rng(1)
-    logits, labels = Tensor(rng.normal(size=(4, 3)).astype(np.float32)), np.array([0, 2, 1, 1], np.int32)
-    sparse = cross_entropy(logits, Tensor(labels), 0.1).asnumpy()
-    soft = cross_entropy(logits, Tensor(np.eye(3, dtype=np.float32)[labels]), 0.1).asnumpy()
-    assert soft == pytest.approx(sparse, rel=1e-6)
-
-
 def test_float16_logits_lose_nothing_in_the_loss():
     # exp(-12) vanishes beside 1 in float16 (the loss would be 0), not in float32.
     loss = cross_entropy(Tensor(np.array([[12.0, 0.0]], np.float16)), Tensor(np.array([0], np.int32)))
@@ -173,5 +160,5 @@ def test_class_weights_multiply_the_focal_loss_class_by_class():
     weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
     targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
     each = sigmoid_focal_loss(Tensor(LOGITS), targets, reduction="none").asnumpy()
-    found = make_loss(0.0, "focal", weights=weights.tolist())(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
-    assert found == pytest.approx((each * weights).sum() / 8, rel=1e-5)
+    loss = make_loss(0.0, "focal", weights=weights.tolist())(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
+    assert loss == pytest.approx((each * weights).sum() / 8, rel=1e-5)

@@ -40,12 +40,8 @@ def test_state_machine():
 def test_off_never_moves_but_counts():
     scaler = DynamicLossScaler.off()
     step = adjust(scaler)
-    assert [step(finite).tolist() for finite in (False, True, False, False)] == [
-        [1, 1, 1],
-        [1, 1, 0],
-        [1, 2, 1],
-        [1, 3, 2],
-    ]
+    results = [step(finite).tolist() for finite in (False, True, False, False)]
+    assert results == [[1, 1, 1], [1, 1, 0], [1, 2, 1], [1, 3, 2]]
 
 
 def test_an_update_that_does_not_count_leaves_all_four_scalars():

@@ -4,28 +4,22 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.run.not_finite import describe, find_suspects, keep_batch
+from resnet_fn.run.stops import describe_not_finite, find_suspects, keep_batch
 from resnet_fn.runtime.workers import Workers
 
 
-def test_where_no_rank_shows_it_none_is_cleared():
-    """A gradient that overflows beyond the first layer, or in the sum: all ranks' samples are kept and named."""
+def test_samples_are_named_by_what_shows_the_fault():
+    """Samples that are not finite alone; if no rank shows anything (a later layer's gradient, the sum), all of all."""
     images, indices = np.zeros((3, 1, 2, 2), np.float32), np.array([7, 1, 4])
     assert find_suspects(np.array([0, 1, 0])).tolist() == [1]
     assert find_suspects(np.zeros(3)).tolist() == [0, 1, 2]
-    assert describe(9, np.zeros(1), images, indices, Path("run"), Workers()) == (
-        "update 9: loss or gradients are not finite on one of these, or in their sum: rank 0, samples 7 1 4; "
-        "the batch is kept in run: not-finite-00000009-rank-0.npz"
-    )
-
-
-def test_samples_that_are_not_finite_themselves_are_named_alone():
-    images, indices = np.zeros((3, 1, 2, 2), np.float32), np.array([7, 1, 4])
+    start = "update 9: loss or gradients are not finite on "
+    end = "; the batch is kept in run: not-finite-00000009-rank-0.npz"
+    text = describe_not_finite(9, np.zeros(1), images, indices, Path("run"), Workers())
+    assert text == f"{start}one of these, or in their sum: rank 0, samples 7 1 4{end}"
     images[1, 0, 1, 1] = np.inf
-    assert describe(9, np.ones(1), images, indices, Path("run"), Workers()) == (
-        "update 9: loss or gradients are not finite on rank 0, samples 1; "
-        "the batch is kept in run: not-finite-00000009-rank-0.npz"
-    )
+    text = describe_not_finite(9, np.ones(1), images, indices, Path("run"), Workers())
+    assert text == f"{start}rank 0, samples 1{end}"
 
 
 def test_the_batch_is_kept_with_its_bytes(tmp_path):

@@ -1,0 +1,88 @@
+"""What ends a run with an error, on all workers alike: a sample that cannot be read, numbers that are not finite."""
+
+from pathlib import Path
+
+import numpy as np
+
+from resnet_fn.config.hints import few
+from resnet_fn.data.dataset import BadSampleError
+from resnet_fn.data.order import Batch
+from resnet_fn.run.resume import save
+from resnet_fn.run.session import Session
+from resnet_fn.runtime.workers import Workers, barrier, gather_texts, sum_over_ranks
+
+
+class NotFiniteError(ValueError):
+    """Training cannot go on; the message names update, ranks, samples, and the last good checkpoint."""
+
+
+def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
+    """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
+    update, workers = session.progress.update, session.workers
+    texts = gather_texts(str(error or "")[:1000], workers)
+    if update:
+        save(session)
+    finish_log(session)
+    where = "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
+    saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    again = "going on with a repaired file needs --allow-other-data"
+    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
+
+
+def finish_log(session: Session) -> None:
+    """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
+    session.writer.wait()
+    session.telemetry.checkpointed(session.writer.poll())
+    session.telemetry.flush()
+    barrier(session.workers)
+
+
+def stop_not_finite(session: Session, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
+    """End the run on all ranks, without a checkpoint: the update was not applied."""
+    run, workers, update = session.run, session.workers, session.progress.update
+    indices = session.components.feed.indices(update - 1)
+    if workers.rank in find_suspects(not_finite):
+        keep_batch(run.path, update, *batch, indices, workers)
+    text = describe_not_finite(update, not_finite, batch[0], indices, run.path, workers)
+    finish_log(session)
+    times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
+    good = run.updates()
+    last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
+    text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
+    raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
+
+
+def keep_batch(
+    run: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
+) -> Path:
+    """Write this rank's share of an update to `<run>/not-finite-<update>-rank-<rank>.npz`: images, labels, indices."""
+    path = run / f"not-finite-{update:08d}-rank-{workers.rank}.npz"
+    run.mkdir(parents=True, exist_ok=True)
+    np.savez(path, images=images, labels=labels, indices=indices)
+    return path
+
+
+def describe_not_finite(
+    update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, run: Path, workers: Workers
+) -> str:
+    """Which ranks and samples were not finite, the same text on every rank; all ranks must call it.
+
+    `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite; `images` and `indices` are this
+    rank's share. If inputs are not finite, only their samples are named, else all.
+    """
+    wrong = ~np.isfinite(images).all(axis=(1, 2, 3))
+    # A row for each rank: an index + 1 where the sample is suspect. The sum over the ranks is exact up to 2^24.
+    rows = np.zeros((workers.size, len(indices)), np.float32)
+    rows[workers.rank] = np.where(wrong if wrong.any() else np.ones_like(wrong), indices + 1, 0)
+    rows = sum_over_ranks(rows, workers)
+    suspects = find_suspects(broken)
+    where = "; ".join(f"rank {r}, samples {few([int(v) - 1 for v in rows[r] if v], 12, ' ')}" for r in suspects)
+    if not broken.any():
+        where = f"one of these, or in their sum: {where}"
+    files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in suspects)
+    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {run}: {files}"
+
+
+def find_suspects(broken: np.ndarray) -> np.ndarray:
+    """The ranks that `broken` names; if it names none (the fault is in a later layer, or in the sum), all of them."""
+    return np.flatnonzero(broken if broken.any() else np.ones_like(broken))
