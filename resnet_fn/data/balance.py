@@ -1,4 +1,4 @@
-"""Unbalanced sets: what each class weighs in the loss, and how often its samples are seen (`order.balanced_order`)."""
+"""Unbalanced sets: the weight of each class in the loss, and how often its samples are seen."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ BALANCED = "balanced"
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
-    """What a sample of each class weighs in the loss; () where all weigh the same.
+    """The weight of each class in the loss; () if all are 1.
 
-    "balanced" is N / (classes · samples of the class), as scikit-learn's. Weights of a file are scaled so that the mean
-    over the training samples is 1, which the balanced ones have: the learning rate keeps its meaning.
+    "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file are scaled so that their
+    mean over the training samples is 1, as that of balanced ones is: the learning rate keeps its meaning.
 
     Args:
         setting: "", "balanced", or a file with a line "CLASS WEIGHT" for each class.
@@ -34,7 +34,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """What is done about an unbalanced set, a row for each class; [] where nothing is.
+    """How the classes of an unbalanced set are treated, a row for each; [] if the recipe does nothing about it.
 
     Args:
         sampling: see `Recipe`.
@@ -58,12 +58,12 @@ def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.
 
 
 def describe(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
-    """A line of what `treatment` found."""
-    told = [
+    """The rows of `treatment` as a line."""
+    texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)
     ]
-    return f"images      {few(told, 10, '; ')}"
+    return f"images      {few(texts, 10, '; ')}"
 
 
 def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
@@ -72,7 +72,7 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
     except (OSError, UnicodeDecodeError):
         hint = near_path(path, "give balanced, or a text file")
         raise ValueError(f"class_weights: {str(path)!r} cannot be read; {hint}") from None
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -81,12 +81,11 @@ def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:
         if name not in classes:
             raise ValueError(f"{path}, line {number}: {name!r} is no class of the set; {closest(name, classes)}")
         try:
-            found[name] = float(value)
+            weights[name] = float(value)
         except ValueError:
-            found[name] = 0.0
-        if not 0 < found[name] < float("inf"):
+            weights[name] = 0.0
+        if not 0 < weights[name] < float("inf"):
             raise ValueError(f"{path}, line {number}: {value!r} is no weight; give CLASS WEIGHT, a number above 0")
-    missing = [name for name in classes if name not in found]
-    if missing:
+    if missing := [name for name in classes if name not in weights]:
         raise ValueError(f"{path}: has no weight of {few(missing)}; give a line CLASS WEIGHT for each class")
-    return np.array([found[name] for name in classes])
+    return np.array([weights[name] for name in classes])

@@ -1,4 +1,4 @@
-"""What a data set is: two halves of samples, and what a net needs to know about them."""
+"""Data sets: two splits of samples and the input of a net trained on them; checks, and batches of an evaluation."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -12,20 +12,20 @@ from resnet_fn.runtime.workers import Workers
 
 
 class BadSampleError(ValueError):
-    """A sample cannot be read or decoded; names its file and the fix."""
+    """A sample cannot be read or decoded; the message names its file and the fix."""
 
 
 class Samples(Protocol):
-    """One half of a data set: arrays in memory, image files, or records."""
+    """One split of a data set: arrays in memory, image files, or records."""
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes, int32 [N]; where an image has any number of them float32 [N, classes], 1 for each that it has."""
+        """Classes, int32 [N]; for several classes an image float32 [N, classes], 1 for each class of the image."""
 
     def __len__(self) -> int: ...
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """For each array of sample numbers those images as evaluation sees them, float32 [n, C, H, W]."""
+        """The images of each array of sample numbers as evaluation sees them, float32 [n, C, H, W]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Two splits, and what a net that is trained on them must be fed.
+    """Two splits, and the input of a net that is trained on them.
 
     Attributes:
         train, test: the splits.
         input: classes and images.
-        notes: what a user should know about the set, a line each.
-        bad_files: image files that were left out, with what is wrong with them; see `sources.scan`.
-        held_out: the names of the test files where they were split off the training folder; see `split_off`.
+        notes: lines for the user.
+        bad_files: image files that were left out, with their faults; see `sources.scan`.
+        held_out: the names of test files that were split off the training folder; see `split_off`.
     """
 
     train: Samples
@@ -70,15 +70,13 @@ class DataSet:
 
 
 def check_labels(split: Samples, classes: int, what: str) -> None:
-    """Refuse labels outside 0..classes−1 before anything is computed with them.
-
-    Cross-entropy takes label −1 for "no loss" silently, so a wrong label would train as nothing.
+    """Check that labels are 0..classes−1: cross-entropy silently ignores samples of label −1.
 
     Raises:
-        ValueError: names the split, the first such sample and its label.
+        ValueError: names the split, the first wrong sample and its label.
     """
     if split.labels.ndim == 2:
-        return  # made of the classes' own names
+        return  # made from the class names
     wrong = np.flatnonzero((split.labels < 0) | (split.labels >= classes))
     if len(wrong):
         index = int(wrong[0])
@@ -89,10 +87,10 @@ def check_labels(split: Samples, classes: int, what: str) -> None:
 
 
 def check_images(dataset: DataSet) -> None:
-    """Refuse arrays of images that are not uint8 [N, H, W, C] with one label each, alike in both splits.
+    """Check that both splits, if in memory, are uint8 [N, H, W, C] with int32 [N] labels.
 
     Raises:
-        ValueError: names the split and what it has instead.
+        ValueError: names the split and its shape, dtype or channels.
     """
     for what, split in (("training set", dataset.train), ("test set", dataset.test)):
         if not isinstance(split, Split):
@@ -101,16 +99,15 @@ def check_images(dataset: DataSet) -> None:
         if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
             raise ValueError(f"{what}: its images are {images.dtype} {list(images.shape)}; give uint8 [N, H, W, C]")
         if labels.dtype != np.int32 or labels.shape != (len(images),):
-            raise ValueError(
-                f"{what}: its labels are {labels.dtype} {list(labels.shape)}; give int32 [{len(images)}], one an image"
-            )
+            shape = f"{labels.dtype} {list(labels.shape)}"
+            raise ValueError(f"{what}: its labels are {shape}; give int32 [{len(images)}], one an image")
         channels, wanted = images.shape[-1], dataset.input.channels
         if channels != wanted:
             raise ValueError(f"{what}: its images have {channels} channels, mean and std {wanted}")
 
 
 def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: int, dtype: str = "float32") -> None:
-    """Refuse what a pipeline must never hand to the step, before it computes with it.
+    """Check a batch before the step computes with it.
 
     Args:
         images: must be `dtype` [n, C, H, W].
@@ -118,12 +115,11 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
         update: its number, for the message.
 
     Raises:
-        ValueError: names the update and what it has instead.
+        ValueError: names the update and the batch's shape, dtype or wrong label.
     """
     if images.dtype != dtype or images.ndim != 4:
-        raise ValueError(
-            f"update {update}: its images are {images.dtype} {list(images.shape)}; give {dtype} [n, C, H, W]"
-        )
+        shape = f"{images.dtype} {list(images.shape)}"
+        raise ValueError(f"update {update}: its images are {shape}; give {dtype} [n, C, H, W]")
     soft = labels.ndim == 2
     wanted = (np.float32, (len(images), classes)) if soft else (np.int32, (len(images),))
     if (labels.dtype, labels.shape) != wanted:
@@ -141,22 +137,20 @@ def eval_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """This worker's part of an evaluation: every sample of the split goes to exactly one worker, once.
 
-    Workers take turns at blocks of `block` samples; `batch_size` is a multiple of it. So a sample's place in its
-    block is its number modulo `block`, whatever the number of workers and the batch size.
-
-    All batches have the same size and all workers get as many, so that nothing recompiles and nobody waits for ever;
-    what is missing at the end is filled with the split's first sample and marked.
+    Workers take turns at blocks of `block` samples, so that a sample's place in its block is its number modulo
+    `block`; `batch_size` is a multiple of it. All workers get equally many batches of one size, so that nothing
+    recompiles and no worker waits; the rest is filled with the split's first sample and marked.
 
     Yields:
         images float32 [batch_size, C, H, W], their labels (see `Samples`), indices int64 [batch_size]: the samples'
         places in the split, −1 where filled.
     """
     blocks = -(-len(split) // block)
-    own = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
-    own = own[own < len(split)]  # only the last block of all can be short
+    local = (np.arange(workers.rank, blocks, workers.size)[:, None] * block + np.arange(block)).ravel()
+    local = local[local < len(split)]  # only the last block can be short
     most = -(-blocks // workers.size) * block
     indices = np.full(-(-most // batch_size) * batch_size, -1)
-    indices[: len(own)] = own
+    indices[: len(local)] = local
     batches = indices.reshape(-1, batch_size)
     rows = np.maximum(batches, 0)
     for places, row, images in zip(batches, rows, split.eval_images(rows, spec), strict=True):

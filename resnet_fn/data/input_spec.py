@@ -1,4 +1,4 @@
-"""What a net must be fed: said once by the data set, carried by every checkpoint, read back by whoever uses the net."""
+"""The input of a net: defined by its data set, written into every checkpoint, read by evaluation and prediction."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class InputSpec:
         channels: of an image.
         image_size: height and width of an image in evaluation, pixels.
         eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
-        data_dir: where the set lay, absolute; "": it needs no folder.
-        train_list, val_list: the lists that named its images, absolute; "": the folder did.
-        full_scale: the pixel value that stands for 1.
+        data_dir: the set's folder, absolute; "": it needs none.
+        train_list, val_list: the lists that name its images, absolute; "": the images of its folders.
+        full_scale: the pixel value that becomes 1.
         mean, std: per channel, of the training pixels divided by full_scale.
     """
 

@@ -1,8 +1,7 @@
-"""Mixed samples and erased rectangles, on the host, on normalised batches.
+"""Mixed samples and erased rectangles, on the host, on normalised batches of one worker's share of an update.
 
-A batch is one update's share of one worker. Samples are mixed in neighbouring pairs (0 with 1, 2 with 3, …) of an
-order that is random anyway, and the weight and the box are the update's, so that the pairs are the same however many
-workers share the update.
+Neighbours in the random order are mixed (0 with 1, 2 with 3, …) with one weight and box per update, so that the pairs
+are the same for any number of workers.
 """
 
 import dataclasses
@@ -15,8 +14,8 @@ class Mixing:
     """What an update mixes.
 
     Attributes:
-        weight: of each sample's own picture and label; its neighbour has the rest.
-        box: (top, bottom, left, right) that CutMix takes from the neighbour, pixels; None: mixup.
+        weight: of each sample's own image and label; its neighbour has 1 − weight.
+        box: (top, bottom, left, right) of the neighbour's pixels in CutMix; None: mixup.
     """
 
     weight: float
@@ -31,7 +30,7 @@ def draw_mixing(
     Args:
         rng: of this update alone.
         mixup, cutmix: alphas of Beta(alpha, alpha); 0: never that one.
-        switch: probability of CutMix where both are on.
+        switch: probability of CutMix if both are on.
         height, width: of the images, pixels.
     """
     cuts = bool(cutmix) and (not mixup or rng.random() < switch)
@@ -39,7 +38,7 @@ def draw_mixing(
     weight = float(rng.beta(alpha, alpha))
     if not cuts:
         return Mixing(weight)
-    # The box has the area share 1 − weight; cut at the border, it shares what it really covers.
+    # The box has the share 1 − weight of the area; cut at the border, its real share counts.
     half_y, half_x = int(0.5 * np.sqrt(1 - weight) * height), int(0.5 * np.sqrt(1 - weight) * width)
     y, x = int(rng.integers(height)), int(rng.integers(width))
     top, bottom = max(y - half_y, 0), min(y + half_y, height)
@@ -53,19 +52,19 @@ def mix(images: np.ndarray, labels: np.ndarray, classes: int, mixing: Mixing | N
     Args:
         images: float32 [n, C, H, W], n even.
         labels: int32 [n], or float32 [n, classes].
-        mixing: None: nothing is mixed, and labels are still probabilities, so that no step recompiles.
+        mixing: None: nothing is mixed, but labels are still probabilities, so that no step recompiles.
 
     Returns:
         images float32 [n, C, H, W], and probabilities float32 [n, classes].
     """
-    own = labels
+    shares = labels
     if labels.ndim == 1:
-        own = np.zeros((len(labels), classes), np.float32)
-        own[np.arange(len(labels)), labels] = 1
+        shares = np.zeros((len(labels), classes), np.float32)
+        shares[np.arange(len(labels)), labels] = 1
     if mixing is None:
-        return images, own
+        return images, shares
     weight = np.float32(mixing.weight)
-    soft = weight * own + (1 - weight) * _neighbours(own)
+    soft = weight * shares + (1 - weight) * _neighbours(shares)
     if mixing.box is None:
         mixed = images * weight
         mixed += (1 - weight) * _neighbours(images)
@@ -83,8 +82,8 @@ def _neighbours(array: np.ndarray) -> np.ndarray:
 def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarray:
     """Set a random rectangle of some images to 0, the mean colour (Zhong et al., arXiv 1708.04896).
 
-    Area 2 % to 33 % of the image, aspect ratio 0.3 to 3.3 (log-uniform), as torchvision's RandomErasing; a rectangle
-    that sticks out is made to fit, where torchvision draws again up to ten times.
+    Area 2 % to 33 % of the image, aspect ratio 0.3 to 3.3 (log-uniform), as torchvision's RandomErasing; but a
+    rectangle that is too large is cut to fit, where torchvision draws again up to ten times.
 
     Args:
         images: float32 [N, C, H, W], normalised.

@@ -1,8 +1,4 @@
-"""One image file as evaluation and training see it: what torchvision's transforms compute, pixel for pixel.
-
-Evaluation is `Resize(shorter side, bilinear, antialias)` → `CenterCrop`, both computed by PIL, with antialiasing: a net
-that was trained in PyTorch loses accuracy without it.
-"""
+"""One image file as evaluation and training see it: the pixels of torchvision's transforms, computed by PIL."""
 
 import contextlib
 import io
@@ -22,17 +18,17 @@ _MOST_RESIZED = 50_000_000  # pixels of a resized image beyond which only the cr
 
 @contextlib.contextmanager
 def naming(undecodable: Callable[[int], ValueError], index: int) -> Iterator[None]:
-    """As a context in which sample `index` is decoded: whatever a decoder raises becomes `undecodable(index)`."""
+    """A context for decoding sample `index`: any error of the decoder becomes `undecodable(index)`."""
     try:
         yield
-    except MemoryError:  # of which the sample is not to blame
+    except MemoryError:  # not the sample's fault
         raise
     except Exception as error:
         raise undecodable(index) from error
 
 
 def open_upright(data: bytes, mode: str = "RGB") -> Any:
-    """Decode a file's bytes to a PIL image that stands as EXIF says (torchvision's loader leaves it as it was stored).
+    """Decode a file's bytes to a PIL image, turned by its EXIF orientation (which torchvision's loader ignores).
 
     Args:
         data: a file's bytes, of any format that PIL reads.
@@ -46,38 +42,30 @@ def open_upright(data: bytes, mode: str = "RGB") -> Any:
     image = Image.open(io.BytesIO(data))
     if has_no_white(image):
         raise ValueError(NO_WHITE)
-    image.load()  # which turns a TIFF by itself
-    turn = _TURNS.get(orientation_of(image))
+    image.load()  # applies a TIFF's orientation
+    try:
+        turn = _TURNS.get(image.getexif().get(0x0112))
+    except Exception:  # damaged metadata, intact pixels
+        turn = None
     if image.mode.startswith("I"):  # 16 bits, which PIL's convert would cut at 255
         image = Image.fromarray(((np.asarray(image).astype(np.int32) + 128) // 257).astype(np.uint8))
     if turn is not None:
         image = image.transpose(turn)
-    return image if image.mode == mode else image.convert(mode)  # which would copy
-
-
-NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
-
-
-def has_no_white(image: Any) -> bool:
-    """Whether a PIL image has numbers for pixels of which its format does not say which one is white."""
-    return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
+    return image if image.mode == mode else image.convert(mode)  # convert would copy
 
 
 # EXIF orientation → PIL's Transpose that undoes it: mirrored, upside down, …
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 8 or 16 bits"
 
 
-def orientation_of(image: Any) -> int:
-    """The EXIF orientation of a PIL image, 1..8; 1 (upright) where it has none, or none that can be."""
-    try:
-        value = image.getexif().get(0x0112)
-    except Exception:  # odd metadata are no fault of the pixels
-        return 1
-    return value if value in _TURNS else 1
+def has_no_white(image: Any) -> bool:
+    """Whether a PIL image's format does not define which pixel value is white."""
+    return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
 def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
-    """Decode, resize the shorter side to `resize`, cut the centre.
+    """Decode, resize the shorter side to `resize` (bilinear, antialiased), cut the centre.
 
     Args:
         data: see `open_upright`.
@@ -106,14 +94,12 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """What training sees: a random resized crop, a flip, colours.
-
-    `RandomResizedCrop(bilinear, antialias)` → `RandomHorizontalFlip` → `ColorJitter` → a policy.
+    """A training image: `RandomResizedCrop(bilinear, antialias)`, `RandomHorizontalFlip`, `ColorJitter`, a policy.
 
     Args:
         data: see `open_upright`, whose errors are raised.
-        recipe: what varies, and the size.
-        epoch, repeat, number: which of the seed's random numbers vary it; see `Plan`.
+        recipe: the augmentation and the size.
+        epoch, repeat, number: choose the seed's random numbers; see `Plan`.
 
     Returns:
         uint8 [image_size, image_size, 3]; may be a view with negative strides.
@@ -123,7 +109,7 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     image, size = open_upright(data), recipe.image_size
     rng = np.random.default_rng([recipe.seed, epoch, Streams.VIEW, repeat, number])
     box, mirrored = draw_view(recipe, image.size, rng)
-    # Not resize(box=…), which would let pixels outside of the box into its edges.
+    # resize(box=…) would mix pixels outside of the box into its edges.
     image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
     if not recipe.colours:
         pixels = np.asarray(image)
@@ -134,15 +120,15 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 
 
 def draw_view(recipe: Recipe, size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
-    """The box that training cuts from an image of this width and height, and whether it is mirrored after that."""
+    """The box that training cuts from an image of this width and height, and whether the crop is mirrored."""
     return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:
     """Inception's random crop (Szegedy et al., arXiv 1409.4842), as torchvision's `RandomResizedCrop.get_params`.
 
-    Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten that do not fit the
-    largest in the centre.
+    Area smallest..1 of the image, aspect ratio 3/4..4/3 (log-uniform), whole pixels; after ten boxes that do not fit,
+    the largest in the centre.
 
     Returns:
         left, top, right, bottom, pixels.

@@ -16,9 +16,8 @@ from resnet_fn.models.winograd import use_winograd
 
 
 def _cifar(depth: int) -> Design:
-    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. Projection
-    # shortcuts (option B) instead of the paper's zero-padding (option A): no strided slice and pad in the graph,
-    # 2,752 parameters more (resnet20 with 10 classes: 272,474 instead of 269,722).
+    # Section 4.2 of the paper: 6n + 2 layers, three stages of n blocks, 16, 32 and 64 channels. Its shortcuts pad with
+    # zeros (option A), ours are projections (option B): 2,752 parameters more (resnet20: 272,474).
     blocks = (depth - 2) // 6
     return Design(BasicBlock, (blocks, blocks, blocks), (16, 32, 64), stem="cifar")
 
@@ -64,23 +63,21 @@ def create_model(
             `genet50_plus`); and the CIFAR family of the paper (`resnet20`, `resnet32`, `resnet44`, `resnet56`,
             `resnet110`; `resnet8` is the same family's smallest).
         num_classes: outputs.
-        in_channels: channels of the images: input is float32 [N, in_channels, H, W].
+        in_channels: channels of the images, float32 [N, in_channels, H, W].
         stem: "imagenet", "cifar", "d" (ResNet-D: timm's `resnet50d`), or "" for the family's own.
         norm: "batch", or "none" for a net without BatchNorm.
-        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform"; random numbers come from
-            `mindspore.set_seed`.
+        initialisation: "torchvision", "torch", "he_uniform" or "xavier_uniform", drawn from `mindspore.set_seed`.
         zero_init_residual: start every block as the identity.
         precision: "fp32", or "fp16" for convolutions and Dense in float16 with float32 weights and BatchNorm.
-        image_size: pixels; height and width of the images. Only `genet50` and `genet50_plus` depend on it: their
-            gather has a weight for every position, and fits no other size.
+        image_size: height and width of the images, pixels. `genet50` and `genet50_plus` alone depend on it: their
+            gather has a weight for every position.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.
     """
     if name not in MODELS:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
-    design = MODELS[name]
-    design = dataclasses.replace(design, stem=stem or design.stem)
+    design = dataclasses.replace(MODELS[name], stem=stem or MODELS[name].stem)
     with drawn_later():
         net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
     initialise_new(net, initialisation, zero_init_residual)
@@ -97,7 +94,7 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """The recipe's net for what it is fed, initialised from the recipe's seed; frozen parts have no gradient."""
+    """The recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "

@@ -4,6 +4,7 @@ Parameters are named as timm's: the block's `se.fc1`, `se.fc2`; `se.gather.conv1
 `se.mlp.fc2`.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
@@ -12,26 +13,33 @@ from resnet_fn.models.init import first_values
 from resnet_fn.models.positions import mean, spread, total
 
 Norm = Callable[[int], nn.Cell]
-
 REDUCTION = 16  # both papers' r: C → C/16 → C
 
 
-class SqueezeExcite(nn.Cell):
-    """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
-
-    r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
-
-    Attributes:
-        standard: see `positions.spread`; so in `GlobalDepthwise` and `GatherExcite`.
-    """
-
-    standard = False
+class Excite(nn.Cell):
+    """θ⁺'s excite: ReLU, 1x1 to C/16, ReLU, 1x1 to C."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
         self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
         self.relu = nn.ReLU()
+
+    def construct(self, context: Tensor) -> Tensor:
+        """[N, C, 1, 1] to the same."""
+        return self.fc2(self.relu(self.fc1(self.relu(context))))
+
+
+class SqueezeExcite(Excite):
+    """x · σ(W₂ relu(W₁ mean(x))), [N, C, H, W] to the same (Hu et al., arXiv 1709.01507, equations 2–4).
+
+    r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
+
+    Attributes:
+        standard: see `positions.spread`; also in `GlobalDepthwise` and `GatherExcite`.
+    """
+
+    standard = False
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W] to the same."""
@@ -57,46 +65,18 @@ class GlobalDepthwise(nn.Conv2d):
         if x.shape[2] != height or x.shape[3] != width:
             raise ValueError(
                 f"image_size: this net's gather spans {height}x{width} features, its input has "
-                f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size that it is fed with"
+                f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size of its input"
             )
         return total(x * spread(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard)
-
-
-class Gather(nn.Cell):
-    """θ's gather: global depthwise convolution, then BatchNorm."""
-
-    def __init__(self, channels: int, size: int, norm: Norm) -> None:
-        super().__init__()
-        self.conv1 = GlobalDepthwise(channels, size)
-        self.norm1 = norm(channels)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """[N, C, S, S] to [N, C, 1, 1]."""
-        return self.norm1(self.conv1(x))
-
-
-class Excite(nn.Cell):
-    """θ⁺'s excite: ReLU, 1x1 to C/16, ReLU, 1x1 to C."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
-        self.relu = nn.ReLU()
-
-    def construct(self, context: Tensor) -> Tensor:
-        """[N, C, 1, 1] to the same."""
-        return self.fc2(self.relu(self.fc1(self.relu(context))))
 
 
 class GatherExcite(nn.Cell):
     """x · σ(excite(gather(x))) at global extent, [N, C, S, S] to the same (Hu et al., arXiv 1810.12348, section 3).
 
     θ⁻ gathers by the mean and has no parameters; θ by one depthwise convolution over the whole map and BatchNorm;
-    θ⁺ adds ReLU and the 1x1 excite to θ. So say the Caffe models that the authors published (RN50-GEPF, GEP, GEPP),
-    and so come out the paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics).
-    Other implementations differ: timm leaves out the ReLU between gather and excite; MindSpore's GENet puts an
-    ordinary 3x3 convolution of stride 2 before a gather of half the size in the first stage.
+    θ⁺ adds ReLU and the 1x1 excite to θ. This follows the authors' Caffe models (RN50-GEPF, GEP, GEPP) and gives the
+    paper's parameter counts (31.2 and 33.7 million with BatchNorm's statistics). timm leaves out the ReLU between
+    gather and excite; MindSpore's GENet has a 3x3 convolution of stride 2 before a gather of half the size in stage 1.
 
     Args:
         channels: C.
@@ -109,7 +89,10 @@ class GatherExcite(nn.Cell):
 
     def __init__(self, channels: int, variant: str, size: int, norm: Norm) -> None:
         super().__init__()
-        self.gather = None if variant == "minus" else Gather(channels, size, norm)
+        gather = (
+            None if variant == "minus" else OrderedDict(conv1=GlobalDepthwise(channels, size), norm1=norm(channels))
+        )
+        self.gather = gather and nn.SequentialCell(gather)
         self.mlp = Excite(channels) if variant == "plus" else None
 
     def construct(self, x: Tensor) -> Tensor:

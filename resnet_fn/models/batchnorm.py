@@ -8,22 +8,20 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.models.positions import spread, total
 
 _assign = ops.Assign()
-
-# nn.BatchNorm's and mint.nn.BatchNorm's.
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
+_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # of nn.BatchNorm, mint.nn.BatchNorm
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, in its attributes and its parameters the same, that may normalise all workers' samples.
+    """`nn.BatchNorm2d`, with the same attributes and parameters, that can normalise over the samples of all workers.
 
-    Mean, then variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) of the samples of all workers, each of which
-    has as many: two sums over the ranks in the forward pass. Those of the backward pass need no code: the gradient of
-    a sum over the ranks is the sum over the ranks of the gradients. The moving variance takes the unbiased one, as
-    PyTorch and MindSpore do. (`nn.SyncBatchNorm` has no CPU kernel.)
+    Mean, then variance (Ioffe and Szegedy, arXiv 1502.03167, algorithm 1) over workers with equally many samples: two
+    sums over the ranks. The gradient of such a sum is the sum of the gradients, so that the backward pass needs no
+    code. The moving variance takes the unbiased one, as in PyTorch and MindSpore. (`nn.SyncBatchNorm` has no CPU
+    kernel.)
 
     Attributes:
         ranks: workers whose samples are normalised together in training; 1: MindSpore's own operation.
-        all_reduce: the sum over them of a tensor.
+        all_reduce: sums a tensor over them.
     """
 
     ranks = 1
@@ -44,12 +42,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         return centred * spread(scale, x) + spread(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
-        # `momentum` is what the new value weighs: nn.BatchNorm2d keeps 1 - its argument.
+        # `momentum` is the new value's weight: nn.BatchNorm2d keeps 1 - its argument.
         _assign(moving, moving * (1.0 - self.momentum) + ops.stop_gradient(value).reshape(-1) * self.momentum)
 
 
 def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]) -> None:
-    """Have all BatchNorms of a net, but the frozen ones, normalise all workers' samples: see `BatchNorm2d`."""
+    """Make all BatchNorms of a net except frozen ones normalise over all workers' samples: see `BatchNorm2d`."""
     for _, cell in net.cells_and_names():
         if isinstance(cell, BatchNorm2d) and cell.use_batch_statistics is not False:
             cell.ranks, cell.all_reduce = ranks, all_reduce
@@ -61,11 +59,7 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """The moving statistics, float32 [channels] each, that a training pass of a net changes.
-
-    Other parameters without a gradient are frozen weights. A BatchNorm whose `use_batch_statistics` is False
-    normalises by its moving statistics in training too, and never changes them.
-    """
+    """The moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
     frozen = {
         id(parameter)
         for _, cell in net.cells_and_names()

@@ -1,4 +1,4 @@
-"""What weight decay and what learning rate each parameter of a net has."""
+"""The weight decay and the learning rate's factor of each parameter of a net."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, 
 def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
     """Every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
 
-    Layer decay as timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254) have it: the last layer has 1, each
-    block before it `layer_decay` times the next block's, the stem the least. `head_learning_rate` is the last layer's.
+    Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer's factor is 1,
+    each block's `layer_decay` times the next block's. `head_learning_rate` is the last layer's.
     """
     numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
     last = max(numbers.values())
@@ -41,15 +41,15 @@ def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, floa
 def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
     """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
 
-    Parameters of norm layers and biases have none, but with `decay_all`. What a norm layer is, its class says and not
-    its parameters' names: a layer scale that is called `gamma` is a weight like others. (Groups are explicit because
-    `nn.Momentum` with a plain list leaves BatchNorm out silently.)
+    Parameters of norm layers and biases have none, unless `decay_all` is set. Norm layers are recognised by class, not
+    by name: a layer scale called `gamma` is a weight like others. (`nn.Momentum` with a plain list silently leaves
+    BatchNorm out.)
     """
     spared = {
         id(parameter)
         for _, cell in net.cells_and_names()
         for leaf, parameter in cell.parameters_and_names(expand=False)
-        if isinstance(cell, _NORM_LAYERS) or _is_bias(leaf)
+        if isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf)  # bias_ih_l0, in_proj_bias
     }
     return [
         (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
@@ -57,27 +57,18 @@ def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = Fal
     ]
 
 
-def _is_bias(leaf: str) -> bool:
-    return leaf == "bias" or leaf.startswith("bias_") or leaf.endswith("_bias")  # bias_ih_l0, in_proj_bias
-
-
 def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
-    """Which layer each of all a net's parameters belongs to: 0 is the stem, then every block, then the last layer."""
-    layers = {path: _layer_of(path) for path in paths}
+    """The number of the layer that each of a net's parameters belongs to: 0 for the stem, blocks, the last layer."""
+    layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
+    for path in layers:
+        if match := re.match(r"layer(\d+)\.(\d+)\.", path):
+            layers[path] = 1, int(match[1]), int(match[2])
     order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
     return {path: order[layer] for path, layer in layers.items()}
 
 
-def _layer_of(path: str) -> tuple[int, ...]:
-    if match := re.match(r"layer(\d+)\.(\d+)\.", path):
-        return 1, int(match[1]), int(match[2])
-    return (2 if group_of(path) == HEAD else 0,)
-
-
 def columns(groups: Groups) -> tuple[Any, ...]:
-    """Parameters, weight decays and learning rates' factors, a tuple of each; a row without a factor has 1.
-
-    Compiled functions cannot unpack rows that mix Parameters and numbers.
+    """Tuples of parameters, weight decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
 
     Raises:
         ValueError: a row is none of `Groups`.
@@ -92,8 +83,5 @@ def columns(groups: Groups) -> tuple[Any, ...]:
 
 
 def scaled(learning_rate: Tensor, factor: float) -> Tensor:
-    """A parameter's own learning rate, inside jit.
-
-    The very tensor where the factor is 1: the compiled function is then the one without factors.
-    """
+    """A parameter's learning rate, inside jit; with factor 1 the same tensor, so that no operation is compiled."""
     return learning_rate if factor == 1.0 else learning_rate * factor

@@ -6,21 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.common.initializer import (
-    HeNormal,
-    HeUniform,
-    Initializer,
-    TruncatedNormal,
-    Uniform,
-    XavierUniform,
-    initializer,
-)
+from mindspore.common.initializer import HeNormal, HeUniform, Initializer, TruncatedNormal, Uniform, XavierUniform
+from mindspore.common.initializer import initializer as make_initializer
 
 LayerInit = tuple[Callable[[int], Initializer], Callable[[int], Initializer], Callable[[int], Initializer | str]]
 
 
 def _uniform_fan_in(fan_in: int) -> Initializer:
-    # What torch's kaiming_uniform_(a=√5) comes to: U(−√(1/fan_in), √(1/fan_in)).
+    # torch's kaiming_uniform_(a=√5): U(−√(1/fan_in), √(1/fan_in)).
     return Uniform(math.sqrt(1.0 / fan_in))
 
 
@@ -33,13 +26,12 @@ def _truncated_normal(fan_in: int) -> Initializer:
 INITIALISATIONS: dict[str, LayerInit] = {
     # torchvision's ResNet: He-normal over fan-out; torch.nn.Linear's own defaults.
     "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
-    # torch's layer defaults everywhere: what the accuracy-gap guide found to close the gap (92.98 against 91.96).
+    # torch's layer defaults everywhere; in MindSpore's accuracy-gap guide they gave 92.98 instead of 91.96.
     "torch": (_uniform_fan_in, _uniform_fan_in, _uniform_fan_in),
     # MindSpore's GENet and ResNet scripts.
     "he_uniform": (lambda _: HeUniform(nonlinearity="relu"), _truncated_normal, lambda _: "zeros"),
     "xavier_uniform": (lambda _: XavierUniform(), _truncated_normal, lambda _: "zeros"),
 }
-
 
 _first_values: dict[str, str] = {}
 
@@ -51,7 +43,7 @@ def first_values() -> dict[str, str]:
 
 @contextlib.contextmanager
 def drawn_later() -> Iterator[None]:
-    """A context whose layers `initialise_new` draws later: they start as zeros, instead of numbers that nobody sees."""
+    """Within this context new layers start as zeros, for `initialise_new` to draw: MindSpore's own draw is saved."""
     _first_values.update(weight_init="zeros", bias_init="zeros")
     try:
         yield
@@ -62,23 +54,22 @@ def drawn_later() -> Iterator[None]:
 def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
 
-    The random numbers come from MindSpore's global seed (`mindspore.set_seed`), so they repeat across processes.
+    The random numbers come from MindSpore's global seed (`mindspore.set_seed`).
 
     Args:
         net: any Cell made of Conv2d, Dense and BatchNorm2d.
         name: a key of INITIALISATIONS.
-        zero_init_residual: gamma 0 in the last BatchNorm of every block, so that blocks start as the identity
-            (Goyal et al., arXiv 1706.02677).
+        zero_init_residual: gamma 0 in each block's last BatchNorm: blocks start as the identity (arXiv 1706.02677).
     """
     for parameter, values in _draw_all(net, name, zero_init_residual):
-        ops.assign(parameter, values)  # not set_data, which a function that is compiled already does not see
+        ops.assign(parameter, values)  # a function that is already compiled would not see set_data
 
 
 def initialise_new(net: nn.Cell, name: str, zero_init_residual: bool) -> None:
-    """The same for a net that was made `drawn_later` and that nothing has been compiled with; no tensor is copied.
+    """The same for a net that was made in `drawn_later` and has not been compiled; no tensor is copied.
 
-    MindSpore's own defaults would have taken a number, its seed, from NumPy's generator for each tensor. They are taken
-    here, so that a seed gives the weights that it gives `initialise` after those defaults.
+    MindSpore's own defaults take a seed for each tensor from NumPy's generator. These numbers are taken here, so that
+    the weights are those of a net that was built with the defaults.
     """
     for _, cell in net.cells_and_names():
         if isinstance(cell, nn.Conv2d | nn.Dense):
@@ -111,4 +102,4 @@ def _draw_all(net: nn.Cell, name: str, zero_init_residual: bool) -> Iterator[tup
 
 
 def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:
-    return initializer(how, parameter.shape, parameter.dtype).init_data()
+    return make_initializer(how, parameter.shape, parameter.dtype).init_data()

@@ -1,7 +1,7 @@
-"""What a net is fed beside plain images: images that come as bytes, and random numbers for its layers.
+"""A net's inputs beside normalised images: images as bytes, and random numbers for stochastic depth and dropout.
 
-The numbers are drawn on the host, a pure function of (seed, update, sample): MindSpore's own Dropout draws from a
-stream that a checkpoint cannot bring back.
+The numbers are drawn on the host, a pure function of (seed, update, sample): a checkpoint cannot restore the stream
+that MindSpore's own Dropout draws from.
 """
 
 from collections.abc import Callable
@@ -21,25 +21,25 @@ Noise = Callable[[int], tuple[Tensor | None, ...]]
 
 
 def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noise:
-    """What a net's `construct` takes beside the images of this worker's share of an update.
+    """The random inputs of a net's `construct` for this worker's share of an update.
 
-    Stochastic depth (Huang et al., arXiv 1603.09382), linear as there and in timm: block b of B is left out for a
+    Stochastic depth (Huang et al., arXiv 1603.09382), linear as in the paper and timm: block b of B is left out for a
     sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the
-    last layer's input. What stays is divided by the probability of staying, so that evaluation needs neither.
+    last layer's input. Values that stay are divided by the probability of staying, so that evaluation needs neither.
 
     Returns:
-        noise(update): () where the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
-        [n, features], each None where the recipe has not that one.
+        noise(update): () if the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
+        [n, features], None for the one that is off.
     """
     blocks, features = len(net.blocks), net.fc.in_channels
     share = recipe.batch_size // workers.size
-    own = slice(workers.rank * share, (workers.rank + 1) * share)
+    local = slice(workers.rank * share, (workers.rank + 1) * share)
     depth = recipe.drop_path * np.arange(blocks) / max(blocks - 1, 1)
 
     def draw(stream: int, update: int, left_out: np.ndarray) -> Tensor:
-        # For all samples of the update, whoever computes them: the numbers do not depend on the workers.
+        # Drawn for all samples of the update: the numbers do not depend on the workers.
         rng = np.random.default_rng([recipe.seed, update, stream])
-        stays = rng.random((recipe.batch_size, len(left_out)))[own] >= left_out
+        stays = rng.random((recipe.batch_size, len(left_out)))[local] >= left_out
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))
 
     def noise(update: int) -> tuple[Tensor | None, ...]:

@@ -1,8 +1,7 @@
-"""Sums over a map's positions, and values spread over them, as a CPU computes them fast.
+"""Sums over a feature map's positions, and values broadcast over them, by operations that are fast on a CPU.
 
-MindSpore's CPU kernels are slow at both, and keep memory: a product, sum or difference of two shapes keeps two buffers
-of the larger one, each kernel its own, for good. Products with a vector of ones are fast, keep nothing, and their
-gradients are such products (docs/lab.md).
+MindSpore's own kernels for both are slow there, and each keeps two buffers of the larger shape for good. Products with
+a vector of ones are fast and keep nothing, and so do their gradients (docs/lab.md).
 """
 
 import functools
@@ -14,14 +13,10 @@ from mindspore import Tensor, ops
 _times, _times_transposed = ops.MatMul(), ops.MatMul(transpose_b=True)
 
 
-@functools.cache
-def _of_ones(count: int) -> Tensor:
-    return Tensor(np.ones((count, 1), np.float32))
-
-
 @ops.constexpr
+@functools.cache
 def _ones(count: int) -> Tensor:
-    return _of_ones(count)
+    return Tensor(np.ones((count, 1), np.float32))
 
 
 @ops.constexpr
@@ -34,7 +29,7 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
 
     Args:
         x: [N, C, H, W].
-        standard: by MindSpore's own operation, as everywhere but for float32 on a CPU.
+        standard: use MindSpore's own operation, as is done except for float32 on a CPU.
 
     Returns:
         [N, C, 1, 1].
@@ -53,12 +48,12 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def spread(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
-    """What x is multiplied by, added to or divided by, in x's shape; exact.
+    """Broadcast `factor` to x's shape, to multiply, divide or add it; exact.
 
     Args:
         factor: of a shape that broadcasts to x's.
         x: [N, C, H, W].
-        standard: as it is, for MindSpore to broadcast, as everywhere but for float32 on a CPU.
+        standard: return it as it is, for MindSpore to broadcast, as is done except for float32 on a CPU.
     """
     if standard or not _by_products(factor.dtype):
         return factor

@@ -6,7 +6,7 @@ the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import mindspore
 from mindspore import Tensor, nn, ops
@@ -29,7 +29,7 @@ def batch_norm(channels: int) -> nn.Cell:
 
 
 def no_norm(channels: int) -> nn.Cell:
-    """The identity: for nets whose samples must not see each other (tests of the invariances)."""
+    """The identity, for nets whose samples must not affect each other."""
     return nn.Identity()
 
 
@@ -42,14 +42,13 @@ def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, grou
 class MaxPool2d(nn.MaxPool2d):
     """3x3 maxima at stride 2, padded by 1 on every side as in PyTorch: `same` would shift them by a pixel.
 
-    `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax` (mindspore/nn/layer/pooling.py), which together with its
-    gradient is registered for an Ascend card's scalar cores (mindspore/ops/_op_impl/aicpu/max_pool3d_with_argmax.py).
-    There it pads with zeros first and pools `valid`, two operations of the vector cores (mindspore/ops/_op_impl/tbe),
-    as MindSpore's own ResNet does (mindspore-ai/models, official/cv/ResNet, `res_base`). What a ReLU gives is never
-    negative: a border of zeros is as good as none. On a CPU it is slower.
+    `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
+    their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
+    both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
+    nothing. On a CPU this is slower.
 
     Attributes:
-        pads_first: whether it computes so.
+        pads_first: whether padding is an operation of its own.
     """
 
     def __init__(self) -> None:
@@ -63,20 +62,20 @@ class MaxPool2d(nn.MaxPool2d):
         return self.maxima(self.border(x)) if self.pads_first else super().construct(x)
 
 
-class BasicBlock(nn.Cell):
-    """Two 3x3 convolutions; the first one strides.
+class Block(nn.Cell):
+    """Convolutions, each with a norm, added to a shortcut.
 
     Args:
         in_channels, out_channels: of the block.
         width: channels between the convolutions.
         stride: of the first 3x3 convolution.
-        groups: must be 1 here; a Bottleneck's 3x3 convolution has as many.
+        groups: of a Bottleneck's 3x3 convolution; 1 in a BasicBlock.
         norm: what follows each convolution.
         gate: attention on the residual branch, or None.
         downsample: the shortcut's projection, or None.
     """
 
-    expansion, last_norm = 1, "bn2"
+    expansion, last_norm = 1, ""
 
     def __init__(
         self,
@@ -90,12 +89,9 @@ class BasicBlock(nn.Cell):
         downsample: nn.Cell | None,
     ) -> None:
         super().__init__()
-        if groups != 1 or width != out_channels:
-            raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
-        self.conv1 = conv(in_channels, width, 3, stride)
-        self.bn1 = norm(width)
-        self.conv2 = conv(width, out_channels, 3)
-        self.bn2 = norm(out_channels)
+        for number, layer in enumerate(self.convolutions(in_channels, width, out_channels, stride, groups), 1):
+            setattr(self, f"conv{number}", layer)
+            setattr(self, f"bn{number}", norm(layer.out_channels))
         self.relu = nn.ReLU()
         self.se = gate
         self.downsample = downsample
@@ -103,8 +99,7 @@ class BasicBlock(nn.Cell):
     def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """[N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
+        x = self.branch(x)
         if self.se is not None:
             x = self.se(x)
         if keep is not None:
@@ -112,46 +107,40 @@ class BasicBlock(nn.Cell):
         return self.relu(x + shortcut)
 
 
-class Bottleneck(nn.Cell):
-    """1x1 reduce, 3x3 (strides, grouped), 1x1 expand to four times the stage's planes. Arguments: see BasicBlock."""
+class BasicBlock(Block):
+    """Two 3x3 convolutions; the first one strides."""
+
+    expansion, last_norm = 1, "bn2"
+
+    def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
+        """The layers in order; ValueError where they have no place for `groups` or `width`."""
+        if groups != 1 or width != out:
+            raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
+        yield conv(channels, width, 3, stride)
+        yield conv(width, out, 3)
+
+    def branch(self, x: Tensor) -> Tensor:
+        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+
+
+class Bottleneck(Block):
+    """1x1 reduce, 3x3 (strides, grouped), 1x1 expand to four times the stage's planes."""
 
     expansion, last_norm = 4, "bn3"
 
-    def __init__(
-        self,
-        in_channels: int,
-        width: int,
-        out_channels: int,
-        stride: int,
-        groups: int,
-        norm: Norm,
-        gate: nn.Cell | None,
-        downsample: nn.Cell | None,
-    ) -> None:
-        super().__init__()
+    def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
+        """The layers in order; ValueError if `groups` do not divide `width`."""
         if width % groups:
             raise ValueError(f"groups: {groups} do not divide a width of {width}; give another base_width")
-        self.conv1 = conv(in_channels, width, 1)
-        self.bn1 = norm(width)
-        self.conv2 = conv(width, width, 3, stride, groups)
-        self.bn2 = norm(width)
-        self.conv3 = conv(width, out_channels, 1)
-        self.bn3 = norm(out_channels)
-        self.relu = nn.ReLU()
-        self.se = gate
-        self.downsample = downsample
+        yield conv(channels, width, 1)
+        yield conv(width, width, 3, stride, groups)
+        yield conv(width, out, 1)
 
-    def construct(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """[N, C, H, W] to [N, C', H', W']; `keep`, [N, 1, 1, 1], multiplies what is added to the shortcut."""
-        shortcut = x if self.downsample is None else self.downsample(x)
+    def branch(self, x: Tensor) -> Tensor:
+        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        if self.se is not None:
-            x = self.se(x)
-        if keep is not None:
-            x = x * spread(keep.astype(x.dtype), x)
-        return self.relu(x + shortcut)
+        return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
 
 @dataclasses.dataclass(frozen=True)

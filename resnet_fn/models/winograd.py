@@ -1,15 +1,13 @@
-"""3x3 convolutions of stride 1 by four times fewer multiplications, all of them in matrix products.
+"""3x3 convolutions of stride 1 as matrix products, with four times fewer multiplications.
 
 Winograd's minimal filtering F(4x4, 3x3) (Lavin and Gray, arXiv 1509.09308). Along one axis, four outputs of a filter
 of three taps take six products instead of twelve:
 
     y = Aᵀ [(G w) · (B d)],    d: six inputs, w: three taps, y: four outputs,
 
-and along both axes 36 instead of 144. With A, G and B as in `cook_toom` the equation is exact; in float32 the rounding
-error is 9e-7 of the output's size, a direct convolution's 3e-7.
-
-Why: on a CPU, MindSpore's convolution is im2col and a matrix product, slower in every shape that ResNets have
-(docs/lab.md). The gradients need no code: they are those of the matrix products.
+and along both axes 36 instead of 144. The equation is exact; in float32 the rounding error is 9e-7 of the output's
+size, a direct convolution's 3e-7. MindSpore's own convolution on a CPU, im2col and a matrix product, is slower for
+every shape of a ResNet (docs/lab.md). The gradients are those of the matrix products.
 """
 
 import contextlib
@@ -35,8 +33,8 @@ _batch_transposed_times = ops.BatchMatMul(transpose_a=True)
 def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The matrices A [6, 4], G [6, 3] and B [6, 6], float64: sum_i A[i,o] G[i,k] B[i,j] is 1 for j = o + k, else 0.
 
-    The product of two polynomials of degrees 3 and 2 has six coefficients; they follow from its values at five points
-    and at infinity. A and G evaluate, B interpolates (Lagrange), and a correlation is that product's transpose.
+    A and G evaluate polynomials of degrees 3 and 2 at five points and infinity, B interpolates their product
+    (Lagrange); a correlation is that product's transpose.
     """
     points = np.array(POINTS)
 
@@ -53,9 +51,9 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """One axis of an image, whole: what maps it to its tiles' products, and what maps these back.
+    """The matrices that map one axis of an image to its tiles' products, and these to outputs.
 
-    Zero padding by one pixel and the tiles' overlap are in the first; the second drops what the last tile has too much.
+    The first includes the zero padding and the tiles' overlap; the second drops outputs beyond the last pixel.
 
     Returns:
         float32 [6 · tiles, size] twice, rows ordered by product, then tile.
@@ -97,8 +95,8 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """The 3x3 convolution of stride 1 with zero padding 1.
 
-    A matrix product with the transposed right side takes the last axis to the front, so that nothing is ever copied
-    only to change its order; below, a and b count products along width and height, s and t tiles.
+    Products with a transposed right side move the last axis to the front, so that nothing is copied to change its
+    order; below, a and b count products along width and height, s and t tiles.
 
     Args:
         x: float32 [N, C, H, W].
@@ -122,11 +120,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d`, in its attributes and its parameters the same, that may compute by `convolve`.
-
-    Attributes:
-        winograd: whether it does.
-    """
+    """`nn.Conv2d`, with the same attributes and parameters, that computes by `convolve` if `winograd` is set."""
 
     winograd = False
 
@@ -135,17 +129,13 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Whether this is a convolution that `convolve` computes, and faster."""
+        """Whether `convolve` computes this convolution, and faster."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
-    """Let a float32 net's convolutions that fit compute by `convolve` on a CPU, or all as MindSpore does.
-
-    Returns:
-        Those that were changed.
-    """
+    """Switch `convolve` on (on a CPU only) or off in a float32 net's convolutions that fit; returns the changed ones."""
     wanted = wanted and mindspore.get_context("device_target") == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
@@ -156,7 +146,7 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """While this lasts, convolutions and gates' sums over positions are MindSpore's own, as exports need them."""
+    """Within this context convolutions and gates' sums over positions are MindSpore's own, which exports need."""
     convolutions = use_winograd(net, False)
     gates = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
     for cell in gates:

@@ -1,7 +1,6 @@
 """Weight files as NumPy arrays by name: `.safetensors`, MindSpore's `.ckpt`, PyTorch's `.pth`.
 
-Nothing here runs code from a file: safetensors is data, `.ckpt` is a protocol buffer, and `.pth` is read by
-`torch.load(weights_only=True)` and in no other way.
+No code from a file runs: `.pth` is read by `torch.load(weights_only=True)` only.
 """
 
 import pickle
@@ -16,27 +15,28 @@ from resnet_fn.runtime.disk import replace_file
 from resnet_fn.runtime.extras import import_extra
 
 Arrays = dict[str, np.ndarray]
-
 ENDINGS = (".safetensors", ".ckpt", ".pth", ".pt")
-
-# Where training scripts keep the weights inside a .pth: PyTorch's and timm's, torchvision's references, EMA last.
+# The keys of weights inside a .pth of PyTorch's and timm's scripts, torchvision's references; moving averages last.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema", "model_ema")
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read every tensor of a weight file, by its own names; bfloat16 as float32.
+    """Read every tensor of a weight file, under the file's names; bfloat16 as float32.
 
     Raises:
-        ValueError: another ending, a damaged file, one that is more than data, or the extra `[torch]` is missing.
+        ValueError: another ending, a damaged file, one with more than data, or the extra `[torch]` is missing.
     """
     path = Path(path)
     if not path.exists():
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
     if path.suffix not in ENDINGS or not path.is_file():
         raise ValueError(f"{path}: is no weight file; give {', '.join(ENDINGS)} or a checkpoint folder")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
+    if path.suffix != ".safetensors":
+        return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
+    try:
+        return read_safetensors(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: is no intact safetensors file ({error}); copy it again") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -54,13 +54,6 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             write(file, arrays)
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror or error}); give another file") from None
-
-
-def _read_safetensors(path: Path) -> Arrays:
-    try:
-        return read_safetensors(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: is no intact safetensors file ({error}); copy it again") from None
 
 
 def _read_ckpt(path: Path) -> Arrays:
@@ -99,10 +92,7 @@ def _read_pth(path: Path) -> Arrays:
     for prefix in ("module.", "_orig_mod."):
         if all(name.startswith(prefix) for name in read):
             read = {name.removeprefix(prefix): value for name, value in read.items()}
-    return {
-        name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
-        for name, value in read.items()
-    }
+    return {key: (x.float() if x.dtype == torch.bfloat16 else x).detach().numpy() for key, x in read.items()}
 
 
 def _write_pth(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -17,13 +17,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 STYLES = ("ours", "torchvision", "mindcv", "official")
-
 _LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 _DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
 _HEAD = {"mindcv": "classifier", "official": "end_point"}
-_BASIC_NORM = re.compile(r"(layer\d+\.\d+\.bn[12])\.")
-
-# What training frameworks keep beside the weights; never part of a net.
+# Names that training frameworks keep beside the weights.
 _EXTRAS = re.compile(
     r"(.*\.)?num_batches_tracked|(moments|momentum|accum|stat|ema|adam_m|adam_v)\..*|scale_sense|global_step"
     r"|learning_rate|epoch_num|step_num|momentum|beta[12]_power|current_iterator_step|last_overflow_iterator_step"
@@ -31,12 +28,12 @@ _EXTRAS = re.compile(
 
 
 def is_basic(names: Iterable[str]) -> bool:
-    """Whether a net with these names, in any style, is made of two-convolution blocks."""
+    """Whether names, in any style, are of a net of two-convolution blocks."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
-    """The names that are parameters or statistics of a net: no optimizer state, step counts or BatchNorm counters."""
+    """The names of parameters and statistics, without optimizer state, step counts and BatchNorm counters."""
     return [name for name in names if not _EXTRAS.fullmatch(name)]
 
 
@@ -49,16 +46,12 @@ def rename(name: str, style: str, basic: bool) -> str:
         name = name.replace(".downsample.", f".{_DOWNSAMPLE[style]}.")
         name = re.sub(r"^fc\.", f"{_HEAD[style]}.", name)
     if style == "official" and basic:
-        name = _BASIC_NORM.sub(r"\1d.", name)
+        name = re.sub(r"(layer\d+\.\d+\.bn[12])\.", r"\1d.", name)
     return name
 
 
 def recognise_style(names: Iterable[str]) -> str:
-    """The style of a file's names, from its leaves and its head.
-
-    Raises:
-        ValueError: the names are of no known style; says what they start with.
-    """
+    """The style of a file's names; ValueError with some of them if it is none of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
@@ -73,9 +66,9 @@ def recognise_style(names: Iterable[str]) -> str:
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
-    """Our name for each name of a file, by undoing `rename`; a name of another style maps to itself.
+    """Our name for each name of a file, the inverse of `rename`; a name of another style maps to itself.
 
-    Torch's leaf names are ambiguous (`bn1.weight` and `conv1.weight`): a norm is what has a running mean.
+    Torch's leaf names are ambiguous (`bn1.weight`, `conv1.weight`): a module with a running mean is a norm.
     """
     names = strip_extras(names)
     if style == "torchvision":
@@ -93,13 +86,13 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """What equal names hide: how the net of this style computes something else than ours with the same weights.
+    """How a net of this style differs from ours although its names and weights are the same.
 
     Args:
         arrays: weights by our names.
 
     Returns:
-        The difference ("" for none), and whether it is so large that the weights are useless.
+        The difference or "", and whether it makes the weights useless.
     """
     stem = arrays.get("conv1.weight")
     if style == "mindcv" and stem is not None and stem.shape[2:3] == (7,):  # only then a max-pool follows

@@ -1,4 +1,4 @@
-"""Which model weights belong to, told from names and shapes, and whether they fit a net."""
+"""The model that weights belong to, recognised from names and shapes, and whether they fit a net."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,10 @@ import numpy as np
 from resnet_fn.checkpoint.parameters import misfits
 from resnet_fn.config.hints import closest
 from resnet_fn.models import MODELS
-from resnet_fn.models.resnet import BasicBlock, Design
+from resnet_fn.models.resnet import BasicBlock
 from resnet_fn.weights.names import is_basic
 
 HEAD = ("fc.weight", "fc.bias")
-
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
@@ -22,14 +21,14 @@ class WeightsError(ValueError):
 
 
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
-    """What to give `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
+    """Arguments of `create_model` for weights under our names: name, num_classes, in_channels, stem, norm, image_size.
 
     Args:
-        model: the model's name where it is known; "" tells it, as the rest, from names and shapes.
+        model: the model's name if it is known; "" recognises it from names and shapes.
 
     Raises:
         ValueError: an unknown name, with the nearest valid ones.
-        WeightsError: no model has these blocks; says what was found.
+        WeightsError: no model has these blocks; describes them.
     """
     if model and model not in MODELS:
         raise ValueError(f"model: {model!r} is unknown; {closest(model, MODELS)}")
@@ -53,11 +52,7 @@ def same_parameters(name: str) -> tuple[str, ...]:
 
 
 def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarray], file: str) -> None:
-    """Refuse arrays that are not exactly the wanted names and shapes.
-
-    Raises:
-        WeightsError: lists every name that is missing, unexpected or of another shape.
-    """
+    """WeightsError unless the arrays have exactly the wanted names and shapes; lists every name that differs."""
     faults = misfits(wanted, arrays)
     if faults:
         text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in faults.items())
@@ -67,12 +62,10 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
 
 
 def ambiguity(name: str) -> str:
-    """One line on the models that weights recognised as `name` may belong to as well; "" where there is none."""
-    others = same_parameters(name)
-    if not others:
-        return ""
-    both = " and ".join((name, *others))
-    return f"{both} have the same parameters; taken as {name}: where they are another's, say so with --model"
+    """A warning if other models have the parameters of `name` too, or ""."""
+    names = " and ".join((name, *same_parameters(name)))
+    text = f"{names} have the same parameters; read as {name}: if they are another model's, give --model NAME"
+    return text if names != name else ""
 
 
 def _parameters(name: str) -> tuple[Any, ...]:
@@ -82,16 +75,16 @@ def _parameters(name: str) -> tuple[Any, ...]:
 
 
 def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
-    found = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
-    stages = range(1, 1 + max((stage for stage, _ in found), default=0))
-    depths = tuple(1 + max((number for stage, number in found if stage == wanted), default=-1) for wanted in stages)
+    blocks = [(int(match[1]), int(match[2])) for match in map(_BLOCK.match, arrays) if match]
+    stages = range(1, 1 + max((stage for stage, _ in blocks), default=0))
+    depths = tuple(1 + max((number for stage, number in blocks if stage == wanted), default=-1) for wanted in stages)
     basic, attention = is_basic(arrays), _attention(arrays)
     planes = _array(arrays, "layer1.0.conv1.weight").shape[0]
     width, per_group = _array(arrays, "layer1.0.conv2.weight").shape[:2]
     for name, design in MODELS.items():
         if (
             (design.depths, design.block is BasicBlock, design.planes[0]) == (depths, basic, stem_channels)
-            and planes == width == _width(design)
+            and planes == width == design.planes[0] * (1 if basic else design.base_width * design.groups / 64)
             and (design.attention, design.groups) == (attention, width // per_group)
         ):
             return name
@@ -102,18 +95,12 @@ def _name(arrays: Mapping[str, np.ndarray], stem_channels: int) -> str:
     )
 
 
-def _width(design: Design) -> int:
-    """Channels of the first stage's second convolution."""
-    basic = design.block is BasicBlock
-    return design.planes[0] if basic else design.planes[0] * design.base_width // 64 * design.groups
-
-
 def _attention(arrays: Mapping[str, np.ndarray]) -> str:
     if "layer1.0.se.fc1.weight" in arrays:
         return "se"
     if "layer1.0.se.mlp.fc1.weight" in arrays:
         return "ge-plus"
-    # θ⁻ has no parameters: its weights are a plain ResNet-50's, and are recognised as one.
+    # θ⁻ has no parameters: its weights are recognised as a plain ResNet-50's.
     return "ge" if "layer1.0.se.gather.conv1.weight" in arrays else ""
 
 

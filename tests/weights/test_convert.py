@@ -70,8 +70,8 @@ def test_one_line_tells_of_the_ambiguity(capsys):
     assert (unsure["model"], unsure["warnings"]) == (
         "resnet50",
         [
-            "resnet50 and genet50_minus have the same parameters; taken as resnet50: "
-            "where they are another's, say so with --model"
+            "resnet50 and genet50_minus have the same parameters; read as resnet50: if they are another model's, "
+            "give --model NAME"
         ],
     )
     assert convert_weights("a.safetensors", "b.safetensors", model="genet50_minus")["warnings"] == []
