@@ -1,11 +1,11 @@
-"""Colours of training images, of files and in memory: colour jitter, and policies with torchvision's operations.
+"""Colours of training images, of files and in memory: colour jitter and torchvision's policies.
 
-The operations give torchvision's pixels on PIL images, with its defaults (the nearest pixel, black beyond the edge),
-and the policies are torchvision's; the random numbers are ours.
-https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
+The operations give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges); the random
+numbers are ours. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,7 +19,7 @@ _BLACK = (0, 0, 0)
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """`ColorJitter`, then a policy, on a PIL image in RGB; for the last three see `Plan`."""
+    """`ColorJitter`, then a policy, on a PIL image in RGB; for epoch, repeat and number see `Plan`."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -60,13 +60,7 @@ def _affine(image: Any, *matrix: float) -> Any:
 
 
 def _tangent(magnitude: float) -> float:
-    return math.tan(math.radians(math.degrees(math.atan(magnitude))))  # to the last bit as torchvision comes to it
-
-
-def _rotate(image: Any, degrees: float) -> Any:
-    from PIL import Image
-
-    return image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=_BLACK)
+    return math.tan(math.radians(math.degrees(math.atan(magnitude))))  # torchvision's rounding
 
 
 def _image_ops(name: str, image: Any, *values: float) -> Any:
@@ -75,15 +69,15 @@ def _image_ops(name: str, image: Any, *values: float) -> Any:
     return getattr(ImageOps, name)(image, *values)
 
 
-# An image in RGB and a magnitude in the operation's own unit: a shear's tangent, pixels, degrees, 1 less than an
-# enhancement's factor, bits that are kept, the level from which on pixels are inverted; nothing for the others.
+# Functions of an RGB image and a magnitude: a shear's tangent, pixels, degrees, an enhancement's factor minus 1, bits
+# to keep, or the lowest level to invert; the others ignore it.
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "Identity": lambda image, _: image,
     "ShearX": lambda image, m: _affine(image, 1, _tangent(m), 0, 0, 1, 0),
     "ShearY": lambda image, m: _affine(image, 1, 0, 0, _tangent(m), 1, 0),
     "TranslateX": lambda image, m: _affine(image, 1, 0, -int(m), 0, 1, 0),
     "TranslateY": lambda image, m: _affine(image, 1, 0, 0, 0, 1, -int(m)),
-    "Rotate": _rotate,
+    "Rotate": lambda image, degrees: image.rotate(degrees, fillcolor=_BLACK),  # nearest pixel is Pillow's default
     "Brightness": lambda image, m: enhance(image, "Brightness", 1 + m),
     "Color": lambda image, m: enhance(image, "Color", 1 + m),
     "Contrast": lambda image, m: enhance(image, "Contrast", 1 + m),
@@ -132,19 +126,16 @@ Equalize 0.8, Equalize 0.6
 """
 
 
-def _parse(policy: str) -> list[list[list[str]]]:
-    """The pairs of a policy's text, each operation as its words."""
-    texts = policy.strip().replace("\n", ";").split(";")
-    return [[operation.split() for operation in pair.split(",")] for pair in texts]
-
-
-# Of sets of files, and of sets in memory, whose images are small.
-PAIRS = {True: _parse(IMAGENET), False: _parse(CIFAR10)}
+# By `Recipe.of_files`: sets in memory have small images.
+PAIRS = {
+    of_files: [[operation.split() for operation in pair.split(",")] for pair in re.split("[;\n]", policy.strip())]
+    for of_files, policy in ((True, IMAGENET), (False, CIFAR10))
+}
 Chosen = list[tuple[str, float]]
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """How strong an operation is at a level, in the unit of `OPERATIONS`; positive where it has a sign.
+    """The magnitude of an operation at a level, see `OPERATIONS`; positive for operations with a sign.
 
     Args:
         name: the operation.
@@ -169,7 +160,13 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> Chosen:
     around the strength, drawn for each operation.
     """
     if settings.policy == "autoaugment":
-        return _choose_pair(PAIRS[settings.of_files], size, rng)
+        chosen = []
+        for name, probability, *level in PAIRS[settings.of_files][rng.integers(len(PAIRS[settings.of_files]))]:
+            drawn, sign = rng.random(), _sign(rng)
+            if drawn < float(probability):
+                strength = magnitude(name, int(level[0]), size, "autoaugment") if level else 0.0
+                chosen.append((name, (sign if name in _SIGNED else 1) * strength))
+        return chosen
     chosen = []
     for _ in range({"": 0, "trivialaugment": 1, "randaugment": settings.policy_ops}[settings.policy]):
         name, level, sign = CHOICE[rng.integers(len(CHOICE))], int(rng.integers(_BINS)), _sign(rng)
@@ -181,22 +178,12 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> Chosen:
     return chosen
 
 
-def _choose_pair(pairs: list[list[list[str]]], size: int, rng: np.random.Generator) -> Chosen:
-    chosen = []
-    for name, probability, *level in pairs[rng.integers(len(pairs))]:
-        drawn, sign = rng.random(), _sign(rng)
-        if drawn < float(probability):
-            strength = magnitude(name, int(level[0]), size, "autoaugment") if level else 0.0
-            chosen.append((name, (sign if name in _SIGNED else 1) * strength))
-    return chosen
-
-
 def _sign(rng: np.random.Generator) -> int:
     return 1 - 2 * int(rng.integers(2))
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """torch.linspace's float32 with its rounding, a step in float32 and then once: a pixel's place may depend on it."""
+    """torch.linspace with its float32 rounding, on which a pixel's place may depend."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

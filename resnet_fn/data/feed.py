@@ -1,4 +1,4 @@
-"""What feeds the updates: a pure function of (seed, update), whatever the workers, threads and micro-batches.
+"""Training batches: a pure function of (seed, update) for any number of workers, threads and micro-batches.
 
 A worker's share of an update, in order:
 
@@ -51,11 +51,11 @@ class Feed(Protocol):
         """What a resumed run must have in common with this one to see the same bits, as JSON types."""
 
     def close(self) -> None:
-        """End what feeds this: no thread is left. Further calls do nothing."""
+        """End all threads. Further calls do nothing."""
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Feed:
-    """The training feed that fits a data set; its images are normalised, or with "uint8" as they were decoded.
+    """The feed for a data set; images are normalised, or with "uint8" as they were decoded.
 
     Raises:
         ValueError: see `Plan` and `check_feed`.
@@ -67,7 +67,7 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
 
 
 def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
-    """Zeros of the shapes and dtypes of `Feed.batch`: of a worker whose samples cannot be read."""
+    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose samples cannot be read."""
     count, classes = recipe.batch_size // workers.size, len(dataset.classes)
     soft = recipe.mixes or dataset.train.labels.ndim == 2
     images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
@@ -75,11 +75,7 @@ def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), 
 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
-    """Refuse "uint8" where images must be normalised before they reach the device.
-
-    Raises:
-        ValueError: says what normalises them.
-    """
+    """ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
     needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
         raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
@@ -95,16 +91,12 @@ class MemoryFeed:
             raise ValueError(f"dataset: {recipe.dataset!r} is not in memory; use make_feed")
         self._recipe, self._input, self._split = recipe, dataset.input, dataset.train
         self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
-        self.updates_per_epoch = self._plan.updates_per_epoch
+        self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
         self._repeats = self._plan.repeat_numbers()
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
         self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(dataset.train.images)
-
-    def indices(self, update: int) -> np.ndarray:
-        """See `Feed`."""
-        return self._plan.indices(update)
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -128,7 +120,7 @@ class MemoryFeed:
         return self._plan.finish(images, self._split.labels[samples], update, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size; and whose operations vary colours (`config.gone.check_resume`)."""
+        """The set's size, and the library of colour operations (`config.gone.check_resume`)."""
         return {"samples": len(self._split), **({"colour": "Pillow"} if self._recipe.colours else {})}
 
     def close(self) -> None:

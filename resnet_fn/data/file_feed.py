@@ -1,7 +1,7 @@
 """A feed from image files or records, decoded by Pillow in threads.
 
-Files are read ahead in order (`FileSplit.stream`), each is decoded, cropped, coloured and normalised by one of the
-threads straight into its place in the batch, and the next update's images are begun before this one's are waited for.
+Files are read ahead in order (`FileSplit.stream`). A thread decodes, crops, colours and normalises an image straight
+into its place in the batch; the next update's images are begun before this update's are awaited.
 """
 
 import sys
@@ -25,7 +25,7 @@ from resnet_fn.runtime.workers import Workers
 
 
 class FileFeed:
-    """A `Feed` from files or records. Any update costs what it computes, and nothing before it.
+    """A `Feed` from files or records; a run that starts at any update reads only that update's files.
 
     Args:
         as_bytes: images are uint8, as they were decoded; for recipes that neither erase nor mix.
@@ -35,24 +35,20 @@ class FileFeed:
         self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
         self._split = cast(FileSplit | RecordSplit, dataset.train)
         self._plan = Plan(recipe, self._split.labels, len(dataset.classes), workers)
-        self.updates_per_epoch = self._plan.updates_per_epoch
+        self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
         self._repeats = self._plan.repeat_numbers().tolist()
         shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
-        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: its memory, what to wait for
+        self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: images, futures of each
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
-        limit_arenas(self._split.threads + 2)  # those that decode, the one that reads, ours
-
-    def indices(self, update: int) -> np.ndarray:
-        """See `Feed`."""
-        return self._plan.indices(update)
+        limit_arenas(self._split.threads + 2)  # decoding, reading, and the caller's
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
         try:
             images = self._decoded(update)
-        except BaseException:  # what was begun is not what it should be
+        except BaseException:  # the images that were begun are incomplete
             self.close()
             raise
         if not self._begun:
@@ -64,12 +60,12 @@ class FileFeed:
         return self._plan.finish(images, self._split.labels[self.indices(update)], update, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size and hashes of its files' names, labels and sizes; pixels depend on nothing else."""
-        known = self._split.contents
+        """The set's size and hashes of its files' names, labels and sizes."""
+        contents = self._split.contents
         return {
             "samples": len(self._split),
             "files": sha256(self._split.listing + self._split.labels.tobytes()),
-            **({"contents": sha256(known)} if known else {}),
+            **({"contents": sha256(contents)} if contents else {}),
             "feed": "uint8" if self._as_bytes else "float32",
         }
 
@@ -82,12 +78,12 @@ class FileFeed:
             self._begun.clear()
 
     def _numbers(self, update: int) -> list[tuple[int, int]]:
-        """The (repeat, number) of each place, which say what random numbers vary it; see `Plan`."""
+        """The (repeat, number) of each place, which choose its random numbers; see `Plan`."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return list(zip(self._repeats, self._plan.epoch(epoch)[1][place].tolist(), strict=True))
 
     def _decoded(self, update: int) -> np.ndarray:
-        """An update's images; the next one's are begun."""
+        """An update's images; begins the next update's."""
         if update not in self._begun:
             self.close()
             epoch, place = divmod(update, self.updates_per_epoch)
@@ -95,15 +91,15 @@ class FileFeed:
             self._pool = ThreadPoolExecutor(self._split.threads, "decode")
             self._begin(update)
         if (update + 1) % self.updates_per_epoch:
-            self._begin(update + 1)  # so that no thread idles, and the next are decoded while the device computes
+            self._begin(update + 1)  # decoded while the device computes
         images, decoded = self._begun.pop(update)
-        wait(decoded, return_when=FIRST_EXCEPTION)  # woken once, not by each image: the threads need the interpreter
+        wait(decoded, return_when=FIRST_EXCEPTION)  # wakes once, not for each image: the threads need the interpreter
         for future in decoded:
             future.result()
         return images
 
     def _begin(self, update: int) -> None:
-        """Hand an update's images to the threads; what cannot be read is raised when the update's turn comes."""
+        """Hand an update's images to the threads; reading errors are raised when the update is asked for."""
         assert self._pool is not None
         images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
         decoded: list[Future[None]] = []
@@ -132,21 +128,21 @@ class FileFeed:
 
 
 class Buffers:
-    """Arrays of one shape that are given out again once nobody else holds them: fresh memory of that size is slow.
+    """Arrays of one shape that are reused once no caller holds them: fresh memory of that size is slow.
 
     Args:
         shape, dtype: of each array.
-        limit: arrays that are kept; whoever holds on to more of them gets new ones.
+        limit: arrays that are kept for reuse.
     """
 
-    _HELD_HERE = 3  # references to an array that only `take` sees: its list, its variable, the call that counts
+    _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
 
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32, limit: int = 4) -> None:
         self._shape, self._dtype, self._limit = shape, dtype, limit
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        """An array with any content, that no one else has."""
+        """An array with any content that no caller holds."""
         for array in self._arrays:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array

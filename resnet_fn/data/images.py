@@ -1,8 +1,7 @@
 """Arrays of images, NumPy alone: scaled, resized and normalised to a net's input, and varied in training.
 
-How a training image varies is decided by numbers drawn from (seed, epoch, sample), whoever computes the sample. To add
-a variation of sets in memory: its settings in config/recipe.py; here a row of `DRAWS` and the function; and its call in
-`feed.MemoryFeed.batch`.
+An augmentation's random numbers are drawn from (seed, epoch, sample). To add one for sets in memory: its settings in
+config/recipe.py; here a row of `DRAWS` and the function; and its call in `feed.MemoryFeed.batch`.
 """
 
 from collections.abc import Callable, Iterable
@@ -41,7 +40,6 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
         planes: uint8 [N, C, H, W].
         result: float32 [N, C, H, W], is written and returned.
     """
-    # In place, on rows of one channel: the same bits four times as fast as a table of the 256 values.
     mean, std = spec.moments
     np.copyto(result, planes)
     result /= np.float32(spec.full_scale)
@@ -56,7 +54,7 @@ def as_fed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
 
 
 def _resize_matrix(old: int, new: int) -> np.ndarray:
-    # Row i holds the weights of the source pixels that target pixel i is made of; centres at (i + 1/2) · old / new.
+    # Row i holds the source pixels' weights in target pixel i, whose centre is at (i + 1/2) · old / new.
     centre = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     low = np.floor(centre).astype(int)
     high = np.minimum(low + 1, old - 1)
@@ -98,26 +96,23 @@ def draw_epoch(recipe: Recipe, epoch: int, samples: int) -> dict[str, np.ndarray
 
 
 def draw_samples(recipe: Recipe, epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]) -> np.ndarray:
-    """What `draw_epoch` holds at these (repeat, sample), bit for bit, without drawing the others: [n, width].
+    """The entries of `draw_epoch` at these (repeat, sample), bit for bit, without drawing the others: [n, width].
 
-    Each number is one step of NumPy's PCG64: the generator is moved to where a sample's begin.
+    Each number is one step of NumPy's PCG64, which can be advanced to a sample's first number.
     """
     draw = DRAWS[name]
-    engine = np.random.PCG64([recipe.seed, epoch, draw.stream])  # as default_rng makes it
-    rng, stands = np.random.Generator(engine), 0
-    rows = []
+    engine = np.random.PCG64([recipe.seed, epoch, draw.stream])  # as in default_rng
+    rng, position, rows = np.random.Generator(engine), 0, []
     for repeat, sample in places:
         begin = (repeat * samples + sample) * draw.width
-        engine.advance(begin - stands)
+        engine.advance(begin - position)
         rows.append(rng.random(draw.width))
-        stands = begin + draw.width
+        position = begin + draw.width
     return np.stack(rows)
 
 
 def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad with black, cut a random window of the old size, mirror half of the images.
-
-    He et al., arXiv 1512.03385, section 4.2: 4 pixels for CIFAR.
+    """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
 
     Args:
         images: uint8 [N, H, W, C].

@@ -13,11 +13,10 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """The list of all random numbers that a seed gives: a number each, never changed, or every run would change.
+    """All random numbers that a seed gives: one stream number each, part of the seed of a NumPy generator.
 
-    It stands in the seed of a NumPy generator, among the words named here, so that two of one number give other
-    numbers where their words differ. A new net's weights are MindSpore's `set_seed(seed + 1)` (models/build), parity's
-    own batches have 20 and 21. 6 and 7 were an earlier version's.
+    A stream number never changes, or every run would. Streams of one number differ in their other words. A new net's
+    weights are drawn after MindSpore's `set_seed(seed + 1)`, parity's batches have 20 and 21; 6 and 7 are retired.
     """
 
     ORDER = 1  # seed, epoch, 1: an epoch's order
@@ -36,28 +35,26 @@ class Streams:
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     """An epoch's order of the samples: a permutation of 0..samples−1, int32, from (seed, epoch) alone."""
-    # int32 takes half the memory of what permutation(samples) gives, and is shuffled to the same order.
+    # int32 takes half the memory of permutation(samples), and is shuffled to the same order.
     return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
 
 
 def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
     """The order of an epoch in which every class is seen equally often: int32 [N], from (seed, epoch) alone.
 
-    Of K classes each has N / K places, rounded up or down; of a class no sample comes again before all have come.
+    Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
 
     Args:
         labels: int [N].
     """
     rng = np.random.default_rng([seed, epoch, Streams.BALANCED])
-    known, counts = np.unique(labels, return_counts=True)
+    counts = np.unique(labels, return_counts=True)[1]
     by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
-    present = rng.permutation(known)
-    samples_of = dict(zip(known.tolist(), by_class, strict=True))
     chosen = []
-    for number, label in enumerate(present):
-        own = samples_of[int(label)]
-        places = (len(labels) + number) // len(present)
-        rounds = [rng.permutation(own) for _ in range(-(-places // len(own)))]
+    for number, index in enumerate(rng.permutation(len(counts))):
+        samples = by_class[index]
+        places = (len(labels) + number) // len(counts)
+        rounds = [rng.permutation(samples) for _ in range(-(-places // len(samples)))]
         chosen.append(np.concatenate(rounds)[:places])
     return rng.permutation(np.concatenate(chosen))
 
@@ -66,7 +63,7 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
     """Samples of one micro-batch: batch_size / (workers · accumulate).
 
     Raises:
-        ValueError: the batch does not divide; the message names the nearest batch sizes that would.
+        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
     """
     parts = workers * accumulate
     if batch_size % parts == 0:
@@ -82,9 +79,9 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
 class Plan:
     """The updates of a run over training samples of these labels.
 
-    An epoch has samples // batch_size updates: what is left over waits for the next epoch's order (every batch is
-    whole, so that the step compiles once). With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update
-    holds batch_size / repeats different samples, each `repeats` times, and an epoch has as many updates as without.
+    An epoch has samples // batch_size updates and leaves out the rest: all batches are whole, so that the step
+    compiles once. With repeated augmentation (Hoffer et al., arXiv 1901.09335) an update holds batch_size / repeats
+    different samples, each `repeats` times, and an epoch has as many updates as without.
 
     Attributes:
         updates_per_epoch: updates in a pass over the training set.
@@ -99,7 +96,7 @@ class Plan:
         self.recipe, self.labels, self.classes, self.workers = recipe, labels, classes, workers
         self.updates_per_epoch = samples // recipe.batch_size
         self.share = recipe.batch_size // workers.size
-        self.epoch = lru_cache(maxsize=1)(self._draw)  # see `_draw`; safe from any thread
+        self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
         if not self.updates_per_epoch:
             raise ValueError(
                 f"batch_size: {recipe.batch_size} is larger than the training set of {samples}; give at most {samples}"
@@ -116,9 +113,9 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """This worker's samples of an epoch, and which of the epoch's N random numbers vary each of them.
+        """This worker's samples of an epoch, and the place of each one's random numbers among the epoch's N.
 
-        The sample's own; with balanced sampling, where one sample comes several times, that of its place. Both int32
+        The sample's number; with balanced sampling, which repeats samples, its place in the order. Both int32
         [updates_per_epoch, share].
         """
         recipe, samples = self.recipe, len(self.labels)
@@ -135,7 +132,7 @@ class Plan:
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()
 
     def repeat_numbers(self) -> np.ndarray:
-        """For each place in this worker's share, the which repeat of its sample it is: int64 [share]."""
+        """For each place in this worker's share, the number of the sample's repeat, from 0: int64 [share]."""
         places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)
 
@@ -145,7 +142,7 @@ class Plan:
         Args:
             images: float32 [n, C, H, W], normalised.
             labels: int32 [n], or float32 [n, classes].
-            erasing: [n, 5], see `erase`; None where the recipe erases nothing.
+            erasing: [n, 5], see `erase`; None if the recipe erases nothing.
         """
         recipe = self.recipe
         if erasing is not None:

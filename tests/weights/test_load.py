@@ -215,5 +215,7 @@ def test_a_recipe_without_a_model_takes_its_weights(written):
     found = name_model(Recipe(model=""), read_weights("b.safetensors"))
     assert (found.model, found.stem) == ("resnet8", "")
     assert name_model(Recipe(model="resnet50"), None).model == "resnet50"
-    with pytest.raises(ValueError, match=r"^model: no model and no weights to recognise it from; give --weights FILE, or --model NAME$"):
+    with pytest.raises(
+        ValueError, match=r"^model: no model and no weights to recognise it from; give --weights FILE, or --model NAME$"
+    ):
         name_model(Recipe(model=""), None)

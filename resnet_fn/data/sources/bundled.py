@@ -1,4 +1,4 @@
-"""Data that needs no folder: the digits that the package carries, and generated images and photographs."""
+"""Data without a folder: the digits that come with the package, generated images, and generated photographs."""
 
 from importlib import resources
 from pathlib import Path
@@ -9,7 +9,7 @@ from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec
 
-_DIGITS_TRAIN = 1437  # the first 1,437 train; the last 360, by other writers, test
+_DIGITS_TRAIN = 1437  # the first 1,437 are training images; the last 360, by other writers, test images
 
 
 def load_digits() -> DataSet:
@@ -35,7 +35,7 @@ def make_synthetic(samples: int, classes: int, image_size: int, seed: int = 0) -
     """Colour images of one coarse pattern per class plus noise: learnable, and the same for the same arguments.
 
     Args:
-        samples: training images, of each class as many; the test split has an eighth, at least one per class.
+        samples: training images, equally many of each class; the test split has an eighth, at least one per class.
         image_size: height and width, pixels.
     """
     rng = np.random.default_rng([seed, samples, classes, image_size])

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 from the archives of the CIFAR page, binary or python version.
+"""CIFAR-10 and CIFAR-100 from the archives of https://www.cs.toronto.edu/~kriz/cifar.html, binary or python version.
 
-https://www.cs.toronto.edu/~kriz/cifar.html. MindSpore's own readers want exactly 10,000 (50,000) records per file.
+MindSpore's own readers want exactly 10,000 (50,000) records per file.
 """
 
 import dataclasses
@@ -19,23 +19,23 @@ _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "fro
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """File names of one archive, and how many label bytes precede a picture (the last is the class)."""
+    """File names of one archive, and the number of label bytes before an image (the last is the class)."""
 
     folder: str
     archive: str
     train: tuple[str, ...]
     test: str
-    names: str  # file of the class names; "" where they are known
+    names: str  # file of the class names; "": _CIFAR10_CLASSES
     label_bytes: int
     binary: bool
 
 
 _TEN = tuple(f"data_batch_{number}" for number in range(1, 6))
-_TEN_BIN = tuple(f"{name}.bin" for name in _TEN)
+_TEN_BINARY = tuple(f"{name}.bin" for name in _TEN)
 _FINE = "fine_label_names.txt"
 _LAYOUTS = {
     "cifar10": (
-        _Layout("cifar-10-batches-bin", "cifar-10-binary.tar.gz", _TEN_BIN, "test_batch.bin", "", 1, True),
+        _Layout("cifar-10-batches-bin", "cifar-10-binary.tar.gz", _TEN_BINARY, "test_batch.bin", "", 1, True),
         _Layout("cifar-10-batches-py", "cifar-10-python.tar.gz", _TEN, "test_batch", "", 1, False),
     ),
     "cifar100": (
@@ -43,7 +43,7 @@ _LAYOUTS = {
         _Layout("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", "meta", 2, False),
     ),
 }
-# Of the training pixels / 255, over all of them at once per channel.
+# Mean and standard deviation of the training pixels / 255, per channel.
 _MOMENTS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -58,7 +58,7 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
         data_dir: the extracted archive's folder, or the one above it.
 
     Raises:
-        ValueError: a missing or damaged file; says what was looked for, what is there and where to get it.
+        ValueError: a missing or damaged file; names it, the files that are there and the archive.
     """
     folder, layout = _find(name, data_dir)
     read = _read_binary if layout.binary else _read_pickle
@@ -84,9 +84,9 @@ def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
                 nearest = (len(missing), missing, folder)
     if nearest is not None:
         raise ValueError(f"data_dir: {nearest[2]} lacks {', '.join(nearest[1])}; {_advice(name)}")
-    found = sorted(path.name for path in root.iterdir())[:5]
+    there = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     looked = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
-    raise ValueError(f"data_dir: looked for {looked} in {root}, found {', '.join(found) or 'nothing'}; {_advice(name)}")
+    raise ValueError(f"data_dir: looked for {looked} in {root}, found {there}; {_advice(name)}")
 
 
 def _advice(name: str) -> str:
@@ -98,9 +98,8 @@ def _read_binary(path: Path, layout: _Layout) -> Split:
     data = np.fromfile(path, np.uint8)
     record = layout.label_bytes + _PIXELS
     if len(data) == 0 or len(data) % record:
-        raise ValueError(
-            f"{path}: {len(data)} bytes are not whole records of {record}; the file is cut: extract the archive again"
-        )
+        wrong = f"{len(data)} bytes are not whole records of {record}"
+        raise ValueError(f"{path}: {wrong}; the file is cut: extract the archive again")
     rows = data.reshape(-1, record)
     return _split(rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1])
 
@@ -132,17 +131,16 @@ def _class_names(folder: Path, layout: _Layout) -> tuple[str, ...]:
         raise ValueError(f"{folder / layout.names}: has no fine_label_names; extract the archive again") from None
 
 
-# What a CIFAR batch is made of.
-_KNOWN = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
-_KNOWN |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
+_ALLOWED = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+_ALLOWED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
 
 class _Unpickler(pickle.Unpickler):
-    """Takes nothing else: a pickle can otherwise run any code."""
+    """Reads arrays only: a pickle can otherwise run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse everything but the names of an array."""
-        if (module, name) not in _KNOWN:
+        """Reject every name that no array needs."""
+        if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"asks for {module}.{name}, which no CIFAR file needs")
         return super().find_class(module.replace("numpy._core", "numpy.core"), name)
 

@@ -18,8 +18,8 @@ from resnet_fn.data.preprocess import eval_pixels, naming
 
 _FIX = "fix it and go on, or begin another run with --on-bad-sample skip"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-READERS = 16  # threads: a disk with 2 ms of latency gives one thread 500 files a second, and 16 threads 8,000
-_AHEAD = 4  # items for each thread that are begun before they are asked for: 64 files of 110 kB are 7 MB
+READERS = 16  # threads: with 2 ms of latency one thread reads 500 files a second, 16 read 8,000
+_AHEAD = 4  # items for each thread that are begun ahead: 64 files of 110 kB are 7 MB
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 Item = TypeVar("Item")
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's ending says that it is an image. (Whether it is one, `scan` finds out.)"""
+    """Whether a file has the ending of an image; `scan` checks its contents."""
     return name.lower().endswith(ENDINGS)
 
 
@@ -39,7 +39,7 @@ class FileSplit:
         root: the folder that `names` are relative to.
         names: paths, sorted by class, then name.
         labels: see `Samples`.
-        sizes: int64 [N], bytes when the command began; empty: not asked for yet.
+        sizes: int64 [N], bytes when the command began; empty: not known yet.
         threads: that decode.
     """
 
@@ -54,23 +54,23 @@ class FileSplit:
 
     @property
     def listing(self) -> bytes:
-        """What tells the set from others by name: the files' names."""
+        """Identifies the set by name: the files' names."""
         return "\0".join(self.names).encode("utf-8", "surrogateescape")
 
     @property
     def contents(self) -> bytes:
-        """What is known of the files' contents without reading them: their sizes."""
+        """Identifies the files' contents without reading them: their sizes."""
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
-        """Where a sample lies."""
+        """A sample's file."""
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
         """A sample's bytes.
 
         Raises:
-            BadSampleError: it cannot be read, or is no longer the file that it was when the command began.
+            BadSampleError: it cannot be read, or has changed since the command began.
         """
         try:
             with open(self.path(index), "rb") as file:
@@ -82,15 +82,11 @@ class FileSplit:
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
-        """What to raise of a sample that cannot be decoded."""
+        """The error for a sample that cannot be decoded."""
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Each sample's number and bytes, in the order given, read ahead by threads that end with it.
-
-        Raises:
-            BadSampleError: see `read`, when the sample's turn comes.
-        """
+        """Each sample's number and bytes, in this order, read ahead by threads that end with it; raises as `read`."""
         return read_ahead(self.read, map(int, order))  # a list of an epoch's would be 46 MB for ImageNet
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":
@@ -119,12 +115,7 @@ def decode_batches(
     threads: int,
     undecodable: Callable[[int], BadSampleError],
 ) -> Iterator[np.ndarray]:
-    """Decode batches of samples for evaluation, one batch ahead of the caller; no thread outlives the iteration.
-
-    Args:
-        batches: each sample's number and bytes.
-        undecodable: what to raise of a sample that cannot be decoded.
-    """
+    """Decode batches of samples (number and bytes) for evaluation, one ahead of the caller; threads end with it."""
 
     def pixels(index: int, data: bytes) -> np.ndarray:
         with naming(undecodable, index):
@@ -147,24 +138,23 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Each item with function(item), in the items' order; an error comes when its item's turn does.
+    """Each item with function(item), in the items' order; an error is raised when its item's turn comes.
 
-    Only a window of 4 items for each thread is held, however many there are. Threads start with the first result and
-    end with the iteration, or when it is closed.
+    Only a window of 4 items for each thread is held. Threads end with the iteration, or when it is closed.
 
     Args:
-        function: what threads call; at most `threads` calls run at a time.
+        function: is called in threads.
         items: taken one by one, by the caller's thread.
     """
     pool = ThreadPoolExecutor(threads)
     waiting: deque[tuple[Item, Future[Result]]] = deque()
+    source = iter(items)
     try:
-        for item in items:
-            waiting.append((item, pool.submit(function, item)))
-            if len(waiting) == _AHEAD * threads:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
+        while True:
+            for item in islice(source, _AHEAD * threads - len(waiting)):
+                waiting.append((item, pool.submit(function, item)))
+            if not waiting:
+                return
             first, future = waiting.popleft()
             yield first, future.result()
     finally:
@@ -174,7 +164,7 @@ def read_ahead(
 def color_spec(
     name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], size: int = 224, resize: int = 256
 ) -> InputSpec:
-    """What a net must be fed that is trained on colour images of 8 bits; `load_dataset` gives it the recipe's sizes."""
+    """The input of a net for colour images of 8 bits; `load_dataset` replaces the sizes by the recipe's."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

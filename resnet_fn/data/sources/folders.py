@@ -21,24 +21,22 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     Args:
         data_dir: holds train/CLASS/ and val/CLASS/; with `share` the classes may lie in it, or in train/ alone.
         threads: that decode.
-        share, seed, run: of the validation part, where there is no val/; see `split_off`.
+        share, seed, run: of the validation split, if there is no val/; see `split_off`.
 
     Raises:
-        ValueError: says what was looked for, what is there and how to lay it out.
+        ValueError: a wrong layout; names the folders that are missing and the fix.
     """
     root = Path(data_dir)
     whole = bool(share) and not (root / "val").is_dir()
     if not whole and not ((root / "train").is_dir() and (root / "val").is_dir()):
-        found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
+        there = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
         fix = (
             "lay the images out as train/CLASS/*.JPEG and val/CLASS/*.JPEG (ImageNet: https://image-net.org/download), "
             "or give --validation-share 0.2 to split one folder"
         )
         if inner := [name for name in _class_folders(root) if (root / name / "train").is_dir()]:
             fix = f"give --data-dir {root / inner[0]}"
-        raise ValueError(
-            f"data_dir: looked for train/ and val/ in {data_dir!r}, found {', '.join(found) or 'nothing'}; {fix}"
-        )
+        raise ValueError(f"data_dir: looked for train/ and val/ in {data_dir!r}, found {there}; {fix}")
     place = root / "train" if not whole or (root / "train").is_dir() else root
     classes = _class_folders(place)
     train, other = _list_classes(place, classes)
@@ -70,14 +68,14 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
-    """Refuse a place that is not a folder of class folders with images, by what it seems to be."""
+    """ValueError with the fix unless a place is a folder of two or more class folders with images."""
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
         wrong, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
     elif not classes and any(is_image(name) for name in os.listdir(place)):
-        around = place.parent.parent if place.parent.name == "train" else place.parent
+        parent = place.parent.parent if place.parent.name == "train" else place.parent
         wrong = f"{place} holds images and no folders"
-        fix = f"if they are of one class, give the folder around it: --data-dir {around}"
+        fix = f"if they are of one class, give its parent folder: --data-dir {parent}"
     elif not classes:
         wrong, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
@@ -89,7 +87,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
             fix = f"it holds the folders {few(inner)}: give --data-dir {empty}{condition}"
     elif len(classes) == 1:
         wrong = f"{place} holds one class only, {classes[0]!r}"
-        fix = "lay the images out with a folder for each class, and give the folder around them"
+        fix = "lay the images out with a folder for each class, and give their parent folder"
     else:
         return
     raise ValueError(f"data_dir: {wrong}; {fix}")
@@ -121,10 +119,7 @@ def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
     """List `root/val/*.JPEG` with the labels of the official ground truth.
 
     `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
-    beside it says which class folder (WordNet id) a number means. The numbers are *not* the alphabetical order.
-
-    Raises:
-        ValueError: the text or meta.mat is missing, or does not fit the images or the classes.
+    maps numbers to class folders (WordNet ids). The numbers are *not* in alphabetical order.
     """
     names = sorted(entry.name for entry in os.scandir(root / "val") if is_image(entry.name))
     if not names:
@@ -142,14 +137,11 @@ def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
         raise ValueError(f"{truth}: is not one number a line ({error}); extract the development kit again") from None
     if len(numbers) != len(names):
         raise ValueError(f"{truth}: has {len(numbers)} lines for {len(names)} images in {root / 'val'}; complete them")
-    folder_of = _class_numbers(meta)
-    label_of = {name: label for label, name in enumerate(classes)}
-    labels = []
-    for number in numbers:
-        if folder_of.get(number) not in label_of:
-            raise ValueError(f"{truth}: number {number} is {folder_of.get(number)}, which train has no folder for")
-        labels.append(label_of[folder_of[number]])
-    return FileSplit(str(root / "val"), tuple(names), np.array(labels, np.int32))
+    folders = _class_numbers(meta)
+    labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
+    if unknown := [number for number in numbers if number not in labels]:
+        raise ValueError(f"{truth}: number {unknown[0]} is {folders.get(unknown[0])}, which train has no folder for")
+    return FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
 
 
 def _find_file(root: Path, name: str) -> Path | None:

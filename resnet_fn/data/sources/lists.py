@@ -14,11 +14,11 @@ from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit,
 
 PATHS = ("path", "file", "filename", "image")  # a CSV's columns, whatever their case
 LABELS = ("label", "class", "labels", "classes")
-_LOOKED_AT = 20  # files of a list whose absence together means another folder than the list was made for
+_LOOKED_AT = 20  # if none of a list's first files exists, the list was made for another folder
 
 
 class Row(NamedTuple):
-    """One image of a list: where it stands in it, as "train.txt line 3", its path and its classes."""
+    """One image of a list: its place, as "train.txt line 3", its path and its classes."""
 
     place: str
     path: str
@@ -35,10 +35,9 @@ def load_lists(
 
     Args:
         data_dir: the folder that relative paths begin at.
-        train_list, val_list: files; without the first the training half is empty.
+        train_list, val_list: files; without the first the training split is empty.
         threads: that decode.
-        known: the classes where they are known, as of a trained net; else they are those of `train_list`, sorted: as
-            numbers where all are whole numbers, else as text.
+        known: a trained net's classes; without, those of `train_list`, sorted, as numbers if all are whole numbers.
         several: an image has any number of classes; else it has one.
 
     Raises:
@@ -56,10 +55,10 @@ def load_lists(
             if unknown := [label for label in row.labels if label not in numbers]:
                 whose = "one that the net was trained on" if known else f"a class of {train_list}"
                 raise ValueError(f"{row.place}: {unknown[0]!r} is not {whose}; {closest(unknown[0], classes)}")
-        own = [[numbers[label] for label in row.labels] for row in rows]
-        labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(own, np.int32).reshape(-1)
-        for place, found in enumerate(own if several else ()):
-            labels[place, found] = 1
+        indices = [[numbers[label] for label in row.labels] for row in rows]
+        labels = np.zeros((len(rows), len(classes)), np.float32) if several else np.array(indices, np.int32).reshape(-1)
+        for place, ones in enumerate(indices if several else ()):
+            labels[place, ones] = 1
         halves.append(FileSplit(data_dir, tuple(row.path for row in rows), labels, threads=threads))
     spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
     return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes, several)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few, near_path, renamed
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import DataSet, Samples, check_images, check_labels
+from resnet_fn.data.dataset import DataSet, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
@@ -21,8 +21,7 @@ from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
 _NEED_NO_FOLDER = ("digits", "synthetic")
-# What a folder of each of the other sets holds.
-_SIGNS = {
+_SIGNS = {  # files in a folder of each of the other sets
     "mindrecord": (INDEX,),
     "cifar10": ("data_batch_1*", "cifar-10-*/data_batch_1*"),
     "cifar100": ("meta", "fine_label_names.txt", "cifar-100-*/meta", "cifar-100-*/fine_label_names.txt"),
@@ -44,20 +43,19 @@ def open_dataset(
     source: object = "",
     lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
-    """A recipe's data set, its labels checked, and its image files as `check` says.
+    """A recipe's data set, with checked labels and image files.
 
     Args:
-        recipe: names the set, evaluation's preprocessing, and what to do about bad files.
-        data_dir: where the set lies; "": where it lay in training, if that is known, or it needs none.
+        recipe: names the set, evaluation's preprocessing, and the treatment of bad files.
+        data_dir: the set's folder; "": as in training, or none.
         threads: see `data_threads`.
         workers: they share the check of image files.
-        splits: which to check; the others stay unchecked.
+        splits: those to check.
         check: see `check_files` of `RunOptions`.
-        run: the run that goes on or is evaluated: it has the validation part, where one is split off, and of a run that
-            goes on the list of bad files that are left out; None: both are made afresh.
+        run: a run that is resumed or evaluated: its validation split and list of bad files are used again; None: new.
         progress: show a bar on rank 0.
-        trained_on: what a net was trained on, which this must be too; `source` is the checkpoint to name.
-        lists: that name the training and the validation images of an imagefolder; "": as in training, else its folders.
+        trained_on: a trained net's input, which the set's must equal; `source` is the checkpoint to name.
+        lists: of the training and the validation images of an imagefolder; "": as in training, or its folders.
 
     Raises:
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
@@ -67,13 +65,11 @@ def open_dataset(
         data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
         lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
         if "train" not in splits and not Path(lists[0]).is_file():
-            lists = ("", lists[1])  # what is not looked at need not be there
+            lists = ("", lists[1])  # the training list may be gone
     skip = recipe.on_bad_sample == "skip"
     if skip and check == "no":
-        raise ValueError(
-            "check_files: 'no' finds no bad files, and on_bad_sample 'skip' needs them found; give --on-bad-sample "
-            "error, or leave out --no-check-files"
-        )
+        fix = "give --on-bad-sample error, or leave out --no-check-files"
+        raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
     dataset = load_dataset(recipe, data_dir, threads, run, lists, classes)
     check_images(dataset)
     left_out = read_bad_files(run) if skip and run and "train" in splits else ()
@@ -83,6 +79,7 @@ def open_dataset(
             f"{source}: was trained on other classes than the data set {recipe.dataset} has now "
             f"({renamed(trained_on.classes, dataset.classes)}); give the checkpoint's own data set"
         )
+    notes = list(dataset.notes)
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
             check_labels(split, len(dataset.classes), what)
@@ -91,27 +88,25 @@ def open_dataset(
             if not there:
                 raise ValueError(f"{what}: no image has a class, so that nothing can be learned or scored; name some")
             if missing:
-                note = f"the {what} has no images of {len(missing)} of the {len(dataset.classes)} classes: "
-                dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note + few(missing, 5)))
-    if "train" in splits and recipe.name == "digits":
-        dataset = dataclasses.replace(dataset, notes=(*dataset.notes, *_note_on_size(recipe, dataset.train)))
-    return dataset
+                counts = f"{len(missing)} of the {len(dataset.classes)} classes"
+                notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")
+    if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
+        notes += _note_on_size(recipe, dataset.train.path(0))
+    return dataclasses.replace(dataset, notes=tuple(notes))
 
 
-def _note_on_size(recipe: Recipe, split: Samples) -> list[str]:
-    """What to say where the recipe of 16-pixel digits meets photographs: it is the default, perhaps nobody chose it."""
-    if not isinstance(split, FileSplit):
-        return []
+def _note_on_size(recipe: Recipe, path: str) -> list[str]:
+    """A warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
     from PIL import Image
 
-    with Image.open(split.path(0)) as image:
+    with Image.open(path) as image:
         width, height = image.size
     size = recipe.image_size
     if min(width, height) < 4 * size:
         return []
     return [
-        f"warning: {split.path(0)} has {width} x {height} pixels, the net sees {size} x {size}, at a learning rate "
-        f"of {recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
+        f"warning: {path} has {width} x {height} pixels, the net sees {size} x {size}, at a learning rate of "
+        f"{recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
     ]
 
 
@@ -123,10 +118,7 @@ def load_dataset(
     lists: tuple[str, str] = ("", ""),
     classes: Sequence[str] = (),
 ) -> DataSet:
-    """Load or list a recipe's data set, its files unchecked; arguments and errors as `open_dataset`.
-
-    `classes` are those of lists where they are known.
-    """
+    """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
     dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
     spec = dataclasses.replace(
         dataset.input,
@@ -171,11 +163,7 @@ def _load(
 
 
 def suggest_folder(data_dir: str) -> None:
-    """Refuse a file, and a folder that does not exist where one of nearly that name does; sets say what they look for.
-
-    Raises:
-        ValueError: names the nearest folder.
-    """
+    """ValueError for a file, and for a missing folder if there is one of nearly that name."""
     if Path(data_dir).is_file():
         raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
     near = "" if Path(data_dir).exists() else near_path(data_dir, "")
@@ -184,14 +172,9 @@ def suggest_folder(data_dir: str) -> None:
 
 
 def data_threads(threads: int) -> int:
-    """Threads that decode images: as asked for, by default this process's share of the CPUs.
-
-    Raises:
-        ValueError: more than there are CPUs.
-    """
+    """Threads that decode images, by default this process's share of the CPUs; ValueError for more than all CPUs."""
     most = cpu_count()
     if threads > most:
-        raise ValueError(
-            f"data_threads: {threads} is more than this machine's {most} CPU{'s' * (most > 1)}; give at most {most}"
-        )
+        cpus = f"{most} CPU{'s' * (most > 1)}"
+        raise ValueError(f"data_threads: {threads} is more than this machine's {cpus}; give at most {most}")
     return threads or cpu_share()

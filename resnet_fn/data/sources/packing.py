@@ -1,7 +1,7 @@
-"""Write an image folder as MindRecord shards: restartable, and nothing counts that was not read back and compared.
+"""Write an image folder as MindRecord shards; an interrupted packing can be continued.
 
-Each shard is a MindRecord file of its own, written in a folder of its own (a MindRecord file must keep its name),
-read back, moved into place and vouched for by a small JSON beside it. `index.json` is written last.
+Each shard is written in a temporary folder (a MindRecord file must keep its name), read back and compared, moved into
+place and described by a small JSON beside it. `index.json` is written last.
 """
 
 import io
@@ -24,12 +24,11 @@ from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
-
 Advance = Callable[[int], object]
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """A JPEG whose shorter side is `short_side` (antialiased); files that are no larger stay as they are."""
+    """The image as a JPEG of this shorter side (antialiased), or its own bytes if it is no larger."""
     from PIL import Image
 
     image = open_upright(data)
@@ -46,11 +45,11 @@ class Packer:
     """Writes the shards of one data set into a folder.
 
     Args:
-        dataset: image files that were checked.
-        out: the folder; what an interrupted run of the same packing left there is kept.
+        dataset: checked image files.
+        out: the folder; shards of an interrupted run of the same packing are kept.
         shards: files per split.
         short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
-        quality: of the JPEGs that are shrunk, 1..95.
+        quality: of shrunk JPEGs, 1..95.
         threads: that decode and encode.
 
     Raises:
@@ -67,13 +66,13 @@ class Packer:
         self._check_plan()
 
     def write(self, advance: Advance = lambda samples: None) -> int:
-        """Write what is missing, then the index.
+        """Write missing shards, then the index.
 
         Args:
-            advance: is told how many samples are done.
+            advance: is called with the number of samples of each finished shard.
 
         Returns:
-            How many shards were written; the others were there already.
+            The number of shards written; the others existed.
         """
         index: dict[str, Any] = {
             "format": FORMAT,
@@ -86,8 +85,7 @@ class Packer:
         }
         written = 0
         for name, split in self._splits.items():
-            entries = []
-            shards = min(self._shards, len(split))
+            entries, shards = [], min(self._shards, len(split))
             for number, indices in enumerate(np.array_split(np.arange(len(split)), shards)):
                 shard = f"{name}-{number:05d}-of-{shards:05d}.mindrecord"
                 entry = self._finished(shard)
@@ -122,7 +120,7 @@ class Packer:
             sizes = {file: (self._out / file).stat().st_size for file in entry["files"]}
             if sizes != entry["files"]:
                 return None
-            # A disk's bit or another program may have changed it since: what counts is what training would read.
+            # The contents may have changed since they were written.
             intact = all(sha256_of_file(self._out / file) == digest for file, digest in entry["sha256"].items())
         except (OSError, ValueError, KeyError):
             return None
@@ -144,7 +142,10 @@ class Packer:
             rows = zip(images, split.labels[part].tolist(), part.tolist(), strict=True)
             writer.write_raw_data([dict(zip(_SCHEMA, row, strict=True)) for row in rows])
         writer.commit()
-        _compare(folder / shard, checksums, indices)
+        if _read_back(folder / shard) != list(zip(checksums, indices.tolist(), strict=True)):
+            raise OSError(
+                f"{folder / shard}: the records read back differ from those written; check the disk and retry"
+            )
         files = sorted(os.listdir(folder))
         entry = {
             "name": shard,
@@ -173,11 +174,9 @@ def _files(split: object) -> FileSplit:
     return split
 
 
-def _compare(path: Path, checksums: list[int], indices: np.ndarray) -> None:
+def _read_back(path: Path) -> list[tuple[int, int]]:
     from mindspore.dataset import MindDataset
 
     rows = MindDataset(str(path), ["image", "index"], shuffle=False, num_parallel_workers=1)
     iterator = rows.create_dict_iterator(num_epochs=1, output_numpy=True)
-    found = [(zlib.crc32(row["image"].tobytes()), int(row["index"])) for row in iterator]
-    if found != list(zip(checksums, indices.tolist(), strict=True)):
-        raise OSError(f"{path}: what was read back is not what was written; check the disk and run it again")
+    return [(zlib.crc32(row["image"].tobytes()), int(row["index"])) for row in iterator]

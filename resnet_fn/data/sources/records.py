@@ -41,26 +41,26 @@ class RecordSplit:
     threads: int = 1
     names: tuple[str, ...] = ()
     contents: bytes = b""
-    listing: ClassVar[bytes] = b""  # see `FileSplit`: what tells records apart is their contents
+    listing: ClassVar[bytes] = b""  # see `FileSplit`: `contents` identify records
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Each sample's number and bytes, in the order given, a stretch of them at a time.
+        """Each sample's number and bytes, in this order.
 
         Raises:
             BadSampleError: they can no longer be read.
         """
-        # MindDataset refuses more numbers than it has samples. Opening takes 50 ms where there are 400,000.
-        stretch = min(len(self), max(1024, len(self) // 64))
-        for start in range(0, len(order), stretch):
-            part = order[start : start + stretch]
+        # MindDataset takes no more numbers than it has samples. To open one of 400,000 takes 50 ms.
+        count = min(len(self), max(1024, len(self) // 64))
+        for start in range(0, len(order), count):
+            part = order[start : start + count]
             with closing(self._read(part)) as images:
                 yield from zip(part.tolist(), images, strict=True)
 
     def undecodable(self, index: int) -> BadSampleError:
-        """What to raise of a sample that cannot be decoded."""
+        """The error for a sample that cannot be decoded."""
         name = f" ({self.names[index]})" if self.names else ""
         return BadSampleError(f"data: sample {index}{name} of the packed set cannot be decoded; pack the set again")
 
@@ -69,7 +69,7 @@ class RecordSplit:
         return decode_batches(self._read_batches(list(batches)), spec, self.threads, self.undecodable)
 
     def _read_batches(self, batches: list[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
-        # Each sample once: MindDataset refuses more numbers than it has samples, and a filled batch repeats one.
+        # Each sample once: MindDataset takes no more numbers than it has samples, and a filled batch repeats one.
         wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
         filler, held = int(batches[-1][-1]), b""
         with closing(self._read(np.array(wanted))) as images:
@@ -106,31 +106,25 @@ class RecordSplit:
 
 
 def _cause_of(error: Exception) -> str:
-    """What an error of MindSpore's data pipeline says, without where in its code that was."""
+    """The message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
     lines = [line.strip() for line in str(error).splitlines()]
     for heading in ("Error Message:", "Exception"):
         marks = [number for number, line in enumerate(lines) if heading in line]
-        told = [line for line in lines[marks[0] + 1 :] if line and not line.startswith("-")] if marks else []
-        if told:
-            return re.sub(r"^(\[[^]]*] ?)+", "", told[0]).rstrip(".")
+        causes = [line for line in lines[marks[0] + 1 :] if line and not line.startswith("-")] if marks else []
+        if causes:
+            return re.sub(r"^(\[[^]]*] ?)+", "", causes[0]).rstrip(".")
     return first_line(error).rstrip(".")
 
 
 def load_records(data_dir: str, threads: int) -> DataSet:
-    """Open what `pack` wrote.
-
-    Raises:
-        ValueError: no, an unfinished or a damaged set; says what is missing.
-    """
+    """Open a set that `pack` wrote; ValueError names what is missing or damaged."""
     root = Path(data_dir)
     try:
         index = json.loads((root / INDEX).read_text())
     except (FileNotFoundError, NotADirectoryError):
-        found = sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []
-        raise ValueError(
-            f"data_dir: looked for {INDEX} in {data_dir!r}, found {', '.join(found) or 'nothing'}; "
-            f"pack an image folder with: python -m resnet_fn.pack SOURCE {data_dir}"
-        ) from None
+        there = ", ".join(sorted(path.name for path in root.iterdir())[:5] if root.is_dir() else []) or "nothing"
+        fix = f"pack an image folder with: python -m resnet_fn.pack SOURCE {data_dir}"
+        raise ValueError(f"data_dir: looked for {INDEX} in {data_dir!r}, found {there}; {fix}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{root / INDEX}: cannot be read ({error}); pack the set again") from None
     try:
@@ -162,8 +156,7 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
 
 
 def _read_names(path: Path, count: int) -> tuple[str, ...]:
-    # Only reports use them, and earlier packings have none: nothing depends on them.
-    try:
+    try:  # only reports use them, and earlier packings have none
         names = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ()

@@ -1,7 +1,6 @@
-"""Image files before the first update: their sizes, and whether they are good.
+"""The check of image files before the first update: their sizes, and whether they are good.
 
-Where there are few files, or where it is asked for, each is decoded once by Pillow, at an eighth of its size, which
-reads every byte and computes little.
+If there are few, or on request, each is decoded by Pillow at an eighth of its size: every byte is read.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
-MOST_CHECKED = 20_000  # files of training and validation together that are decoded without being asked
+MOST_CHECKED = 20_000  # files of training and validation together that are decoded by default
 MOST_PIXELS = 178_956_970  # PIL's own limit: 512 MB as RGB
 BAD_FILES = "bad_files.txt"
 REASONS = (
@@ -34,11 +33,11 @@ REASONS = (
     NO_WHITE,
 )
 _GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE = range(8)  # places in REASONS
-_AT_A_TIME = 32  # files that a thread looks at: to hand over one costs more than to ask for its size
+_AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, int]:
-    """The size of a file, bytes, and what is wrong with it: its place in `REASONS`. Without `decode` it is not read."""
+    """The size of a file, bytes, and its fault as an index into `REASONS`. Without `decode` it is not read."""
     try:
         if not decode:
             size = os.stat(path).st_size
@@ -60,8 +59,7 @@ def _examine_bytes(data: bytes) -> int:
     except Image.DecompressionBombError:
         return _TOO_LARGE
     except Exception:
-        # A JPEG's first bytes before something that is no header are a cut file, not another kind of file.
-        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE
+        return _DAMAGED if data[:2] == b"\xff\xd8" else _NO_IMAGE  # a JPEG that is cut in its header
     if image.width * image.height > MOST_PIXELS:
         return _TOO_LARGE
     if has_no_white(image):
@@ -78,12 +76,12 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
     """`examine` a split's files, each on one rank; all ranks have all results.
 
     Args:
-        decode: else only their sizes are asked for.
-        workers: the ranks that share the work.
+        decode: else only their sizes are read.
+        workers: share the files.
         progress: show a bar on rank 0.
 
     Returns:
-        Sizes int64 [N], and places in `REASONS` uint8 [N].
+        Sizes int64 [N], and indices into `REASONS` uint8 [N].
     """
     local = range(workers.rank, len(split), workers.size)
     sizes, codes = np.zeros(len(split), np.int64), np.zeros(len(split), np.uint8)
@@ -91,7 +89,7 @@ def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool)
     def look_at(part: range) -> list[tuple[int, int]]:
         return [examine(split.path(index), decode) for index in part]
 
-    hidden = None if progress and decode and workers.is_main else True  # None: where stderr is no terminal
+    hidden = None if progress and decode and workers.is_main else True  # None: hidden unless stderr is a terminal
     parts = (local[start : start + _AT_A_TIME] for start in range(0, len(local), _AT_A_TIME))
     with tqdm(total=len(local), desc="checking images", unit="file", disable=hidden) as bar:
         for part, results in read_ahead(look_at, parts, max(READERS, 2 * split.threads)):
@@ -122,18 +120,18 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] = (),
 ) -> DataSet:
-    """Ask for the sizes of a data set's files, and find the bad ones; sets without files come back as they are.
+    """Read the sizes of a data set's files, and find the bad ones; sets without files are returned as they are.
 
     Args:
         dataset: as it was listed.
         on_bad: "error", or "skip" to leave bad files out (on all ranks alike), for which all are decoded.
-        check: whether files are decoded: "yes", "no", or "auto": where all splits have at most `MOST_CHECKED`.
+        check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
         workers, progress: see `scan_files`.
-        splits: which to look at; the others stay as they are.
-        left_out: `bad_files` of the run that goes on, which are not looked for again; (): it has none.
+        splits: those to check.
+        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again.
 
     Returns:
-        The data set of good files, with the others' names.
+        The data set of good files, with the names of the others.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
@@ -165,23 +163,19 @@ def check_files(
                 if len(bad) == len(split):
                     raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {first}{_more(bad)}; fix them")
     if counts and not skip:
-        raise ValueError(
-            f"on_bad_sample: {' and '.join(counts)} files are bad: {'; '.join(named[:3])}{_more(named)}; "
-            "fix them, or give --on-bad-sample skip"
-        )
+        examples = f"{'; '.join(named[:3])}{_more(named)}; fix them, or give --on-bad-sample skip"
+        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {examples}")
     if left_out:
         notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
     elif checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
-        notes.append(
-            f"image files are not checked ({why}): a bad one ends the command where it is met; "
-            "--check-files decodes all before"
-        )
+        fix = "--check-files decodes all before"
+        notes.append(f"image files are not checked ({why}): the command stops at a bad one; {fix}")
     return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=tuple(lines))
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """The files' paths from the data folder, so that it may be moved or mounted elsewhere."""
+    """The files' paths from the data folder, which may be moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 
@@ -195,13 +189,13 @@ def _more(bad: Sequence[object] | np.ndarray) -> str:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the files that were left out, a line "path from the data folder, tab, fault" each; nothing without any."""
+    """List the files that were left out, a line "path from the data folder, tab, fault" each; no file without any."""
     if dataset.bad_files:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...]:
-    """The lines that `write_bad_files` wrote; () where there are none, or an earlier version's, which had no tab."""
+    """The lines of `write_bad_files`; () without any, or for an earlier version's, which had no tab."""
     try:
         lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""A validation part, split off a folder that has none; once split, a run keeps it for good."""
+"""A validation split, taken from the images of a folder that has none; a run keeps it for good."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Which samples validate, bool [N]: the same share of every class, drawn from the seed.
+    """A mask of validation samples, bool [N]: the same share of every class, drawn from the seed.
 
-    Of n pictures of a class round(share · n), at least one of two or more, and never all of them.
+    Of n images of a class round(share · n), at least one of two or more, and never all of them.
 
     Args:
         labels: int [N].
@@ -32,17 +32,15 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Training and validation files: as a run folder has it written down, or drawn afresh.
-
-    Files that have come since stay in training: what has validated must not train, and the other way round.
+    """Training and validation files, as recorded in a run folder or drawn from the seed; new files are for training.
 
     Args:
         files: all of them.
         share, seed: see `hold_out`.
-        run: the folder of the run that goes on or is evaluated, with what `write_validation` wrote.
+        run: the folder of a run that is resumed or evaluated, see `write_validation`.
 
     Raises:
-        ValueError: files that validated are no longer there.
+        ValueError: validation files are missing.
     """
     path = run and run / FILE
     if path and path.exists():
@@ -59,6 +57,6 @@ def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None
 
 
 def write_validation(run: Path, names: Sequence[str]) -> None:
-    """Write down in a run folder which files validate; nothing where none were split off."""
+    """Record the validation files in a run folder; nothing if none were split off."""
     if names:
         replace_text(run / FILE, json.dumps(sorted(names), indent=0) + "\n")
