@@ -11,13 +11,13 @@ from resnet_fn.runtime.workers import Workers
 
 
 @pytest.mark.parametrize("label", [-1, 10])
-def test_labels_out_of_range_are_refused(label):
+def test_labels_out_of_range_are_rejected(label):
     split = Split(np.zeros((3, 8, 8, 1), np.uint8), np.array([0, label, 9], np.int32))
     with pytest.raises(ValueError, match=f"training set: sample 1 has label {label}, outside 0..9"):
         check_labels(split, 10, "training set")
 
 
-def test_images_of_another_shape_or_dtype_are_refused():
+def test_images_of_another_shape_or_dtype_are_rejected():
     digits = load_digits()
     check_images(digits)
     check_labels(digits.train, 10, "training set")
@@ -47,33 +47,21 @@ def test_images_of_another_shape_or_dtype_are_refused():
 
 
 DIGITS = load_digits()
+BLOCKS_OF_1 = [(workers, batch_size, 1) for workers in (1, 2, 3, 7) for batch_size in (1, 13, 360, 1000)]
+BLOCKS_OF_64 = [(1, 64, 64), (1, 192, 64), (2, 64, 64), (3, 128, 64), (8, 64, 64)]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 7])
-@pytest.mark.parametrize("batch_size", [1, 13, 360, 1000])
-def test_evaluation_meets_every_sample_once_in_equal_batches(workers, batch_size):
+@pytest.mark.parametrize(("workers", "batch_size", "block"), [*BLOCKS_OF_1, *BLOCKS_OF_64])
+def test_evaluation_meets_every_sample_once_at_its_place_in_equal_batches(workers, batch_size, block):
     seen, lengths = [], set()
     for rank in range(workers):
-        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers)))
+        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers), block))
         lengths.add(len(batches))
         for images, labels, indices in batches:
             assert images.shape == (batch_size, 1, 8, 8)
-            real = indices >= 0
-            assert (labels[real] == DIGITS.test.labels[indices[real]]).all()
-            seen += indices[real].tolist()
-    assert sorted(seen) == list(range(360))
-    assert len(lengths) == 1  # nobody waits for ever in the exchange that follows
-
-
-@pytest.mark.parametrize(("workers", "batch_size"), [(1, 64), (1, 192), (2, 64), (3, 128), (8, 64)])
-def test_a_sample_has_its_own_place_among_64_however_it_is_evaluated(workers, batch_size):
-    seen, lengths = [], set()
-    for rank in range(workers):
-        batches = list(eval_batches(DIGITS.test, DIGITS.input, batch_size, Workers(rank, workers), 64))
-        lengths.add(len(batches))
-        for _, _, indices in batches:
             places = np.flatnonzero(indices >= 0)
-            assert (places % 64 == indices[places] % 64).all()
+            assert (places % block == indices[places] % block).all()
+            assert (labels[places] == DIGITS.test.labels[indices[places]]).all()
             seen += indices[places].tolist()
     assert sorted(seen) == list(range(360))
-    assert len(lengths) == 1
+    assert len(lengths) == 1  # no worker waits in the exchange that follows

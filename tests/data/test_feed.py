@@ -35,24 +35,26 @@ AUGMENTED = Recipe(
 )
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
-def test_workers_share_an_update_without_changing_it(workers):
-    """The shares, laid end to end in order of rank, are the very bytes of the one-worker batch."""
-    whole = MemoryFeed(DIGITS, RECIPE)
-    shares = [MemoryFeed(DIGITS, RECIPE, Workers(rank, workers)) for rank in range(workers)]
-    for update in (0, 22, 23, 57):
+def shares_are_the_batch(dataset, recipe, workers, updates):
+    """The shares, concatenated in order of rank, are the bytes of the one-worker batch."""
+    whole = MemoryFeed(dataset, recipe)
+    shares = [MemoryFeed(dataset, recipe, Workers(rank, workers)) for rank in range(workers)]
+    for update in updates:
         images, labels = whole.batch(update)
         parts = [share.batch(update) for share in shares]
         assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
         assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
-def test_any_update_is_found_without_those_before():
-    started_here = MemoryFeed(DIGITS, RECIPE).batch(40)[0].tobytes()
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
+def test_workers_share_an_update_without_changing_it(workers):
+    shares_are_the_batch(DIGITS, RECIPE, workers, (0, 22, 23, 57))
+
+
+def test_an_update_does_not_depend_on_those_before():
     walked = MemoryFeed(DIGITS, RECIPE)
-    for update in range(40):
-        walked.batch(update)
-    assert walked.batch(40)[0].tobytes() == started_here
+    before = [walked.batch(update)[0].tobytes() for update in range(41)]
+    assert MemoryFeed(DIGITS, RECIPE).batch(40)[0].tobytes() == before[40]
 
 
 def test_an_epoch_visits_no_sample_twice():
@@ -78,17 +80,10 @@ def test_batches_made_in_another_thread_while_indices_are_asked_for_are_the_same
 @pytest.mark.parametrize("fields", [{}, {"repeats": 3}, {"policy": "randaugment"}, {"policy": "autoaugment"}])
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_workers_share_an_augmented_and_mixed_update_without_changing_it(workers, fields):
-    recipe = dataclasses.replace(AUGMENTED, **fields)
-    whole = MemoryFeed(PICTURES, recipe)
-    shares = [MemoryFeed(PICTURES, recipe, Workers(rank, workers)) for rank in range(workers)]
-    for update in (0, 1, 5):
-        images, labels = whole.batch(update)
-        parts = [share.batch(update) for share in shares]
-        assert np.concatenate([part[0] for part in parts]).tobytes() == images.tobytes()
-        assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
+    shares_are_the_batch(PICTURES, dataclasses.replace(AUGMENTED, **fields), workers, (0, 1, 5))
 
 
-def test_a_samples_augmentation_hangs_on_seed_epoch_and_sample_alone():
+def test_a_samples_augmentation_depends_on_seed_epoch_and_sample_alone():
     recipe = dataclasses.replace(AUGMENTED, mixup=0.0, cutmix=0.0)
     small = dataclasses.replace(recipe, batch_size=8)
 
@@ -155,7 +150,7 @@ def test_bytes_are_what_the_other_feed_normalises(folder):
         ({"dataset": "digits", "image_size": 8}, "and sets in memory are normalised; give float32"),
     ],
 )
-def test_bytes_are_refused_where_images_must_be_normalised_before(fields, message, folder):
+def test_bytes_are_rejected_if_images_must_be_normalised_before(fields, message, folder):
     recipe = Recipe(**{"dataset": "imagefolder", "image_size": 24, "batch_size": 4, **fields})
     dataset = load_dataset(recipe, str(folder) if recipe.of_files else "")
     with pytest.raises(ValueError, match=message):

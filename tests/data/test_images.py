@@ -42,6 +42,9 @@ def test_crop_cuts_the_window_that_the_draws_name():
     expected = np.zeros((5, 4, 1), np.uint8)  # one up, two right of the padded corner, then mirrored
     expected[1:, :3] = images[1][:4, 1:]
     assert cut[1].tolist() == expected[:, ::-1].tolist()
+    turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
+    assert (turned[0] == images[0][:, ::-1]).all()
+    assert (turned[1] == images[1]).all()
 
 
 def test_all_places_are_equally_likely():
@@ -50,13 +53,6 @@ def test_all_places_are_equally_likely():
     counts = np.bincount(cut[:, 1, 1, 0], minlength=10)[1:]
     assert counts.min() > 900  # 1,000 expected of each of the 9, standard deviation 30
     assert counts.max() < 1100
-
-
-def test_flip_mirrors_below_one_half_only():
-    images = np.arange(12, dtype=np.uint8).reshape(2, 2, 3, 1)
-    turned = crop_and_flip(images, np.array([[0, 0, 0.49], [0, 0, 0.5]]), 0, True)
-    assert (turned[0] == images[0][:, ::-1]).all()
-    assert (turned[1] == images[1]).all()
 
 
 def test_affine_shifts_whole_pixels_and_fills_with_black():
@@ -93,5 +89,5 @@ def test_the_numbers_of_some_samples_are_drawn_without_the_others():
     whole = draw_epoch(recipe, 5, 101)
     places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
     for name in ("affine", "crop", "erasing"):
-        found = draw_samples(recipe, 5, 101, name, places)
-        assert found.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()
+        drawn = draw_samples(recipe, 5, 101, name, places)
+        assert drawn.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()

@@ -13,6 +13,9 @@ def test_mixup_is_the_papers_equation():
     np.testing.assert_allclose(mixed, 0.75 * images + 0.25 * images[partner], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(soft, [[0.75, 0.25, 0], [0.25, 0.75, 0], [0, 0, 1], [0, 0, 1]])
     assert mixed.dtype == soft.dtype == np.float32
+    several = np.float32([[1, 1, 0], [0, 1, 0]])
+    assert mix(images[:2], several, 3, Mixing(0.75))[1].tolist() == [[0.75, 1, 0], [0.25, 1, 0]]
+    assert mix(images[:2], several, 3, None)[1].tolist() == several.tolist()
 
 
 def test_cutmix_labels_share_the_area_that_the_box_really_has():
@@ -46,9 +49,3 @@ def test_erasing_covers_its_share_of_some_images():
     assert abs(gone[gone > 0].mean() - 0.175) < 0.015  # the middle of 2 % and 33 %, less what does not fit
     assert images.min() == 1  # the input is untouched
     assert erase(images, draws, 0.0) is images
-
-
-def test_samples_of_several_classes_are_mixed_by_the_same_equation():
-    labels, images = np.float32([[1, 1, 0], [0, 1, 0]]), np.zeros((2, 1, 2, 2), np.float32)
-    assert mix(images, labels, 3, Mixing(0.75))[1].tolist() == [[0.75, 1, 0], [0.25, 1, 0]]
-    assert mix(images, labels, 3, None)[1].tolist() == labels.tolist()

@@ -15,28 +15,21 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
     assert sorted(first) == list(range(1437))
     assert (first == epoch_order(7, 3, 1437)).all()
     assert first.dtype == np.int32
-    assert (first == np.random.default_rng([7, 3, 1]).permutation(1437)).all()  # as runs of earlier versions go on
+    assert (first == np.random.default_rng([7, 3, 1]).permutation(1437)).all()  # the order of earlier versions
     assert (first != epoch_order(7, 4, 1437)).any()
     assert (first != epoch_order(8, 3, 1437)).any()
 
 
-def test_a_batch_larger_than_the_set_is_refused():
+def test_batches_that_no_plan_fits_are_rejected():
     with pytest.raises(ValueError, match="batch_size: 2000 is larger than the training set of 1437; give at most 1437"):
         Plan(Recipe(batch_size=2000), np.zeros(1437, np.int32), 10, Workers())
-
-
-def test_an_odd_share_cannot_be_mixed():
     recipe = Recipe(dataset="synthetic", image_size=16, batch_size=6, mixup=0.2, cutmix=1.0)
     with pytest.raises(ValueError, match="a worker's share of 3 is odd; give 8"):
         Plan(recipe, np.zeros(64, np.int32), 5, Workers(0, 2))
 
 
-@pytest.mark.parametrize("parts", [(1, 1), (2, 4), (8, 8)])
-def test_a_batch_that_divides(parts):
-    assert split_batch(64, *parts) * parts[0] * parts[1] == 64
-
-
-def test_a_batch_that_does_not_divide_names_those_that_would():
+def test_a_batch_divides_evenly_or_the_error_lists_sizes_that_do():
+    assert [split_batch(64, *parts) for parts in ((1, 1), (2, 4), (8, 8))] == [64, 8, 1]
     message = "batch_size: 64 does not divide into 3 workers x 2 micro-batches; use 60 or 66, or another --accumulate"
     with pytest.raises(ValueError, match=message):
         split_batch(64, 3, 2)

@@ -81,8 +81,7 @@ RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
 @pytest.fixture
 def photographs(folder):
-    dataset = check_files(load_dataset(RECIPE, str(folder)), "error")
-    return dataset
+    return check_files(load_dataset(RECIPE, str(folder)), "error")
 
 
 def test_the_key_is_the_sets_and_not_the_machines(photographs):
@@ -97,15 +96,11 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
         "feed": "float32",
     }
     assert notes_on_resume({"feed": other.reproducibility_key()}, (), feed, False) == ()
-
-
-def test_bytes_instead_of_floats_are_said(photographs):
-    feed = make_feed(photographs, RECIPE)
     [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "feed": "uint8"}}, (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: other bits follow"
 
 
-def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
+def test_a_resume_with_other_data_is_rejected_or_noted(photographs):
     feed = make_feed(photographs, RECIPE)
     known, classes = feed.reproducibility_key(), photographs.classes
     for state, difference in (
@@ -118,7 +113,7 @@ def test_a_resume_with_other_data_is_refused_or_says_so(photographs):
         text = f"another training set than the checkpoint's ({difference})"
         assert str(caught.value) == (f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
         assert notes_on_resume(state, classes, feed, True) == (f"resuming with {text}",)
-    assert notes_on_resume({}, classes, feed, False) == ()  # of a checkpoint that knows nothing of it
+    assert notes_on_resume({}, classes, feed, False) == ()  # a checkpoint without these entries
     turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
     other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
     assert other.reproducibility_key()["files"] != known["files"]
@@ -150,5 +145,5 @@ def test_two_class_folders_swapped_whole_are_noticed(state_of, folder):
         ValueError, match=r"\(contents of its files, of which the names are the same\); give the same data"
     ):
         notes_on_resume({"feed": before}, swapped.classes, feed, False)
-    del before["contents"]  # a checkpoint of an earlier version: what it does not know is not compared
+    del before["contents"]  # as in a checkpoint of an earlier version
     assert notes_on_resume({"feed": before}, swapped.classes, feed, False) == ()

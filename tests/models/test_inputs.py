@@ -44,17 +44,13 @@ def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
     np.testing.assert_allclose(mask.mean(), 1, atol=0.01)
 
 
-def test_only_what_is_switched_on_is_drawn():
+def test_numbers_depend_on_seed_update_and_sample_alone_and_are_drawn_if_switched_on():
     net = small_net()
     assert make_noise(Recipe(), net)(3) == ()
     keep, mask = arrays(make_noise(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
     assert keep is None
     assert mask.shape == (12, 64)
     assert arrays(make_noise(dataclasses.replace(RECIPE, dropout=0.0), net), 3)[1] is None
-
-
-def test_seed_update_and_sample_alone_decide():
-    net = small_net()
     keep, mask = arrays(make_noise(RECIPE, net), 5)
     parts = [arrays(make_noise(RECIPE, net, Workers(rank, 3)), 5) for rank in range(3)]
     np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), keep)

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.usefixtures("device")
         ("resnet18", 11_689_512),
         ("resnet34", 21_797_672),
         ("resnet50", 25_557_032),
+        # timm's resnet50d, 25.58 M: the stem has 3·32·9 + 32·32·9 + 32·64·9 = 28,512 weights and 128 of BatchNorm
+        # instead of 64·3·49 = 9,408
+        ("resnet50 d", 25_557_032 + 28_512 + 128 - 9_408),
         # R50 with each 3x3 in 32 groups at twice the width, or at twice the width
         ("resnext50_32x4d", 25_028_904),
         pytest.param("wide_resnet50_2", 68_883_240, marks=pytest.mark.slow),
@@ -41,14 +44,8 @@ pytestmark = pytest.mark.usefixtures("device")
     ],
 )
 def test_imagenet_parameter_counts(name, count):
-    assert sum(parameter.size for parameter in create_model(name).trainable_params()) == count
-
-
-def test_d_stem_parameter_count():
-    # timm's resnet50d, 25.58 M: 3·32·9 + 32·32·9 + 32·64·9 = 28,512 weights and 128 of BatchNorm for the stem's
-    # 64·3·49 = 9,408
-    net = create_model("resnet50", stem="d")
-    assert sum(parameter.size for parameter in net.trainable_params()) == 25_557_032 + 28_512 + 128 - 9_408
+    name, _, stem = name.partition(" ")
+    assert sum(parameter.size for parameter in create_model(name, stem=stem).trainable_params()) == count
 
 
 @pytest.mark.parametrize(
@@ -66,11 +63,6 @@ def test_float16_keeps_gathers_in_float32():
     net.set_train(False)
     x = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
     assert np.isfinite(net(Tensor(x)).asnumpy()).all()
-
-
-def test_unknown_model_names_the_nearest():
-    with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
-        create_model("resnet5")
 
 
 RECIPE = Recipe(model="resnet8", image_size=8, zero_init_residual=True)
@@ -94,7 +86,9 @@ def test_the_seed_alone_decides_the_weights():
     assert other["conv1.weight"] != first["conv1.weight"]
 
 
-def test_a_net_that_fits_one_size_is_not_evaluated_at_another():
+def test_unknown_models_and_evaluation_at_a_size_that_does_not_fit_are_rejected():
+    with pytest.raises(ValueError, match="model: 'resnet5' is unknown; did you mean resnet56 or"):
+        create_model("resnet5")
     recipe = Recipe(model="genet50", image_size=32, eval_size=48)
     message = r"^model: genet50 fits one image size only, and is evaluated at 48 instead of 32; give --eval-size 32$"
     with pytest.raises(ValueError, match=message):

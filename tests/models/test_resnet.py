@@ -13,15 +13,8 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_names_are_torchvisions_tree():
     names = {parameter.name for parameter in create_model("resnet50").get_parameters()}
-    assert {
-        "conv1.weight",
-        "bn1.gamma",
-        "bn1.moving_variance",
-        "layer1.0.downsample.0.weight",
-        "layer1.0.downsample.1.moving_mean",
-        "layer4.2.bn3.beta",
-        "fc.bias",
-    } <= names
+    downsample = {"layer1.0.downsample.0.weight", "layer1.0.downsample.1.moving_mean"}
+    assert {"conv1.weight", "bn1.gamma", "bn1.moving_variance", *downsample, "layer4.2.bn3.beta", "fc.bias"} <= names
     # 53 convolutions, 53 BatchNorms of four, Dense weight and bias
     assert len(names) == 53 + 4 * 53 + 2
 

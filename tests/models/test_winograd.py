@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_the_three_matrices_are_the_convolution():
     a, g, b = cook_toom()
-    found = np.einsum("io,ik,ij->okj", a, g, b)
+    products = np.einsum("io,ik,ij->okj", a, g, b)
     expected = np.zeros((TILE, TAPS, PRODUCTS))
     for output in range(TILE):
         for tap in range(TAPS):
             expected[output, tap, output + tap] = 1
-    np.testing.assert_allclose(found, expected, atol=1e-14)
+    np.testing.assert_allclose(products, expected, atol=1e-14)
     assert len({*POINTS}) == PRODUCTS - 1
 
 
@@ -60,8 +60,8 @@ def direct(x, weight, given):
     return out, of_x[:, :, 1:-1, 1:-1], of_weight
 
 
-def relative(found, expected):
-    return np.sqrt(((found.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
+def relative(actual, expected):
+    return np.sqrt(((actual.asnumpy() - expected) ** 2).mean() / (expected**2).mean())
 
 
 @pytest.mark.parametrize("shape", [(4, 16, 24, 16, 16), (3, 64, 32, 9, 14), (2, 128, 64, 7, 7), (5, 32, 32, 2, 1)])
@@ -82,8 +82,8 @@ def test_outputs_and_gradients_are_those_of_the_convolution(shape):
     expected = direct(x, weight, given)
     for function, limit in ((convolve, 2.5e-6), (standard, 1e-6)):  # measured: 0.6e-6 to 1.6e-6, 0.1e-6 to 0.4e-6
         (_, y), (of_x, of_weight) = weighted(function)(Tensor(x), Tensor(weight))
-        for found, wanted in zip((y, of_x, of_weight), expected, strict=True):
-            assert relative(found, wanted) < limit, function
+        for actual, wanted in zip((y, of_x, of_weight), expected, strict=True):
+            assert relative(actual, wanted) < limit, function
     assert relative(convolve(Tensor(x), Tensor(weight)), expected[0]) < 2.5e-6  # not compiled
 
 
@@ -106,14 +106,11 @@ def test_only_what_fits_is_computed_so():
         assert not other.fits()
 
 
-def test_it_is_a_conv2d_to_all_who_ask():
+def test_it_is_a_conv2d_with_its_bias():
     cell = Conv2d(16, 8, 3, pad_mode="pad", padding=1)
     assert isinstance(cell, nn.Conv2d)
     assert type(cell).__name__ == "Conv2d"
     assert [parameter.name for parameter in cell.get_parameters()] == ["weight"]
-
-
-def test_a_bias_is_not_lost():
     x = Tensor(np.random.default_rng(0).normal(size=(1, 16, 5, 5)).astype(np.float32))
     with_bias = Conv2d(16, 8, 3, pad_mode="pad", padding=1, has_bias=True, bias_init="ones")
     without = nn.Conv2d(16, 8, 3, pad_mode="pad", padding=1, weight_init=with_bias.weight.value())

@@ -11,15 +11,15 @@ from resnet_fn.weights.files import write_arrays
 @pytest.fixture
 def arrays_of():
     """A net's parameters as arrays by name."""
-    return _arrays_of
+    return lambda net: {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}
 
 
 @pytest.fixture
-def written(device):
+def written(device, arrays_of):
     """written(file, style, change, model, **options) writes a net's names with random values; returns them as ours."""
 
     def write(file, style="ours", change=None, model="resnet8", **options):
-        ours = _arrays_of(create_model(model, num_classes=3, **options))
+        ours = arrays_of(create_model(model, num_classes=3, **options))
         ours = {name: np.random.default_rng(0).random(array.shape, np.float32) for name, array in ours.items()}
         arrays = {names.rename(name, style, names.is_basic(ours)): array for name, array in ours.items()}
         if change:
@@ -28,7 +28,3 @@ def written(device):
         return ours
 
     return write
-
-
-def _arrays_of(net):
-    return {parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}

@@ -28,7 +28,7 @@ def test_a_malicious_pickle_does_not_run(in_empty_folder):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
-def test_a_cut_file_is_refused(ending):
+def test_a_cut_file_is_rejected(ending):
     if ending == "pth":
         pytest.importorskip("torch", reason="writing .pth needs torch")
     write_arrays(f"a.{ending}", ARRAYS)
@@ -57,10 +57,8 @@ def test_equal_weights_give_equal_files_that_others_may_read(ending):
 
 
 def test_a_place_that_cannot_be_written_is_named():
-    with pytest.raises(ValueError) as caught:
+    message = r"^nowhere/a.safetensors: cannot be written \(No such file or directory\); give another file$"
+    with pytest.raises(ValueError, match=message):
         write_arrays("nowhere/a.safetensors", ARRAYS)
-    assert (
-        str(caught.value) == "nowhere/a.safetensors: cannot be written (No such file or directory); give another file"
-    )
     with pytest.raises(ValueError, match=r"^a\.bin: cannot be written; end its name in \.safetensors"):
         write_arrays("a.bin", ARRAYS)

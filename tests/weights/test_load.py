@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_listed_and_nothing_is_assigned(arrays_of, written)
     assert all(array.tobytes() == before[name].tobytes() for name, array in arrays_of(net).items())
 
 
-def test_weights_that_are_not_finite_are_refused_by_name(arrays_of, written):
+def test_weights_that_are_not_finite_are_rejected_by_name(arrays_of, written):
     def poison(arrays):
         arrays["fc.bias"][1] = np.nan
         arrays["conv1.weight"][0, :, 0, 0] = -np.inf
@@ -73,7 +73,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(arrays_of, written):
     assert convert.main(["a.safetensors", "b.ckpt", "--allow-non-finite"]) == 0
     load_weights(net, "b.ckpt", allow_non_finite=True)
     assert np.isnan(net.fc.bias.asnumpy()).tolist() == [False, True, False]
-    # What is left out is not looked at.
+    # The layer that is left out is not checked.
     written("head.safetensors", change=lambda arrays: arrays["fc.bias"].fill(np.nan))
     load_weights(net, "head.safetensors", reset_head=True)
 
@@ -185,35 +185,34 @@ def test_training_keeps_its_own_last_layer_where_the_classes_differ(written, tmp
     assert start("abc") == ", without a last layer: the last layer is new"
 
 
-def test_weights_of_another_net_are_named(written):
-    written("a.safetensors", model="resnet18")
-    recipe = Recipe(model="resnet34", weights="a.safetensors")
-    message = r"^weights: a\.safetensors holds a resnet18, the net is a resnet34; give --model resnet18$"
-    with pytest.raises(WeightsError, match=message):
-        start_from(create_model("resnet34", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
-    written("a.safetensors", in_channels=1)
-    recipe = Recipe(model="resnet8", weights="a.safetensors")
-    with pytest.raises(
-        WeightsError, match=r"^weights: a\.safetensors is for images of 1 channel, the data set's have 3; give"
-    ):
-        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
-    written("a.safetensors", norm="none")
-    with pytest.raises(WeightsError, match=r"has the norm 'none', the net 'batch'; give --norm none$"):
-        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
-    written("a.safetensors", change=lambda arrays: arrays.pop("bn1.beta"))
-    with pytest.raises(
-        WeightsError, match=r"^weights: a\.safetensors: does not fit the net \(missing: bn1.beta\); give"
-    ):
-        start_from(create_model("resnet8", num_classes=3), read_weights("a.safetensors"), recipe, "abc")
+@pytest.mark.parametrize(
+    ("model", "fields", "message"),
+    [
+        ("resnet20", {}, " holds a resnet8, the net is a resnet20; give --model resnet8"),
+        ("resnet8", {"in_channels": 1}, " is for images of 1 channel, the data set's have 3; give other weights"),
+        ("resnet8", {"norm": "none"}, " has the norm 'none', the net 'batch'; give --norm none"),
+        (
+            "resnet8",
+            {"change": lambda arrays: arrays.pop("bn1.beta")},
+            ": does not fit the net (missing: bn1.beta); give the model that they belong to",
+        ),
+    ],
+)
+def test_weights_of_another_net_are_named(written, model, fields, message):
+    written("a.safetensors", **fields)
+    net, recipe = create_model(model, num_classes=3), Recipe(model=model, weights="a.safetensors")
+    with pytest.raises(WeightsError) as caught:
+        start_from(net, read_weights("a.safetensors"), recipe, "abc")
+    assert str(caught.value) == f"weights: a.safetensors{message}"
 
 
 def test_a_recipe_without_a_model_takes_its_weights(written):
     written("a.safetensors", model="resnet18", stem="cifar")
-    found = name_model(Recipe(model=""), read_weights("a.safetensors"))
-    assert (found.model, found.stem, found.norm) == ("resnet18", "cifar", "batch")
+    recipe = name_model(Recipe(model=""), read_weights("a.safetensors"))
+    assert (recipe.model, recipe.stem, recipe.norm) == ("resnet18", "cifar", "batch")
     written("b.safetensors")
-    found = name_model(Recipe(model=""), read_weights("b.safetensors"))
-    assert (found.model, found.stem) == ("resnet8", "")
+    recipe = name_model(Recipe(model=""), read_weights("b.safetensors"))
+    assert (recipe.model, recipe.stem) == ("resnet8", "")
     assert name_model(Recipe(model="resnet50"), None).model == "resnet50"
     with pytest.raises(
         ValueError, match=r"^model: no model and no weights to recognise it from; give --weights FILE, or --model NAME$"

@@ -1,4 +1,4 @@
-"""Which model weights belong to: told from names and shapes, and where two models share them."""
+"""The model that weights belong to, from names and shapes, and two models that share them."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", [name for name in MODELS if name in ("resnet18", "se_resnet18", "genet50_plus")])
 def test_models_are_recognised(name, arrays_of):
     net = create_model(name, num_classes=7, image_size=32)
-    found = recognise_model(arrays_of(net))
-    assert (found["name"], found["num_classes"], found["stem"]) == (name, 7, "imagenet")
-    assert name != "genet50_plus" or found["image_size"] == 32
+    model = recognise_model(arrays_of(net))
+    assert (model["name"], model["num_classes"], model["stem"]) == (name, 7, "imagenet")
+    assert name != "genet50_plus" or model["image_size"] == 32
 
 
 def resnet50_shapes() -> dict[str, np.ndarray]:
@@ -29,8 +29,8 @@ def resnet50_shapes() -> dict[str, np.ndarray]:
 def test_genet50_minus_and_resnet50_cannot_be_told_apart():
     arrays = resnet50_shapes()
     assert recognise_model(arrays)["name"] == "resnet50"
-    found = recognise_model(arrays, "genet50_minus")
-    assert [found[key] for key in ("name", "num_classes", "in_channels", "stem")] == ["genet50_minus", 9, 3, "imagenet"]
+    model = recognise_model(arrays, "genet50_minus")
+    assert [model[key] for key in ("name", "num_classes", "in_channels", "stem")] == ["genet50_minus", 9, 3, "imagenet"]
     assert {name: same_parameters(name) for name in MODELS if same_parameters(name)} == {
         "resnet50": ("genet50_minus",),
         "genet50_minus": ("resnet50",),

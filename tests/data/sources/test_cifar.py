@@ -30,23 +30,18 @@ def test_a_missing_folder_and_no_folder_are_explained(tmp_path):
     with pytest.raises(ValueError, match=r"'nowhere' is not a folder; get cifar-10-binary.tar.gz from https://www.cs"):
         load_dataset(TEN, "nowhere")
     (tmp_path / "cifar-10-binary.tar.gz").touch()
-    message = (
-        r"looked for data_batch_1.bin or data_batch_1 in .*, found cifar-10-binary.tar.gz; get .* extract it there"
-    )
+    message = "looked for data_batch_1.bin or data_batch_1 in .*, found cifar-10-binary.tar.gz; get .* extract it there"
     with pytest.raises(ValueError, match=message):
         load_dataset(TEN, str(tmp_path))
     with pytest.raises(ValueError, match="the set digits needs none; leave it out"):
         load_dataset(Recipe(), str(tmp_path))
 
 
-def test_an_incomplete_folder_names_what_it_lacks(tmp_path, make_cifar):
+def test_missing_and_cut_files_are_named(tmp_path, make_cifar):
     make_cifar(tmp_path, "cifar10", True)
     os.remove(tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin")
     with pytest.raises(ValueError, match=r"cifar-10-batches-bin lacks data_batch_3.bin; get"):
         load_dataset(TEN, str(tmp_path))
-
-
-def test_a_cut_file_is_named(tmp_path, make_cifar):
     make_cifar(tmp_path, "cifar100", True)
     file = tmp_path / "cifar-100-binary" / "train.bin"
     file.write_bytes(file.read_bytes()[:-1])
@@ -61,7 +56,7 @@ class Malice:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps({b"data": Malice()}, 2), pickle.dumps([1], 2)])
-def test_a_pickle_that_is_no_cifar_batch_is_refused_and_never_run(tmp_path, make_cifar, content):
+def test_a_pickle_that_is_no_cifar_batch_is_rejected_and_never_run(tmp_path, make_cifar, content):
     make_cifar(tmp_path, "cifar10", False)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
     with pytest.raises(ValueError, match=r"data_batch_2: is .*; extract the archive again"):

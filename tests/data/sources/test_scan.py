@@ -1,9 +1,8 @@
-"""Bad image files: found where few or asked for, reported together, left out for good by a run that skips them."""
+"""Bad image files: found if there are few or on request, reported together, left out for good by a run that skips."""
 
 import os
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,14 +80,15 @@ def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
 def test_error_names_the_files_of_all_splits_together_before_anything_is_computed(zoo):
     folder = zoo[0]
     (folder / "val" / "bee" / "00 ü.JPEG").write_bytes(b"")
+    for decode_all in ("auto", "no"):  # sizes alone show empty files
+        with pytest.raises(ValueError, match=r"1 of 9 validation files are bad: '.*00 ü.JPEG' is empty"):
+            open_dataset(RECIPE, str(folder), check=decode_all, splits=("test",))
     message = (
         r"on_bad_sample: 5 of 36 training and 1 of 9 validation files are bad: '.*cut header.jpg' is cut or damaged; "
         r"'.*cut late.jpg' is cut or damaged; '.*empty.jpg' is empty; and 3 more; fix them, or give --on-bad-sample"
     )
     with pytest.raises(ValueError, match=message):
         open_dataset(RECIPE, str(folder))
-    with pytest.raises(ValueError, match="on_bad_sample: 1 of 9 validation files are bad"):
-        open_dataset(RECIPE, str(folder), splits=("test",))
 
 
 def test_skip_trains_on_the_rest_and_says_how_many(zoo):
@@ -103,8 +103,8 @@ def test_skip_trains_on_the_rest_and_says_how_many(zoo):
     assert np.isfinite(images).all()
 
 
-def test_a_run_that_goes_on_leaves_out_what_it_left_out_before(zoo, tmp_path):
-    """Also when a file is repaired meanwhile, the data have moved, and nothing is decoded again."""
+def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
+    """Also if a file was repaired and the data have moved; nothing is decoded again."""
     folder, _, _ = zoo
     first, run = open_dataset(SKIP, str(folder)), tmp_path / "run"
     run.mkdir()
@@ -127,10 +127,14 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     (folder / "train" / "bee" / "empty.jpg").unlink()
     unchecked = open_dataset(RECIPE, str(folder), check="no")
     assert unchecked.notes == (
-        "image files are not checked (--no-check-files): a bad one ends the command where it is met; --check-files "
-        "decodes all before",
+        "image files are not checked (--no-check-files): the command stops at a bad one; --check-files decodes all "
+        "before",
     )
     assert len(unchecked.train) == len(unchecked.train.sizes) == 35
+    for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
+        (index,) = (index for index, name in enumerate(unchecked.train.names) if name.endswith(bad))
+        with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
+            list(unchecked.train.eval_images([np.array([index])], unchecked.input))
     with pytest.raises(ValueError, match=r"^check_files: 'no' finds no bad files, and on_bad_sample 'skip' needs"):
         open_dataset(SKIP, str(folder), check="no")
     monkeypatch.setattr(scan, "MOST_CHECKED", 43)  # of 44, both splits together
@@ -141,25 +145,6 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     monkeypatch.setattr(scan, "MOST_CHECKED", 44)
     with pytest.raises(ValueError, match="4 of 35 training files are bad"):
         open_dataset(RECIPE, str(folder))
-
-
-def test_an_unchecked_bad_file_is_named_where_it_is_met(zoo):
-    dataset = open_dataset(RECIPE, str(rid_of_empty(zoo[0])), check="no")
-    for bad in ("cut header.jpg", "cut late.jpg", "garbage.jpg"):
-        (index,) = (index for index, name in enumerate(dataset.train.names) if name.endswith(bad))
-        with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
-            list(dataset.train.eval_images([np.array([index])], dataset.input))
-
-
-def rid_of_empty(folder: Path) -> Path:
-    (folder / "train" / "bee" / "empty.jpg").unlink()
-    return folder
-
-
-def test_what_the_sizes_alone_say_is_found_in_any_case(folder):
-    (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*00 ü.JPEG' is empty"):
-        open_dataset(RECIPE, str(folder), check="no")
 
 
 @pytest.mark.parametrize("decode", [True, False])
