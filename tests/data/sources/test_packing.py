@@ -52,7 +52,7 @@ def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    with pytest.raises(ValueError, match="looked for index.json in 'out', found .*; pack an image folder with: python"):
+    with pytest.raises(ValueError, match=r"looked for index.json in 'out', found .*; pack an image folder with: "):
         load_dataset(RECORDS, "out")
     assert main([str(folder), "out", "--shards", "20", "--no-progress"]) == 0
     written = int(re.search(r"\((\d+) shards written", capsys.readouterr().out)[1])
