@@ -76,7 +76,7 @@ def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), 
 
 def check_feed(recipe: Recipe, dtype: str) -> None:
     """ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
-    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on what is"
+    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
     if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
         raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
 

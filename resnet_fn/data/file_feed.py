@@ -99,7 +99,7 @@ class FileFeed:
         return images
 
     def _begin(self, update: int) -> None:
-        """Hand an update's images to the threads; reading errors are raised when the update is asked for."""
+        """Hand an update's images to the threads; reading errors are raised by `batch`."""
         assert self._pool is not None
         images, epoch, numbers = self._buffers.take(), update // self.updates_per_epoch, self._numbers(update)
         decoded: list[Future[None]] = []

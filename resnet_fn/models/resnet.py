@@ -113,7 +113,7 @@ class BasicBlock(Block):
     expansion, last_norm = 1, "bn2"
 
     def convolutions(self, channels: int, width: int, out: int, stride: int, groups: int) -> Iterator[Conv2d]:
-        """The layers in order; ValueError where they have no place for `groups` or `width`."""
+        """The layers in order; ValueError if it has no place for `groups` or `width`."""
         if groups != 1 or width != out:
             raise ValueError(f"groups: {groups} and a width of {width} need Bottleneck; BasicBlock has neither")
         yield conv(channels, width, 3, stride)
@@ -254,6 +254,6 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
 def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
-    # `same` on an odd size averages what is there, as PyTorch's ceil_mode with count_include_pad=False.
+    # `same` on an odd size averages the pixels inside, as PyTorch's ceil_mode with count_include_pad=False.
     pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, pad_mode="same")
     return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

@@ -145,8 +145,11 @@ def test_bytes_are_what_the_other_feed_normalises(folder):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"mixup": 0.2}, "feed: 'uint8' gives images as they were decoded, and mixup, cutmix and erasing work on what"),
-        ({"erasing": 0.2}, "mixup, cutmix and erasing work on what is normalised; give float32"),
+        (
+            {"mixup": 0.2},
+            "feed: 'uint8' gives images as they were decoded, and mixup, cutmix and erasing work on images",
+        ),
+        ({"erasing": 0.2}, "mixup, cutmix and erasing work on images that are normalised; give float32"),
         ({"dataset": "digits", "image_size": 8}, "and sets in memory are normalised; give float32"),
     ],
 )
