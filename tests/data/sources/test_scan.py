@@ -135,7 +135,7 @@ def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
         (index,) = (index for index, name in enumerate(unchecked.train.names) if name.endswith(bad))
         with pytest.raises(BadSampleError, match=f"{bad}: cannot be decoded; fix it and go on"):
             list(unchecked.train.eval_images([np.array([index])], unchecked.input))
-    with pytest.raises(ValueError, match=r"^check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; give"):
+    with pytest.raises(ValueError, match=r"^check_files: 'no' finds no bad files for on_bad_sample 'skip' to"):
         open_dataset(SKIP, str(folder), check="no")
     monkeypatch.setattr(scan, "MOST_CHECKED", 43)  # of 44, both splits together
     assert open_dataset(RECIPE, str(folder)).notes[0].startswith("image files are not checked (44 are more than 43)")
