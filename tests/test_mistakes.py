@@ -72,7 +72,7 @@ $ mkdir outer; mv photographs outer
 # one class only
 $ rm -r photographs/val photographs/train/[bc]*
 1: data_dir: photographs/train holds one class only, 'éléphant'; lay the images out with a folder for each class,
-  and give the folder around them
+  and give their parent folder
 # an empty class
 $ mkdir photographs/train/zebra
 1: data_dir: photographs/train/zebra holds no images; remove the folder or fill it (it would count as a class)
@@ -158,7 +158,7 @@ $ echo '<html>not found</html>' > page.pth
 1: weights: grey.safetensors is for images of 1 channel, the data set's have 3; give other weights
 # no weights
 --weights ''
-1: model: is told by the weights; give --weights FILE, or --model NAME
+1: model: no model and no weights to recognise it from; give --weights FILE, or --model NAME
 # a part that is not there
 --freeze stem,layer5
 1: freeze: 'layer5' is no part of the net; did you mean layer3 or layer2 or layer1?
