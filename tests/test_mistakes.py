@@ -67,7 +67,8 @@ $ mkdir outer; mv photographs outer
 1: data_dir: looked for train/ and val/ in 'outer', found photographs; give --data-dir outer/photographs
 # the folder of one class
 --data-dir photographs/train/bee
-1: data_dir: photographs/train/bee holds images and no folders; if they are of one class, give the folder around it:
+1: data_dir: photographs/train/bee holds images and no folders; if they are of one class, give its parent
+  folder:
   --data-dir photographs
 # one class only
 $ rm -r photographs/val photographs/train/[bc]*
