@@ -68,8 +68,7 @@ $ mkdir outer; mv photographs outer
 # the folder of one class
 --data-dir photographs/train/bee
 1: data_dir: photographs/train/bee holds images and no folders; if they are of one class, give its parent
-  folder:
-  --data-dir photographs
+  folder: --data-dir photographs
 # one class only
 $ rm -r photographs/val photographs/train/[bc]*
 1: data_dir: photographs/train holds one class only, 'éléphant'; lay the images out with a folder for each class,
