@@ -50,12 +50,7 @@ def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[s
 
 
 class Side:
-    """A process that runs steps on request; as a context manager it ends the process.
-
-    Args:
-        kind: a key of `sides.KINDS`.
-        spec: its net and batch, as JSON types.
-        environment: variables beside this process's own.
+    """A process of `sides.KINDS[kind]` that runs steps on request; as a context manager it ends the process.
 
     Attributes:
         facts: "ready_seconds" from the process's start to the end of its first step, "first_step_seconds" of that step,

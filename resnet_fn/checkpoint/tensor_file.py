@@ -58,11 +58,7 @@ def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def write_tensor_files(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Any]]:
-    """Write arrays to safetensors files, one after the other, hash them and sync them all.
-
-    Args:
-        folder: where; none of the files may exist.
-        files: contiguous arrays by name, by file name.
+    """Write contiguous arrays, by name and by file, to new safetensors files, hash them and sync them all.
 
     Returns:
         For each file {"size": bytes, "header_sha256", "tensors": {name: {"shape", "dtype", "sha256"}}}: header and

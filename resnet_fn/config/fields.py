@@ -66,13 +66,9 @@ def setting(
     """A dataclass field.
 
     Args:
-        group: one of `GROUPS`.
-        default: its type is the setting's.
-        meaning, unit: what the help says.
+        group, default, meaning, unit: for the help; `group` is one of `GROUPS`.
         aliases: PyTorch's and timm's names of its flag.
-        choices: all values.
-        at_least, above: bounds of a number.
-        within: both, as "[0, 1)" or "0..30".
+        choices, at_least, above, within: all values, or bounds of a number; `within` as "[0, 1)" or "0..30".
         example: the value that an error recommends.
         needs: what it depends on.
     """

@@ -138,7 +138,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 def random_affine(
     images: np.ndarray, draws: np.ndarray, max_shift: float, max_rotation: float, max_zoom: float, fill: np.ndarray
 ) -> np.ndarray:
-    """Shift, rotate and zoom each image about its centre, with bilinear interpolation.
+    """Shift, rotate and zoom each image about its centre, with bilinear interpolation: to float32 [N, C, H, W].
 
     Args:
         images: float32 [N, C, H, W].
@@ -146,9 +146,6 @@ def random_affine(
             Shifts are whole pixels.
         max_shift: pixels.  max_rotation: degrees.  max_zoom: fraction of 1.
         fill: [C], the value outside the image (a black pixel after normalisation).
-
-    Returns:
-        float32 [N, C, H, W].
     """
     count, channels, height, width = images.shape
     shift = np.round(draws[:, :2] * (max_shift + 0.5)).clip(-max_shift, max_shift)

@@ -88,9 +88,6 @@ def erase(images: np.ndarray, draws: np.ndarray, probability: float) -> np.ndarr
     Args:
         images: float32 [N, C, H, W], normalised.
         draws: [N, 5] in [0, 1): whether, area, aspect ratio, vertical and horizontal place.
-
-    Returns:
-        float32 [N, C, H, W].
     """
     chosen = np.flatnonzero(draws[:, 0] < probability)
     if not len(chosen):

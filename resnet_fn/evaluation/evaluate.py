@@ -124,17 +124,8 @@ def evaluate_weights(
     A weight file has neither data nor preprocessing: both, and the net, are the recipe's. Prints which file is
     loaded, and warns if its classes are known and differ from the data set's.
 
-    Args:
-        file, which: see `read_weights`.
-        recipe: gives net, data set and evaluation size.
-        lists, check: see `open_dataset`.
-        batch_size, device, threads, data_dir, allow_non_finite, compile_cache: as in `evaluate_in_detail`.
-
-    Returns:
-        The scores, and what was scored.
-
-    Raises:
-        As `evaluate_in_detail`; WeightsError if the file does not fit the net.
+    Returns the scores and the data set. Arguments and errors: see `read_weights` (file, which), `open_dataset` (lists,
+    check) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
     """
     workers = process.start(device, threads)
     source = read_weights(file, which)

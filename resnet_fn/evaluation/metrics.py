@@ -73,13 +73,9 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
     15 bins of equal width over 0..1, open below and closed above; the first takes 0 too.
 
-    Args:
-        confidence: [N], the probability of the prediction, in 0..1.
-        right: bool [N].
-
-    Returns:
-        "error": Σ count/N · |accuracy − confidence| over the bins; "bins": a list of {"from", "to", "count",
-        "confidence", "accuracy"}, the last two None where the bin is empty.
+    Of confidences [N], each the probability of a prediction, and bool [N], whether it is right: "error", Σ count/N ·
+    |accuracy − confidence| over the bins, and "bins", a list of {"from", "to", "count", "confidence", "accuracy"}, the
+    last two None where the bin is empty.
     """
     exact = confidence.astype(np.float64)
     edges = np.linspace(0.0, 1.0, BINS + 1)

@@ -61,17 +61,9 @@ def open_net(
     check: str = "auto",
     which: str = "last",
 ) -> InspectedNet:
-    """Build the net of a checkpoint or weight file and find its data.
+    """Build the net of a run or checkpoint folder, or with `recipe` of a weight file, and open its data set.
 
-    Args:
-        source: a run folder, a checkpoint folder, or with `recipe` a weight file.
-        recipe: net and data of a weight file; None for a checkpoint, which has both.
-        data_dir: where the data set lies; "": where it lay in training.
-        lists, check: with `recipe`, see `open_dataset`.
-        which: of a run folder, the "last" or the "best" checkpoint.
-
-    Raises:
-        ValueError: the weights do not fit, or the data set is not there or is another one.
+    A ValueError names weights that do not fit, or a data set that is not there or another one.
     """
     if recipe is None:
         loaded = load_run(source, which, precision=PRECISION, allow_non_finite=True)

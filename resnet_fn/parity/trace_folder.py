@@ -77,18 +77,9 @@ _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
 def save_recording(recording: Recording, folder: Path, layers: str = "all") -> int:
-    """Write a recording into a new folder.
+    """Write a recording into a new or empty folder (else a ValueError); its size in bytes.
 
-    Args:
-        recording: of either side.
-        folder: must not exist, or be empty.
-        layers: "all", or "none": without the layers' inputs and outputs.
-
-    Returns:
-        Its size, bytes.
-
-    Raises:
-        ValueError: the folder is not empty or cannot be written.
+    `layers` is "all", or "none": without the layers' inputs and outputs.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
 
 
 def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.ndarray:
-    """Grad-CAM (arXiv 1610.02391) of the net's last stage, from 0 to 1 where there is any evidence for the class.
+    """Grad-CAM (arXiv 1610.02391) of the net's last stage, float32 [n, h, w], 0 to 1 where there is any evidence.
 
     A ResNet ends in the mean over height and width and one Dense layer: the gradient of a logit by a channel of the
     last stage is that channel's weight over H · W. So the map is relu(Σ weight · channel), and needs no gradient.
@@ -51,9 +51,6 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
         net: a `ResNet`; it is set to evaluation mode.
         images: float32 [n, C, H, W], as the net is fed.
         classes: whose evidence is shown, one for each image.
-
-    Returns:
-        float32 [n, h, w], the size of the last stage's output.
     """
     net.set_train(False)
     stages = {int(name[5:]): cell for name, cell in net.name_cells().items() if re.fullmatch(r"layer\d+", name)}

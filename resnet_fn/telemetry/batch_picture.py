@@ -17,7 +17,7 @@ _WHITE = 2.5  # standard deviations from the mean to white; as many below it are
 
 
 def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Draw the first images of a batch with their labels, exactly as the net gets them.
+    """Draw the first images of a batch with their labels, exactly as the net gets them: to uint8 [height, 700, 3].
 
     The grey scale is fixed, 0 is mid-grey and ±2.5 white and black, so that a wrong normalisation shows: the picture is
     pale, dark, flat, or all black and white.
@@ -25,9 +25,6 @@ def draw_batch(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -
     Args:
         images: float32 [N, C, H, W], normalised; C is 1 or 3.
         labels: hard ones [N], or soft ones [N, classes].
-
-    Returns:
-        uint8 [height, 700, 3].
     """
     from PIL import Image, ImageDraw, ImageFont
 

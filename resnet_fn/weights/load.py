@@ -145,17 +145,10 @@ def read_start(recipe: Recipe) -> tuple[Recipe, Source | None]:
 
 
 def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[str]) -> str:
-    """Load weights into a net that is about to be trained; it keeps its own last layer if theirs is for other classes.
+    """Load weights into a net that is about to be trained; returns a line that names them.
 
-    Args:
-        recipe: the net's; with `reset_head` the net keeps its last layer in any case.
-        classes: the net's.
-
-    Returns:
-        A line that names the weights.
-
-    Raises:
-        WeightsError: weights of another net, with the setting that builds it if it is one of ours.
+    The net keeps its own last layer if theirs is for other classes, and with `reset_head`. A WeightsError names the
+    setting that builds another net if they are of one.
     """
     other = other_classes(source, classes)
     try:

@@ -42,18 +42,14 @@ def shrink(data: bytes, short_side: int, quality: int) -> bytes:
 
 
 class Packer:
-    """Writes the shards of one data set into a folder.
+    """Writes the shards of one data set of checked image files into a folder.
 
     Args:
-        dataset: checked image files.
         out: the folder; shards of an interrupted run of the same packing are kept.
         shards: files per split.
         short_side: of training images, pixels; 0: their own bytes. Evaluation images always keep theirs.
         quality: of shrunk JPEGs, 1..95.
         threads: that decode and encode.
-
-    Raises:
-        ValueError: `out` holds another packing.
     """
 
     def __init__(

@@ -120,7 +120,7 @@ def check_files(
     splits: Sequence[str] = ("train", "test"),
     left_out: tuple[str, ...] = (),
 ) -> DataSet:
-    """Read the sizes of a data set's files, and find the bad ones; sets without files are returned as they are.
+    """Read the sizes of a data set's files and find the bad ones: the data set of good files, with the others' names.
 
     Args:
         dataset: as it was listed.
@@ -129,9 +129,6 @@ def check_files(
         workers, progress: see `scan_files`.
         splits: those to check.
         left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again.
-
-    Returns:
-        The data set of good files, with the names of the others.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
