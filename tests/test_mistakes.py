@@ -167,7 +167,7 @@ $ echo '<html>not found</html>' > page.pth
 1: train_only: 'classifier' is no part of the net; use one of stem, layer1, layer2, layer3, fc
 # frozen and trained
 --freeze stem --train-only fc
-2: train_only: 'fc' says what --freeze stem says too; give one of them
+2: train_only: 'fc' cannot be combined with --freeze stem; give one of them
 # all frozen
 --freeze 'stem,layer?,fc'
 1: freeze: 'stem,layer?,fc' leaves nothing to train; leave out fc

@@ -123,7 +123,7 @@ def test_debug_shows_the_traceback():
         (
             ["--recipe", "imagenet_resnet50_v1"],
             "the recipe imagenet_resnet50_v1, * marks | the network sees [pixels]; default 224* | Nesterov's momentum; "
-            "default False* | each way [pixels]; default 0 - | separated]; default 30.0,60.0* --",
+            "default False* | each way [pixels]; default 0 - | with commas]; default 30.0,60.0* --",
         ),
     ],
 )
@@ -139,5 +139,5 @@ def test_help_shows_meaning_unit_and_default():
     done = train("--help")
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
-    assert "--batch-size N samples of one update, over all workers [samples]; default 64" in text
+    assert "--batch-size N samples of one update, of all workers [samples]; default 64" in text
     assert "--[no-]nesterov Nesterov's momentum; default True" in text

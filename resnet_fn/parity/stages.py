@@ -222,15 +222,16 @@ class Comparison:
             NORM: {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)},
             TRAJECTORY: self._growing(outputs),
         }
+        half = self.theirs.task.recipe.precision == "fp16"  # in which no gradient of update 2 is sure: a ReLU's zeros
         states = {
             CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])],
-            CHANGE_AGAIN: [_state_row(kind, 2) for kind in theirs.second if kind in ours.second],
+            CHANGE_AGAIN: [_state_row(kind, 2) for kind in theirs.second if kind in ours.second and not half],
         }
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
-            CHANGE_AGAIN: len(ours.after) < 2,
+            CHANGE_AGAIN: half or len(ours.after) < 2,
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []

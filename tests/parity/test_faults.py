@@ -242,10 +242,21 @@ class Less(nn.Cell):
         return x * 0.7 + ops.stop_gradient(x * 0.3)
 
 
+HALF = np.random.default_rng(1).normal(size=(4, 3, 6, 6)).astype(np.float32)
+
+
+def two_convolutions() -> Any:
+    pairs = [(t.Conv2d(width, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU()) for width in (3, 8)]
+    return Theirs(t.Sequential(*(layer for pair in pairs for layer in pair)))
+
+
 def in_float16(*more: nn.Cell) -> nn.Cell:
-    net = Ours(nn.SequentialCell(nn.Dense(8, 8), nn.ReLU(), *more))
-    for layer in (net.part[0], net.head):
-        layer.to_float(mindspore.float16)
+    a, b = (nn.Conv2d(width, 8, 3, pad_mode="pad", padding=1).to_float(mindspore.float16) for width in (3, 8))
+    one, two = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+    net = Ours(nn.SequentialCell(a, one, nn.SequentialCell(nn.ReLU(), *more), b, two, nn.ReLU()))
+    net.head.to_float(mindspore.float16)
+    for norm in (one, two):
+        norm.to_float(mindspore.float32)
     return net
 
 
@@ -519,8 +530,8 @@ FAULTS = {
     "Adam's β1 with momentum's other meaning | momentum after update 1 |  | β is the weight of the old state, "
     "not of the new": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
-        VECTORS,
-        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.ReLU())),
+        HALF,
+        two_convolutions,
         lambda: in_float16(Less()),
         recipe=dataclasses.replace(RECIPE, precision="fp16"),
     ),

@@ -75,7 +75,7 @@ def test_first_weights_are_read_at_the_start_alone():
         build(weights="nowhere.pth")
     checkpoint = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
     assert build(weights="nowhere.pth", checkpoint=checkpoint).total == 15
-    with pytest.raises(ValueError, match=r"^model: .*weights; give --weights FILE, or --model NAME$"):
+    with pytest.raises(ValueError, match=r"^model: .*weights.*; give --weights FILE, or --model NAME$"):
         build(model="")
 
 
