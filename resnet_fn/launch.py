@@ -84,12 +84,12 @@ def exit_code(ended: dict[str, int], logs: Path) -> int:
     """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it."""
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    scheduler = (logs / "scheduler.log").read_text(errors="replace") if ended.get("scheduler") else ""
-    if silent := re.findall(r"The node: (\d+) is timed out", scheduler):
+    log = logs / "scheduler.log"  # on the first machine
+    if silent := re.findall(r"The node: (\d+) is timed out", log.read_text(errors="replace") if log.exists() else ""):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
         print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
-        return ended["scheduler"]  # MindSpore may have ended the other workers with SIGTERM
+        return ended.get("scheduler") or 1  # MindSpore may have ended the other workers with SIGTERM
     if code and code - 128 not in SIGNALS:
         end = "\n".join(_shown((logs / f"{name}.log").read_text(errors="replace")).splitlines()[-20:])
         print(
