@@ -281,7 +281,7 @@ def test_the_loop_never_waits_for_data():
     """
     before = 0.0  # the step that a batch is prepared in: the update before its own; the run's first has none
     overheads = []
-    for epoch in logged_updates("--epochs", "3", "--log-every", "1").values():
+    for epoch in logged_updates("--model", "resnet20", "--epochs", "3", "--log-every", "1").values():
         seconds = sum(update["step_seconds"] for update in epoch)
         overheads.append(seconds / (len(epoch) * statistics.median(update["step_seconds"] for update in epoch)))
         waited = prepared = 0.0
