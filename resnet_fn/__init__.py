@@ -55,7 +55,7 @@ _MODULES = {
     "resnet_fn.update.eval_step": "make_eval_step",
     "resnet_fn.update.loss": "make_loss",
     "resnet_fn.update.loss_scale": "DynamicLossScaler",
-    "resnet_fn.update.schedule": "make_schedule cosine_warmup",
+    "resnet_fn.recipes.schedule": "make_schedule cosine_warmup",
     "resnet_fn.update.optimizer": "make_optimizer momentum_sgd",
     "resnet_fn.update.adaptive": "adam adamw lars lamb",
     "resnet_fn.models.groups": "parameter_groups weight_decay_groups",

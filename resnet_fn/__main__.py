@@ -1,6 +1,5 @@
 """python -m resnet_fn: list the commands."""
 
-import sys
 from collections.abc import Sequence
 
 from resnet_fn.config import cli
@@ -30,14 +29,12 @@ def main(arguments: Sequence[str]) -> int:
         name = words[0]
         hint = f"type python -m resnet_fn.{name}" if name in COMMANDS else closest(name, COMMANDS)
         raise cli.UsageError(f"unknown argument {name!r}; {hint}")
-    print(
-        "Train residual networks on MindSpore with a functional loop that you can read.\n\n"
-        "commands (--help shows the flags):"
-    )
+    print("Train residual networks on MindSpore with a functional loop that you can read.\n")
+    print("commands (--help shows the flags):")
     for name, purpose in COMMANDS.items():
         print(f"  python -m resnet_fn.{name:12} {purpose}")
     return 0
 
 
 if __name__ == "__main__":
-    cli.run("resnet_fn", main, sys.argv[1:])
+    cli.run("resnet_fn", main)

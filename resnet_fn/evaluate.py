@@ -35,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")
     cli.add_device_flags(flags)
     cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])
-    flags.set_defaults(compile_cache=RunOptions().compile_cache)
     group = flags.add_argument_group("output")
     written = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     from resnet_fn.runtime.workers import join
 
     shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", "compile_cache")
-    how = {name: getattr(parsed, name) for name in shared}
+    how = {name: value for name, value in vars(parsed).items() if name in shared}
     if file:
         lists, folder = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
         how |= {"lists": lists, "data_dir": folder, "check": file.options.check_files}

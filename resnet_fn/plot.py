@@ -10,6 +10,7 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest, few
 from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
+from resnet_fn.runtime.extras import import_extra
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.run_table import different_updates, group_runs, read_run, run_table
 
@@ -19,16 +20,6 @@ _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/seed*                 mean and band over seeds
   python -m resnet_fn.plot runs/seed* --table         mean and standard deviation over seeds
 """
-
-
-def parser() -> cli.Parser:
-    """The command's flags."""
-    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
-    flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
-    flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
-    flags.add_argument("--table", action="store_true", help="print a table instead")
-    return flags
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
@@ -70,14 +61,11 @@ def lines_of(runs: dict[str, list[dict[str, Any]]]) -> tuple[dict[str, list[Even
 def draw(lines: dict[str, list[Events]], note: str, out: Path) -> None:
     """Draw the curves of what `lines_of` gives over updates, each line in its colour; `out`'s ending is the format.
 
-    Raises:
-        ValueError: no matplotlib, or a file that cannot be written.
+    Raises a ValueError without matplotlib, or if the file cannot be written.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("plot needs matplotlib; pip install matplotlib") from None
+    matplotlib = import_extra("matplotlib", "plot")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 10), layout="constrained")
     for panel, axes in enumerate(figure.subplots(len(PANELS), 1, sharex=True)):
         draw_panel(axes, panel, {fill(name, 90): runs for name, runs in lines.items()}, note if panel == 0 else "")
@@ -92,22 +80,28 @@ def draw(lines: dict[str, list[Events]], note: str, out: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw, and say where; or print a table."""
-    parsed = parser().parse(arguments)
-    if parsed.table:
-        cli.refuse((parsed.out, "--out is for curves, --table prints; give one of them"))
-        rows, notes = run_table({run: read_run(Path(run), read_events(Path(run))) for run in parsed.runs})
-        print("\n".join(rows))
-        for note in notes:
-            print(note, file=sys.stderr)
-        return 0
+    about = "Draw loss, accuracy and learning rate of runs, or compare them in a table. Seeds share a line."
+    flags = cli.Parser("plot", about, _EXAMPLES, "RUN …")
+    flags.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    flags.add_argument("--out", metavar="FILE", help=".png, .svg or .pdf; default curves.png")
+    flags.add_argument("--table", action="store_true", help="print a table instead")
+    parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
-    if out.suffix not in (".png", ".svg", ".pdf"):
-        raise cli.UsageError(f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf")
-    lines, note, warnings = lines_of({run: read_events(Path(run)) for run in parsed.runs})
-    draw(lines, note, out)
+    unknown = out.suffix not in (".png", ".svg", ".pdf")
+    cli.refuse(
+        (parsed.out and parsed.table, "--out is for curves, --table prints; give one of them"),
+        (unknown and not parsed.table, f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf"),
+    )
+    runs = {run: read_events(Path(run)) for run in parsed.runs}
+    if parsed.table:
+        rows, warnings = run_table({run: read_run(Path(run), events) for run, events in runs.items()})
+        print("\n".join(rows))
+    else:
+        lines, note, warnings = lines_of(runs)
+        draw(lines, note, out)
+        print(f"curves of {', '.join(parsed.runs)}: {out}")
     for warning in warnings:
         print(warning, file=sys.stderr)
-    print(f"curves of {', '.join(parsed.runs)}: {out}")
     return 0
 
 

@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     console.outlive_console()
     # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train
-    from resnet_fn.run.progress import describe_best
     from resnet_fn.runtime.workers import join
 
     command = console.typed_command()  # now: the process that started the workers may be gone when they stop

@@ -220,7 +220,7 @@ def forward_ladder(net, reference, images, corrections):
     from resnet_fn.parity import mindspore_side, torch_side
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.layers import TOLERANCE, compare_layers
-    from resnet_fn.parity.matching import match
+    from resnet_fn.parity.matching import Side, match, shapes_of
     from resnet_fn.parity.notes import settings_notes
     from resnet_fn.parity.stages import WEIGHTS, Stage, initialisation_stage
     from resnet_fn.parity.torch_side import layers_with_rounding, prepare_reference, state
@@ -234,13 +234,11 @@ def forward_ladder(net, reference, images, corrections):
         }
         weights = state(reference)
         roles, their_roles = mindspore_side.roles_of(net), torch_side.roles_of(reference)
+        layers = mindspore_side.layers_of(net, images, False)
         names = match(
-            *({name: tuple(array.shape) for name, array in side.items()} for side in (drawn, weights)),
-            mindspore_side.layers_of(net, images, False),
-            theirs["eval"],
+            Side(shapes_of(drawn), layers, roles["tied"], roles["constants"]),
+            Side(shapes_of(weights), theirs["eval"], their_roles["tied"], their_roles["constants"]),
             corrections,
-            tied=(roles["tied"], their_roles["tied"]),
-            constants=(roles["constants"], their_roles["constants"]),
         )
         if names.problems:
             stage = Stage(WEIGHTS, failed="; ".join(names.problems), hints=list(names.problems))

@@ -1,17 +1,21 @@
 """Every test runs in a folder of its own, on one device, from one seed; tiny data sets in the real on-disk formats."""
 
+import contextlib
 import importlib.util
 import io
+import json
 import os
 import pickle
 import re
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,25 +107,96 @@ def torchvision() -> ModuleType:
 KEPT: list[object] = []  # operators last as long as the library that declares them
 
 
+@pytest.fixture(scope="session")
+def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
+    """python(*words, **variables) runs Python with these words and variables more, and returns what came of it.
+
+    Args:
+        code: what it must exit with; None: anything.
+        without: its environment has no variable whose name begins so.
+        seconds: how long it may take.
+    """
+
+    def run(*words: object, code: int | None = 0, without: str = "", seconds: float = 120, cwd=None, **variables: str):
+        kept = {name: value for name, value in os.environ.items() if not without or not name.startswith(without)}
+        command, environment = [sys.executable, *map(str, words)], {**kept, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=cwd, env=environment)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def events() -> Callable[..., list[dict[str, Any]]]:
+    """events(run, kind) reads a run's log; every line of it must be whole."""
+
+    def read(run: Path | str, kind: str) -> list[dict[str, Any]]:
+        lines = Path(run, "metrics.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def processes() -> Callable[[object], dict[int, str]]:
+    """processes(text): pid → command line of all processes whose command line has this text in it."""
+
+    def naming(text: object) -> dict[int, str]:
+        lines = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                lines[int(path.parent.name)] = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return {pid: line for pid, line in lines.items() if str(text) in line}
+
+    return naming
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., Any]:
+    """wait_until(holds, seconds, process): what `holds` returns, as soon as it is true; the process must live on."""
+
+    def wait(holds: Callable[[], Any], seconds: float = 60, process: "subprocess.Popen | None" = None) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and (process is None or process.poll() is None):
+            if value := holds():
+                return value
+            time.sleep(0.005)
+        if process is None:
+            raise AssertionError(f"not within {seconds} s")
+        process.kill()
+        raise AssertionError(process.communicate()[0] if process.stdout else Path("msrun.txt").read_text())
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def start_msrun() -> "Callable[..., subprocess.Popen[bytes]]":
+    """start_msrun(workers, *words) starts msrun; what it prints goes to msrun.txt (its `tail`s may outlive it)."""
+
+    def start(workers: int, *words: str) -> "subprocess.Popen[bytes]":
+        here, count = Path(sys.executable).parent, str(workers)
+        command = [here / "msrun", "--worker_num", count, "--local_worker_num", count, "--log_dir", "logs", *words]
+        environment = {**os.environ, "PATH": f"{here}:{os.environ['PATH']}"}
+        with open("msrun.txt", "wb") as output:
+            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+
+    return start
+
+
 @pytest.fixture
-def msrun() -> Callable[..., str]:
+def msrun(start_msrun) -> Callable[..., str]:
     """msrun(workers, *command) runs a Python command on several workers and returns rank 0's log."""
 
     def run(workers: int, *command: str) -> str:
-        here = Path(sys.executable).parent
         port = claim_port("127.0.0.1", 0)
-        done = subprocess.run(
-            [
-                *(here / "msrun", "--worker_num", str(workers), "--local_worker_num", str(workers)),
-                *("--join", "True", "--log_dir", "logs", "--master_port", str(port), "python", *command),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
-        )
+        process = start_msrun(workers, "--join", "True", "--master_port", str(port), "python", *command)
+        try:
+            code = process.wait(timeout=600)
+        finally:
+            process.kill()
         log = Path("logs/worker_0.log").read_text()
-        assert done.returncode == 0, log + done.stderr
+        assert code == 0, log + Path("msrun.txt").read_text()
         return log
 
     return run

@@ -1,10 +1,7 @@
 """Weights on the command line: train, evaluate, convert, inspect, as real processes on the digits."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,52 +13,35 @@ SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2", "--no-pro
 SYNTHETIC = ["--dataset", "synthetic", "--synthetic-classes", "4", "--synthetic-samples", "64"]
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", f"resnet_fn.{arguments[0]}", *arguments[1:]],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=dict(os.environ),
-    )
-
-
-def done(*arguments: str) -> str:
-    result = command(*arguments)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def events(run: Path | str, kind: str) -> list[dict]:
-    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+@pytest.fixture(scope="module")
+def done(python):
+    """done(command, *arguments): what a command of the package printed."""
+    return lambda command, *arguments: python("-m", f"resnet_fn.{command}", *arguments, seconds=300).stdout
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(tmp_path_factory, done) -> Path:
     """A folder with `run`, ten updates with a moving average, and `net.safetensors`, converted from it."""
     folder = tmp_path_factory.mktemp("trained")
-    done("train", *SMALL, "--ema", "0.5", "--out-dir", str(folder / "run"))
-    out = done("convert", str(folder / "run"), str(folder / "net.safetensors"), "--to", "torchvision")
+    done("train", *SMALL, "--ema", "0.5", "--out-dir", folder / "run")
+    out = done("convert", folder / "run", folder / "net.safetensors", "--to", "torchvision")
     assert out.startswith("resnet8: 47 tensors from ours names to torchvision names in ")
     return folder
 
 
-def test_evaluate_scores_a_weight_file_as_its_run(trained):
+def test_evaluate_scores_a_weight_file_as_its_run(trained, done, python, events):
     flags = ["--recipe", "digits", "--model", "resnet8"]
-    done("evaluate", "--weights", str(trained / "net.safetensors"), *flags, "--json", "result.json")
+    done("evaluate", "--weights", trained / "net.safetensors", *flags, "--json", "result.json")
     result, last = json.loads(Path("result.json").read_text()), events(trained / "run", "eval")[-1]
     assert (result["top1"], result["top5"], result["count"]) == (last["top1"], last["top5"], 360)
     assert result["loss"] == pytest.approx(last["loss"], rel=1e-6)
-    without = command("evaluate", "--weights", str(trained / "net.safetensors"))
-    assert (without.returncode, without.stderr) == (
-        2,
-        "evaluate: error: --weights needs --recipe NAME: a weight file holds neither its data nor its net\n",
-    )
+    without = python("-m", "resnet_fn.evaluate", "--weights", trained / "net.safetensors", code=2)
+    words = "--weights needs --recipe NAME: a weight file holds neither its data nor its net"
+    assert without.stderr == f"evaluate: error: {words}\n"
 
 
 @pytest.mark.slow
-def test_training_starts_from_weights_and_resumes_without_them(trained):
+def test_training_starts_from_weights_and_resumes_without_them(trained, done, events):
     shutil.copy(trained / "net.safetensors", "start.safetensors")
     done("train", *SMALL, "--weights", "start.safetensors", "--out-dir", "run")
     fresh = events(trained / "run", "train")[0]["loss"]
@@ -77,7 +57,7 @@ def test_training_starts_from_weights_and_resumes_without_them(trained):
 
 
 @pytest.mark.slow
-def test_for_other_classes_the_last_layer_is_new():
+def test_for_other_classes_the_last_layer_is_new(done):
     still = ["--learning-rate", "1e-12", "--image-size", "16", "--batch-size", "32", "--epochs", "1"]
     flags = ["--model", "resnet8", "--no-progress", *SYNTHETIC, *still]
     done("train", *flags, "--synthetic-classes", "3", "--out-dir", "three")
@@ -90,9 +70,9 @@ def test_for_other_classes_the_last_layer_is_new():
 
 
 @pytest.mark.slow
-def test_inspect_sees_the_gradients_of_the_next_update(trained):
+def test_inspect_sees_the_gradients_of_the_next_update(trained, done, events):
     """From the checkpoint after update 5: update 6's loss and gradient norm, as training logged them."""
-    folder = str(trained / "run/checkpoints/step-00000005")
+    folder = trained / "run/checkpoints/step-00000005"
     flags = ["--gradients", "--activations", "--batch-size", "240", "--json", "inside.json"]
     out = done("inspect", folder, *flags)
     assert "activations after update 5, evaluation mode, 240 validation images" in out
@@ -102,4 +82,4 @@ def test_inspect_sees_the_gradients_of_the_next_update(trained):
     norm = sum(row["norm"] ** 2 for row in gradients["parameters"]) ** 0.5
     assert norm == pytest.approx(sixth["grad_norm"], rel=1e-4)
     assert f"global norm {norm:.4f}, before clipping at 1" in out
-    assert "the moving average of its weights" in done("inspect", str(trained / "run"))
+    assert "the moving average of its weights" in done("inspect", trained / "run")

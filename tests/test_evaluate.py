@@ -1,8 +1,6 @@
 """The evaluate command: what it refuses."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import mindspore
@@ -12,18 +10,14 @@ from resnet_fn import create_model
 from resnet_fn.evaluate import main
 
 
-def command(*arguments):
-    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=300)
-
-
-def test_evaluate_mistakes():
-    missing = command("resnet_fn.evaluate", "--checkpoint", "nowhere")
-    assert (missing.returncode, missing.stderr) == (1, "evaluate: error: nowhere: does not exist; give a run folder\n")
+def test_evaluate_mistakes(python):
     Path("empty").mkdir()
-    empty = command("resnet_fn.evaluate", "--checkpoint", "empty")
-    assert empty.stderr.startswith("evaluate: error: empty: holds no checkpoint")
-    bare = command("resnet_fn.evaluate")
-    assert (bare.returncode, bare.stderr) == (2, "evaluate: error: give either RUN or --weights FILE --recipe NAME\n")
+    for words, code, message in (
+        (["--checkpoint", "nowhere"], 1, "nowhere: does not exist; give a run folder\n"),
+        (["--checkpoint", "empty"], 1, "empty: holds no checkpoint"),
+        ([], 2, "give either RUN or --weights FILE --recipe NAME\n"),
+    ):
+        assert python("-m", "resnet_fn.evaluate", *words, code=code).stderr.startswith(f"evaluate: error: {message}")
 
 
 def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(device, folder):

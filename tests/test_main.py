@@ -1,9 +1,5 @@
 """Help, and the list of commands."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from resnet_fn import __main__ as listing
@@ -12,17 +8,9 @@ from resnet_fn.config import cli
 SCREEN = 24  # lines of 80 columns
 
 
-def run(*arguments, **more):
-    environment = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=120, env=environment, **more
-    )
-
-
 @pytest.mark.parametrize("command", sorted(listing.COMMANDS))
-def test_every_command_has_help_in_groups_of_a_screen(command):
-    done = run(f"resnet_fn.{command}", "--help")
-    assert done.returncode == 0, done.stderr
+def test_every_command_has_help_in_groups_of_a_screen(command, python):
+    done = python("-m", f"resnet_fn.{command}", "--help", COLUMNS="80")
     assert done.stdout.startswith(f"usage: python -m resnet_fn.{command}")
     assert "examples:\n" in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())  # an example stays on one line
@@ -31,9 +19,8 @@ def test_every_command_has_help_in_groups_of_a_screen(command):
     assert "mindspore" not in done.stderr.lower()
 
 
-def test_the_package_lists_its_commands():
-    done = run("resnet_fn")
-    assert done.returncode == 0
+def test_the_package_lists_its_commands(python):
+    done = python("-m", "resnet_fn", COLUMNS="80")
     lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("  python")]
     assert [words[2] for words in lines][:6] == [
         f"resnet_fn.{name}" for name in ("train", "launch", "evaluate", "predict", "export", "plot")

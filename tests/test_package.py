@@ -1,7 +1,5 @@
 import configparser
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,31 +11,28 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 
 
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+def test_importing_the_package_is_quiet_and_does_not_load_mindspore(python):
+    done = python("-c", "import resnet_fn, sys; print('mindspore' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_importing_the_package_is_quiet_and_does_not_load_mindspore():
-    done = run("import resnet_fn, sys; print('mindspore' in sys.modules)")
-    assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
-
-
-def test_training_does_not_load_pytorch_and_leaves_it_importable():
+def test_training_does_not_load_pytorch_and_leaves_it_importable(python):
     pytest.importorskip("torch", reason="compares with an installed PyTorch")
-    done = run(
-        "import sys, resnet_fn.run.loop; print('torch' in sys.modules); import torch; print(torch.ones(2).sum())"
+    done = python(
+        "-c", "import sys, resnet_fn.run.loop; print('torch' in sys.modules); import torch; print(torch.ones(2).sum())"
     )
     assert (done.stdout, done.stderr) == ("False\ntensor(2.)\n", "")
 
 
-def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_files():
-    done = run(
+def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_files(python):
+    done = python(
+        "-c",
         "import resnet_fn\n"
         "import resnet_fn.train, resnet_fn.evaluate, resnet_fn.predict, resnet_fn.export\n"
         "for name in resnet_fn.__all__: getattr(resnet_fn, name)\n"
         "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, resnet_fn.recipes.__name__)\n"
         "print(resnet_fn.predict.__module__, resnet_fn.export.__module__, len(dir(resnet_fn)))\n"
-        "help(resnet_fn)"
+        "help(resnet_fn)",
     )
     assert done.stderr == ""
     first, second, *page = done.stdout.splitlines()
@@ -70,10 +65,11 @@ def test_train_takes_a_recipes_name():
         resnet_fn.train("digits", resnet_fn.RunOptions(resume="nowhere"))
 
 
-def test_a_users_environment_is_never_overridden():
-    done = run(
+def test_a_users_environment_is_never_overridden(python):
+    done = python(
+        "-c",
         "import os; os.environ.update(ONEDNN_MAX_CPU_ISA='SSE41', GLOG_v='2')\n"
-        "import resnet_fn; print(os.environ['ONEDNN_MAX_CPU_ISA'], os.environ['GLOG_v'])"
+        "import resnet_fn; print(os.environ['ONEDNN_MAX_CPU_ISA'], os.environ['GLOG_v'])",
     )
     assert done.stdout == "SSE41 2\n"
 

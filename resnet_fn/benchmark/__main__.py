@@ -21,10 +21,7 @@ PARTS = {name: name for name in ("step", "data", "allreduce", "startup")} | {"ti
 def lines(result: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """A result as text: name and value, nested ones below their name; several rounds as "median [min, max]"."""
     for name, value in result.items():
-        if isinstance(value, dict) and value.keys() == {"median", "min", "max"}:
-            median, least, most = (_shown(value[key]) for key in ("median", "min", "max"))
-            yield f"{indent + name:36}  {median} [{least}, {most}]"
-        elif isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() != {"median", "min", "max"}:
             yield indent + name
             yield from lines(value, indent + "  ")
         else:
@@ -32,9 +29,11 @@ def lines(result: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 2 and None not in value:
+        value = {"median": statistics.median(value), "min": min(value), "max": max(value)}
+    if isinstance(value, dict):
+        return f"{_shown(value['median'])} [{_shown(value['min'])}, {_shown(value['max'])}]"
     if isinstance(value, list):
-        if len(value) > 2 and None not in value:
-            return f"{_shown(statistics.median(value))} [{_shown(min(value))}, {_shown(max(value))}]"
         return ", ".join(map(_shown, value))
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -5,7 +5,6 @@ Each side may be a process, with memory, thread pools and environment of its own
 
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -39,12 +38,12 @@ def interleave(runs: Mapping[str, Run], rounds: int, steps: int = 1) -> dict[str
     return medians
 
 
-def ratios(medians: Mapping[str, Sequence[float]], ours: str = "ours") -> dict[str, dict[str, float]]:
+def ratios(medians: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
     """The others' seconds over ours, round by round: {"torch": {"median", "min", "max"}}; above 1 ours is faster."""
     result = {}
     for name, seconds in medians.items():
-        if name != ours:
-            pairs = [theirs / own for own, theirs in zip(medians[ours], seconds, strict=True)]
+        if name != "ours":
+            pairs = [theirs / ours for ours, theirs in zip(medians["ours"], seconds, strict=True)]
             result[name] = {"median": statistics.median(pairs), "min": min(pairs), "max": max(pairs)}
     return result
 
@@ -58,7 +57,7 @@ class Side:
         log: lines that it printed beside its answers.
     """
 
-    def __init__(self, kind: str, spec: Mapping[str, Any], **environment: str) -> None:
+    def __init__(self, kind: str, spec: Mapping[str, Any]) -> None:
         self._kind = kind
         self.facts: dict[str, Any] = {}
         self.log: list[str] = []
@@ -69,7 +68,6 @@ class Side:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **environment},
         )
         self.facts["first_step_seconds"] = self.run(1)[0]
         self.facts["ready_seconds"] = time.perf_counter() - began

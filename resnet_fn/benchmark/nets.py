@@ -5,7 +5,6 @@ from typing import Any
 from resnet_fn.config.cli import UsageError
 from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.input_spec import InputSpec
 
 _IMAGENET = {"stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2, "classes": 1000}
 # name: model, stem, batch size, image size, steps of one turn; 10 classes unless given
@@ -40,16 +39,10 @@ def recipe(spec: dict[str, Any]) -> Recipe:
     return Recipe(dataset="synthetic", learning_rate=0.1, **fields)
 
 
-def input_spec(spec: dict[str, Any]) -> InputSpec:
-    """The input of the specification's net: colour images, and its number of classes."""
-    from resnet_fn.data.sources.files import color_spec
-
-    names = tuple(map(str, range(spec["classes"])))
-    return color_spec("random", names, (0.5,) * 3, (0.25,) * 3, spec["image_size"], resize=0)
-
-
 def build(spec: dict[str, Any]) -> Any:
-    """The specification's net, a MindSpore Cell."""
+    """The specification's net, a MindSpore Cell, for colour images."""
+    from resnet_fn.data.sources.files import color_spec
     from resnet_fn.models import build_net
 
-    return build_net(recipe(spec), input_spec(spec))
+    names = tuple(map(str, range(spec["classes"])))
+    return build_net(recipe(spec), color_spec("random", names, (0.5,) * 3, (0.25,) * 3, spec["image_size"], resize=0))

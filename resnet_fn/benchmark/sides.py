@@ -38,14 +38,14 @@ def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Ca
     from resnet_fn.graphs.cache import CompileCache
     from resnet_fn.update.exchange import with_all_reduce
     from resnet_fn.update.loss import make_loss
-    from resnet_fn.update.optimizer import make_optimizer
+    from resnet_fn.update.optimizer import make_fast_optimizer
     from resnet_fn.update.step import StepPlan, make_train_step
 
     chosen = recipe(spec)
     train_step = make_train_step(
         net,
         make_loss(chosen.label_smoothing),
-        make_optimizer(chosen, net),
+        make_fast_optimizer(chosen, net),
         workers=with_all_reduce(workers),
         plan=StepPlan(clip_norm=chosen.clip_norm),
         jit=CompileCache(Path(spec["graphs"]) if "graphs" in spec else None).jit,

@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 from resnet_fn.benchmark.interleave import Side, interleave
-from resnet_fn.benchmark.nets import specification
-from resnet_fn.benchmark.step import FLAGS, sides_of
-
-__all__ = ["DESCRIPTION", "FLAGS", "run"]
+from resnet_fn.benchmark.nets import NET, THREADS, specification
+from resnet_fn.benchmark.step import AGAINST, sides_of
 
 DESCRIPTION = """Seconds from the command to the end of the first update, each side started anew, in turns.
 ours_from_cache: ours, the step taken from the compile cache. ratio: the others' median over ours."""
+FLAGS = {**NET, **AGAINST, **THREADS}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

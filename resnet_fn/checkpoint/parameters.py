@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from resnet_fn.update.state import TrainState
 
 
-def copy_arrays(parameters: "Sequence[Parameter]", into: Arrays | None = None) -> dict[str, np.ndarray]:
-    """Copy Parameters to arrays of their own, by name.
-
-    Args:
-        into: the result of an earlier call; its memory is used again, because fresh memory is slow.
-    """
+def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    """Copy Parameters to arrays by name: to new ones, or `into` those of an earlier call, as fresh memory is slow."""
     copies = {}
     for parameter in parameters:
         array = parameter.asnumpy()
-        copy = into.get(parameter.name) if into else None
-        if copy is None or copy.shape != array.shape or copy.dtype != array.dtype:
-            copy = np.empty_like(array, order="C")
-        np.copyto(copy, array)
-        copies[parameter.name] = copy
+        copies[parameter.name] = into[parameter.name] if into else np.empty_like(array, order="C")
+        np.copyto(copies[parameter.name], array)
     return copies
 
 
@@ -60,8 +53,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
     Raises:
         CheckpointError: lists what is missing, unexpected or of another shape. Nothing has been assigned then.
     """
-    faults = misfits({parameter.name: parameter.shape for parameter in parameters}, arrays)
-    if faults:
+    if faults := misfits({parameter.name: parameter.shape for parameter in parameters}, arrays):
         text = "; ".join(f"{kind}: {few(names)}" for kind, names in faults.items())
         raise CheckpointError(f"{source}: belongs to another net ({text}); give the recipe it was saved with")
     assign(parameters, arrays)

@@ -278,8 +278,9 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
         lock.take(run.path)
         recover_interrupted_replace(run.checkpoints)
     newest = max(run.updates(), default=0)
+    taken = f"out_dir: {run.path} already"
     if newest and options.resume == "never":
-        raise ValueError(f"out_dir: {run.path} already holds a run; give another --out-dir or --resume auto")
+        raise ValueError(f"{taken} holds a run; give another --out-dir or --resume auto")
     branch = home is not None and home.resolve() != run.path.resolve()
     if newest and (branch or not single):
         checkpoint: Checkpoint | None = run.newest()
@@ -288,16 +289,11 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
     if checkpoint and newest and branch:
         began = Path(checkpoint.state.get("branched_from", ""))
         if source and source.resolve() not in (began.resolve(), run_of(began).resolve()):
-            raise ValueError(
-                f"out_dir: {run.path} already holds a run, which did not begin with {source}; give another --out-dir, "
-                "or leave out --resume to go on with that run"
-            )
+            fix = "give another --out-dir, or leave out --resume to go on with that run"
+            raise ValueError(f"{taken} holds a run, which did not begin with {source}; {fix}")
     elif checkpoint and single and newest > checkpoint.state["update"]:
         if checkpoint.state.get("began") != checkpoint.state["update"]:
-            raise ValueError(
-                f"out_dir: {run.path} already goes on to update {newest}, past {checkpoint.path.name}; "
-                "give another --out-dir"
-            )
+            raise ValueError(f"{taken} goes on to update {newest}, past {checkpoint.path.name}; give another --out-dir")
         checkpoint = run.newest()  # its recipe.toml names the checkpoint that it began with
     if checkpoint is not None:
         check_same_recipe(checkpoint, recipe)

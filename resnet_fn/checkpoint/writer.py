@@ -1,10 +1,9 @@
 """Checkpoints written in the background: training waits only while the state is copied."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from resnet_fn.checkpoint.folder import write_checkpoint
@@ -26,9 +25,8 @@ class CheckpointWriter:
     def __init__(self, state: TrainState | None) -> None:
         self._parameters = (state.weights, state.training) if state else ((), ())
         self._copies = [copy_arrays(parameters) for parameters in self._parameters]
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        self._finished: list[dict[str, Any]] = []
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._saves: list[Future[dict[str, Any]]] = []  # the last one may not be done; their events were not asked for
 
     def save(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Copy the state now, write it in the background. An unfinished earlier save is waited for first.
@@ -41,10 +39,7 @@ class CheckpointWriter:
         self.wait()
         self._copies = [copy_arrays(*pair) for pair in zip(self._parameters, self._copies, strict=True)]
         event = {"event": "checkpoint", "update": state["update"], "stall_seconds": time.perf_counter() - began}
-        arguments = (folder, dict(state), then, event)
-        thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
-        thread.start()
-        self._thread = thread
+        self._saves.append(self._thread.submit(self._write, folder, dict(state), then, event))
 
     def poll(self) -> list[dict[str, Any]]:
         """Raise a failed save's error; else the events of saves that were completed since the last call.
@@ -53,38 +48,31 @@ class CheckpointWriter:
             {"event": "checkpoint", "update", "stall_seconds", "write_seconds"} each: how long training waited, and how
             long the write took beside it.
         """
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        finished, self._finished = self._finished, []
-        return finished
+        done = [save for save in self._saves if save.done()]
+        self._saves = [save for save in self._saves if save not in done]
+        return [save.result() for save in done]
 
     def wait(self) -> None:
         """Wait until nothing is being written, and raise a failed save's error."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            self.poll()
+        for save in self._saves:
+            save.result()
 
     def __enter__(self) -> "CheckpointWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        try:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown()
+        if kind is None:  # else the loop's own error is on its way
             self.wait()
-        except Exception:
-            if kind is None:  # else the loop's own error is on its way
-                raise
 
-    def _write(self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]) -> None:
+    def _write(
+        self, folder: Path, state: Mapping[str, Any], then: Callable[[], None], event: dict[str, Any]
+    ) -> dict[str, Any]:
         began = time.perf_counter()
         weights, training = self._copies
         try:
             write_checkpoint(folder, weights, training, state)
             then()
-            self._finished.append({**event, "write_seconds": time.perf_counter() - began})
         except OSError as error:
-            self._error = no_room(folder, error, folder.parent.parent)
-        except Exception as error:  # surfaces in the loop's own thread
-            self._error = error
+            raise no_room(folder, error, folder.parent.parent) from None
+        return {**event, "write_seconds": time.perf_counter() - began}

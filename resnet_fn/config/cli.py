@@ -47,10 +47,7 @@ def usage_errors() -> Iterator[None]:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """One line for most flags: `--[no-]nesterov`, the flags' column narrow enough for 80 columns."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
+    """One line for most flags: `--[no-]nesterov`."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, argparse.BooleanOptionalAction):
@@ -68,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             description=description,
             epilog=epilog,
             allow_abbrev=False,
-            formatter_class=_Formatter,
+            formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
         )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
         self._wrong: list[str] = []
@@ -77,18 +74,12 @@ class Parser(argparse.ArgumentParser):
         """Raise instead of printing the usage; what is wrong with values comes first."""
         raise UsageError("; ".join([*self._wrong, _reworded(message)]))
 
-    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         try:
-            return super()._get_value(action, arg_string)
+            return super()._get_values(action, arg_strings)
         except argparse.ArgumentError as error:  # argparse would stop at the first
             self._wrong.append(_reworded(str(error)))
             return None
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            self._wrong.append(_reworded(str(error)))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse, and reject all that is wrong at once."""

@@ -55,6 +55,11 @@ def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
     return separator.join(map(str, items[:limit])) + more
 
 
+def printable(name: str) -> str:
+    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def finite_or_null(value: Any, instead: Callable[[float], Any] = lambda number: None) -> Any:
     """A value for JSON, nested in any way: None, or `instead`, in place of NaN and infinity, lists for tuples."""
     if isinstance(value, dict):

@@ -4,6 +4,7 @@ import dataclasses
 from functools import partial
 
 from resnet_fn.config.fields import YES_NO_AUTO, Needs, Settings, setting
+from resnet_fn.config.recipe import Recipe
 
 _run = partial(setting, "the run: where it is kept and goes on")
 _compute = partial(setting, "how updates are computed, not which")
@@ -67,10 +68,7 @@ class RunOptions(Settings):
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
     threads: int = _compute(
-        0,
-        "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly",
-        "threads",
-        at_least=0,
+        0, "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly", "threads", at_least=0
     )
     eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)
     log_every: int = _record(1, "how often to log", "updates", at_least=1)
@@ -80,3 +78,27 @@ class RunOptions(Settings):
     keep_every: int = _record(0, "keep those whose update is a multiple of this too; 0: none", "updates", at_least=0)
     max_skips: int = _run(20, "overflows in a row after which to stop (fp16)", "updates", at_least=1, needs=_FP16)
     progress: bool = _record(True, "show a progress bar")
+
+
+def check_feed(recipe: Recipe, dtype: str) -> None:
+    """ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
+    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
+    if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
+        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
+
+
+def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
+    """Samples of one micro-batch: batch_size / (workers · accumulate).
+
+    Raises:
+        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
+    """
+    parts = workers * accumulate
+    if batch_size % parts == 0:
+        return batch_size // parts
+    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
+    values = " or ".join(str(value) for value in (below, above) if value)
+    raise ValueError(
+        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
+        f"use {values}, or another --accumulate"
+    )

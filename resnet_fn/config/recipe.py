@@ -92,11 +92,7 @@ class Recipe(Settings):
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases=("img-size",))
     eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
     eval_resize: int = _evaluation(
-        0,
-        "shorter side before the centre crop; 0: eval_size / 0.875",
-        "pixels",
-        at_least=0,
-        needs=(_RESIZE, _CROP),
+        0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0, needs=(_RESIZE, _CROP)
     )
     max_shift: int = _augment(0, "random shift of a training image, each way", "pixels", at_least=0, needs=_IN_MEMORY)
     max_rotation: float = _augment(
@@ -109,21 +105,14 @@ class Recipe(Settings):
         0, "zero padding before a random crop of the old size (sets in memory)", "pixels", at_least=0, needs=_IN_MEMORY
     )
     crop_scale: float = _augment(
-        0.08,
-        "smallest area of a random resized crop (files)",
-        "fraction of 1",
-        within="(0, 1]",
-        needs=_OF_FILES,
+        0.08, "smallest area of a random resized crop (files)", "fraction of 1", within="(0, 1]", needs=_OF_FILES
     )
     flip: bool = _augment(False, "mirror half of the training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices=POLICIES, needs=_IN_COLOUR)
     policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1, needs=_RANDAUGMENT)
     policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="0..30", needs=_RANDAUGMENT)
     policy_noise: float = _augment(
-        0.0,
-        "standard deviation of the strength between images (randaugment)",
-        within="0..30",
-        needs=_RANDAUGMENT,
+        0.0, "standard deviation of the strength between images (randaugment)", within="0..30", needs=_RANDAUGMENT
     )
     color_jitter: float = _augment(
         0.0, "random brightness, contrast and saturation, each way", "fraction of 1", within="[0, 1)", needs=_IN_COLOUR
@@ -146,9 +135,7 @@ class Recipe(Settings):
         1, "times that an update sees each of its images, differently augmented", "times", at_least=1, needs=_REPEATS
     )
     sampling: str = _data(
-        "shuffle",
-        "an epoch has every sample once, or every class equally often",
-        choices=("shuffle", "balanced"),
+        "shuffle", "an epoch has every sample once, or every class equally often", choices=("shuffle", "balanced")
     )
     validation_share: float = _data(
         0.0,
@@ -162,10 +149,7 @@ class Recipe(Settings):
         False, "images of any number of classes, in --train-list and --val-list with ; between them", needs=_SEVERAL
     )
     on_bad_sample: str = _data(
-        "error",
-        "if a file cannot be decoded",
-        choices=("error", "skip"),
-        needs=Needs(lambda r: r.of_files, _FILES),
+        "error", "if a file cannot be decoded", choices=("error", "skip"), needs=Needs(lambda r: r.of_files, _FILES)
     )
     synthetic_samples: int = _data(
         2048,
@@ -177,9 +161,7 @@ class Recipe(Settings):
     synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1, needs=_SYNTHETIC)
     name: str = _net("custom", "name of the recipe; the run folder is called after it")
     model: str = _net(
-        "resnet20",
-        "net: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …",
-        aliases=("arch",),
+        "resnet20", "net: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …", aliases=("arch",)
     )
     stem: str = _net("", "first layers; empty: the family's own", choices=("", "imagenet", "cifar", "d"))
     norm: str = _net("batch", "normalisation after each convolution", choices=("batch", "none"))
@@ -191,10 +173,7 @@ class Recipe(Settings):
     )
     zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm", needs=_BATCHNORM)
     drop_path: float = _net(
-        0.0,
-        "stochastic depth: samples that skip the last block, linear from 0",
-        "fraction of 1",
-        within="[0, 1)",
+        0.0, "stochastic depth: samples that skip the last block, linear from 0", "fraction of 1", within="[0, 1)"
     )
     dropout: float = _net(0.0, "share of the last layer's inputs that are dropped", "fraction of 1", within="[0, 1)")
     weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
@@ -207,10 +186,7 @@ class Recipe(Settings):
     batch_size: int = _rate(64, "samples of one update, of all workers", "samples", at_least=1, aliases=("bs", "batch"))
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
     seed: int = _rate(
-        0,
-        "seed of initialisation, order, augmentation and validation split",
-        at_least=0,
-        within="0..4294967294",
+        0, "seed of initialisation, order, augmentation and validation split", at_least=0, within="0..4294967294"
     )
     schedule: str = _rate(
         "cosine",
@@ -258,11 +234,7 @@ class Recipe(Settings):
         0.001, "largest step of a layer, relative to its weights (LARS)", above=0, needs=_LARS
     )
     ema: float = _optimizer(
-        0.0,
-        "decay of the moving average that is evaluated; 0: none",
-        within="[0, 1)",
-        example=0.999,
-        needs=_EMA_BEGINS,
+        0.0, "decay of the moving average that is evaluated; 0: none", within="[0, 1)", example=0.999, needs=_EMA_BEGINS
     )
     ema_every: int = _optimizer(1, "how often the average moves", "updates", at_least=1, needs=_EMA)
     ema_start: float = _optimizer(
@@ -337,16 +309,16 @@ class Recipe(Settings):
         """What a user should know about it, a line each."""
         notes = []
         if late := ", ".join(f"{epoch:g}" for epoch in self.milestones if epoch >= self.epochs):
-            end = f"the run ends after epoch {self.epochs}; the learning rate never drops there"
-            notes.append(f"warning: milestones {late}: {end}")
+            end = f"the run ends after epoch {self.epochs}"
+            notes.append(f"milestones {late}: {end}; the learning rate never drops there")
         if self.optimizer in ("lars", "lamb") and not self.weight_decay:
             plain = "SGD" if self.optimizer == "lars" else "Adam"
-            adapts = f"{self.optimizer} adapts the rate of layers with weight decay only; this is plain {plain}"
-            notes.append(f"warning: weight_decay 0: {adapts}")
+            adapts = f"{self.optimizer} adapts the rate of layers with weight decay only"
+            notes.append(f"weight_decay 0: {adapts}; this is plain {plain}")
         if self.optimizer in ("adam", "adamw") and self.learning_rate >= 0.05:
             moves = "Adam moves every weight by about that much in an update; 0.001 is usual"
-            notes.append(f"warning: learning_rate {self.learning_rate:g}: {moves}")
-        return tuple(notes)
+            notes.append(f"learning_rate {self.learning_rate:g}: {moves}")
+        return tuple(f"warning: {note}" for note in notes)
 
 
 def recipe_from_dict(fields: dict[str, Any]) -> Recipe:

@@ -113,11 +113,13 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
             raise ValueError(f"{place}: {word}: is given on line {line} already, as {other}; keep one")
         config, field = _FIELDS[name]
         try:
-            values[name] = _convert(value, type(field.default))
-            check_value(config, name, values[name])
+            numbers = isinstance(value, list) and all(type(part) in (int, float) for part in value)
+            if numbers and type(field.default) is tuple:
+                value = tuple(map(float, value))
+            check_value(config, name, value)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-        typed[name] = word, place
+        values[name], typed[name] = value, (word, place)
     places = {name: place for name, (_, place) in typed.items()}
     of_recipe, of_options = _by_config(values)
     recipe, lines = combine(base.recipe, of_recipe)
@@ -144,14 +146,6 @@ def _by_config(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     """Those of the recipe, and those of the options."""
     of_recipe = {name: value for name, value in values.items() if _FIELDS[name][0] is Recipe}
     return of_recipe, {name: value for name, value in values.items() if name not in of_recipe}
-
-
-def _convert(value: Any, wanted: type) -> Any:
-    if wanted is float and type(value) is int:
-        return float(value)
-    if wanted is tuple and isinstance(value, list) and all(type(part) in (int, float) for part in value):
-        return tuple(map(float, value))
-    return value
 
 
 def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:

@@ -40,9 +40,8 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError:
-        raise ValueError(
-            f"{path}: TOML needs Python 3.11; write the same as JSON: {path.with_suffix('.json')}"
-        ) from None
+        other = path.with_suffix(".json")
+        raise ValueError(f"{path}: TOML needs Python 3.11; write the same as JSON: {other}") from None
     try:
         return tomllib.loads(text + "\n")
     except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,4 @@
-"""Unbalanced sets: the weight of each class in the loss, and how often its samples are seen."""
+"""Unbalanced sets: the weight of each class in the loss, and an order that sees every class equally often."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,6 +64,26 @@ def describe(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str
         for name, row in zip(classes, rows, strict=True)
     ]
     return f"images      {few(texts, 10, '; ')}"
+
+
+def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
+    """The order of an epoch in which every class is seen equally often: int32 [N].
+
+    Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
+
+    Args:
+        rng: of this epoch alone.
+        labels: int [N].
+    """
+    counts = np.unique(labels, return_counts=True)[1]
+    by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
+    chosen = []
+    for number, index in enumerate(rng.permutation(len(counts))):
+        samples = by_class[index]
+        places = (len(labels) + number) // len(counts)
+        rounds = [rng.permutation(samples) for _ in range(-(-places // len(samples)))]
+        chosen.append(np.concatenate(rounds)[:places])
+    return rng.permutation(np.concatenate(chosen))
 
 
 def _read_weights(path: Path, classes: Sequence[str]) -> np.ndarray:

@@ -6,8 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.order import Batch
 from resnet_fn.runtime.workers import Workers
 
 
@@ -130,6 +132,14 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
     if not soft and (labels.min() < 0 or labels.max() >= classes):
         wrong = labels[(labels < 0) | (labels >= classes)][0]
         raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")
+
+
+def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
+    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose samples cannot be read."""
+    count, classes = recipe.batch_size // workers.size, len(dataset.classes)
+    soft = recipe.mixes or dataset.train.labels.ndim == 2
+    images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
+    return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
 
 
 def eval_batches(

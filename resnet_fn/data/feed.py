@@ -4,22 +4,24 @@ A worker's share of an update, in order:
 
     order       which samples: a permutation drawn from (seed, epoch)                          order.py
     pixels      from memory here, or decoded from files                                        file_feed.py
-    vary        crop, flip, colour, drawn from (seed, epoch, sample)              images.py, colour.py; preprocess.py
+    vary        crop, flip, colour, drawn from (seed, epoch, sample)              augment.py; preprocess.py
     normalise   (pixels / full scale - mean) / std                                             images.py
     shift, rotate, zoom (in memory)                                                            images.py
     erase, mix  erased rectangles; mixup or CutMix, and its soft labels                        mix.py
 """
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
+from resnet_fn.config.options import check_feed
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import colour_arrays
+from resnet_fn.data.augment import colour_arrays, crop_and_flip
 from resnet_fn.data.dataset import DataSet, Split
 from resnet_fn.data.file_feed import FileFeed
-from resnet_fn.data.images import crop_and_flip, draw_epoch, prepare, random_affine
+from resnet_fn.data.images import draw_epoch, prepare, random_affine
+from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.runtime.workers import Workers
 
@@ -66,37 +68,22 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
     return FileFeed(dataset, recipe, workers, as_bytes=dtype == "uint8")
 
 
-def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
-    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose samples cannot be read."""
-    count, classes = recipe.batch_size // workers.size, len(dataset.classes)
-    soft = recipe.mixes or dataset.train.labels.ndim == 2
-    images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
-    return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
-
-
-def check_feed(recipe: Recipe, dtype: str) -> None:
-    """ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
-    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
-    if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
-        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
-
-
 class MemoryFeed:
-    """A `Feed` from arrays in memory; raises as `make_feed`."""
+    """A `Feed` from arrays in memory."""
 
     _MOST_PREPARED = 64 << 20  # bytes of normalised images that are kept, to spare small sets the work every epoch
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers()) -> None:
-        if not isinstance(dataset.train, Split):
-            raise ValueError(f"dataset: {recipe.dataset!r} is not in memory; use make_feed")
-        self._recipe, self._input, self._split = recipe, dataset.input, dataset.train
-        self._plan = Plan(recipe, dataset.train.labels, len(dataset.classes), workers)
+        self._recipe, self._input, self._split = recipe, dataset.input, cast(Split, dataset.train)
+        self._plan = Plan(recipe, dataset.train.labels, workers)
+        self._classes = len(dataset.classes)
         self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
         self._repeats = self._plan.repeat_numbers()
         self._draws = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, len(dataset.train)))
         changes_bytes = recipe.crop_padding or recipe.flip or recipe.colours
         size = len(dataset.train) * dataset.input.channels * recipe.image_size**2 * 4
-        self._prepared = None if changes_bytes or size > self._MOST_PREPARED else self._prepare(dataset.train.images)
+        keeps = size <= self._MOST_PREPARED and not changes_bytes
+        self._prepared = prepare(self._split.images, recipe.image_size, dataset.input) if keeps else None
 
     def batch(self, update: int) -> Batch:
         """See `Feed`."""
@@ -112,12 +99,13 @@ class MemoryFeed:
                 pixels = crop_and_flip(pixels, draws["crop"], recipe.crop_padding, recipe.flip)
             if recipe.colours:
                 pixels = colour_arrays(pixels, recipe, epoch, self._repeats, numbers)
-            images = self._prepare(pixels)
+            images = prepare(pixels, recipe.image_size, spec)
         if "affine" in draws:
             black = -spec.moments[0] / spec.moments[1]
             limits = recipe.max_shift, recipe.max_rotation, recipe.max_zoom
             images = random_affine(images, 2 * draws["affine"] - 1, *limits, black)
-        return self._plan.finish(images, self._split.labels[samples], update, draws.get("erasing"))
+        batch = images, self._split.labels[samples]
+        return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
         """The set's size, and the library of colour operations (`config.gone.check_resume`)."""
@@ -125,6 +113,3 @@ class MemoryFeed:
 
     def close(self) -> None:
         """Nothing to end."""
-
-    def _prepare(self, images: np.ndarray) -> np.ndarray:
-        return prepare(images, self._recipe.image_size, self._input)

@@ -5,7 +5,7 @@ into its place in the batch; the next update's images are begun before this upda
 """
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, cast
@@ -14,7 +14,8 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.images import draw_samples, normalise
+from resnet_fn.data.images import DRAWS, normalise
+from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
 from resnet_fn.data.sources.files import FileSplit
@@ -33,8 +34,9 @@ class FileFeed:
 
     def __init__(self, dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), as_bytes: bool = False) -> None:
         self._recipe, self._input, self._as_bytes = recipe, dataset.input, as_bytes
+        self._classes = len(dataset.classes)
         self._split = cast(FileSplit | RecordSplit, dataset.train)
-        self._plan = Plan(recipe, self._split.labels, len(dataset.classes), workers)
+        self._plan = Plan(recipe, self._split.labels, workers)
         self.updates_per_epoch, self.indices = self._plan.updates_per_epoch, self._plan.indices
         self._repeats = self._plan.repeat_numbers().tolist()
         shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
@@ -53,11 +55,11 @@ class FileFeed:
             raise
         if not self._begun:
             self.close()
-        erasing = None
+        erasing, epoch = None, update // self.updates_per_epoch
         if self._recipe.erasing:
-            epoch = update // self.updates_per_epoch
             erasing = draw_samples(self._recipe, epoch, len(self._split), "erasing", self._numbers(update))
-        return self._plan.finish(images, self._split.labels[self.indices(update)], update, erasing)
+        batch = images, self._split.labels[self.indices(update)]
+        return erase_and_mix(self._recipe, batch, self._classes, update, epoch, erasing)
 
     def reproducibility_key(self) -> dict[str, Any]:
         """The set's size and hashes of its files' names, labels and sizes."""
@@ -127,18 +129,30 @@ class FileFeed:
             normalise(planes, self._input, target)
 
 
-class Buffers:
-    """Arrays of one shape that are reused once no caller holds them: fresh memory of that size is slow.
+def draw_samples(recipe: Recipe, epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]) -> np.ndarray:
+    """The entries of `draw_epoch` at these (repeat, sample), bit for bit, without drawing the others: [n, width].
 
-    Args:
-        shape, dtype: of each array.
-        limit: arrays that are kept for reuse.
+    Each number is one step of NumPy's PCG64, which can be advanced to a sample's first number.
     """
+    stream, width, _ = DRAWS[name]
+    engine = np.random.PCG64([recipe.seed, epoch, stream])  # as in default_rng
+    rng, position, rows = np.random.Generator(engine), 0, []
+    for repeat, sample in places:
+        begin = (repeat * samples + sample) * width
+        engine.advance(begin - position)
+        rows.append(rng.random(width))
+        position = begin + width
+    return np.stack(rows)
+
+
+class Buffers:
+    """Arrays of one shape and dtype that are reused once no caller holds them: fresh memory of that size is slow."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
+    _MOST = 4  # arrays that are kept
 
-    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32, limit: int = 4) -> None:
-        self._shape, self._dtype, self._limit = shape, dtype, limit
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
+        self._shape, self._dtype = shape, dtype
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
@@ -147,6 +161,6 @@ class Buffers:
             if sys.getrefcount(array) == self._HELD_HERE:
                 return array
         array = np.empty(self._shape, self._dtype)
-        if len(self._arrays) < self._limit:
+        if len(self._arrays) < self._MOST:
             self._arrays.append(array)
         return array

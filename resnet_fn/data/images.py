@@ -1,11 +1,11 @@
 """Arrays of images, NumPy alone: scaled, resized and normalised to a net's input, and varied in training.
 
 An augmentation's random numbers are drawn from (seed, epoch, sample). To add one for sets in memory: its settings in
-config/recipe.py; here a row of `DRAWS` and the function; and its call in `feed.MemoryFeed.batch`.
+config/recipe.py; a row of `DRAWS` here; the function, here or in augment.py; and its call in `feed.MemoryFeed.batch`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -65,74 +65,21 @@ def _resize_matrix(old: int, new: int) -> np.ndarray:
     return matrix
 
 
-class Draw(NamedTuple):
-    """Random numbers of an epoch, float64 in [0, 1).
-
-    Attributes:
-        stream: see `Streams`.
-        width: how many a sample has.
-        wanted: whether a recipe uses them.
-    """
-
-    stream: int
-    width: int
-    wanted: Callable[[Recipe], Any]
-
-
-DRAWS = {
-    "affine": Draw(Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
-    "crop": Draw(Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
-    "erasing": Draw(Streams.ERASING, 5, lambda r: r.erasing),
+# Random numbers of an epoch, float64 in [0, 1): their stream, how many a sample has, whether a recipe uses them.
+DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
+    "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
+    "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
+    "erasing": (Streams.ERASING, 5, lambda r: r.erasing),
 }
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int) -> dict[str, np.ndarray]:
     """The random numbers of an epoch that the recipe uses, each [repeats, samples, width]."""
     return {
-        name: np.random.default_rng([recipe.seed, epoch, draw.stream]).random((recipe.repeats, samples, draw.width))
-        for name, draw in DRAWS.items()
-        if draw.wanted(recipe)
+        name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
+        for name, (stream, width, wanted) in DRAWS.items()
+        if wanted(recipe)
     }
-
-
-def draw_samples(recipe: Recipe, epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]) -> np.ndarray:
-    """The entries of `draw_epoch` at these (repeat, sample), bit for bit, without drawing the others: [n, width].
-
-    Each number is one step of NumPy's PCG64, which can be advanced to a sample's first number.
-    """
-    draw = DRAWS[name]
-    engine = np.random.PCG64([recipe.seed, epoch, draw.stream])  # as in default_rng
-    rng, position, rows = np.random.Generator(engine), 0, []
-    for repeat, sample in places:
-        begin = (repeat * samples + sample) * draw.width
-        engine.advance(begin - position)
-        rows.append(rng.random(draw.width))
-        position = begin + draw.width
-    return np.stack(rows)
-
-
-def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
-    """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
-
-    Args:
-        images: uint8 [N, H, W, C].
-        draws: [N, 3] in [0, 1): vertical place, horizontal place, mirrored if below 1/2.
-        padding: pixels on each side.
-        flip: whether to mirror at all.
-
-    Returns:
-        uint8 [N, H, W, C].
-    """
-    height, width = images.shape[1:3]
-    top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
-    mirrored = (draws[:, 2] < 0.5).tolist() if flip else [False] * len(images)
-    result = np.zeros_like(images)
-    # A slice per image is four times as fast as one gather over all pixels.
-    for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
-        window = target[:, ::-1] if mirror else target
-        rows, columns = slice(max(-y, 0), min(height - y, height)), slice(max(-x, 0), min(width - x, width))
-        window[rows, columns] = image[rows.start + y : rows.stop + y, columns.start + x : columns.stop + x]
-    return result
 
 
 def random_affine(

@@ -4,13 +4,15 @@ Neighbours in the random order are mixed (0 with 1, 2 with 3, …) with one weig
 are the same for any number of workers.
 """
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.order import Batch, Streams
 
-@dataclasses.dataclass(frozen=True)
-class Mixing:
+
+class Mixing(NamedTuple):
     """What an update mixes.
 
     Attributes:
@@ -20,6 +22,31 @@ class Mixing:
 
     weight: float
     box: tuple[int, int, int, int] | None = None
+
+
+def erase_and_mix(
+    recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
+) -> Batch:
+    """Erase and mix a worker's share of an update, as far as the recipe does.
+
+    Args:
+        batch: images float32 [n, C, H, W], normalised; labels int32 [n], or float32 [n, classes].
+        update, epoch: of the run, from 0.
+        erasing: [n, 5], see `erase`; None if the recipe erases nothing.
+    """
+    images, labels = batch
+    if erasing is not None:
+        images = erase(images, erasing, recipe.erasing)
+    if not recipe.mixes:
+        return images, labels
+    mixing = None
+    if epoch < recipe.epochs - recipe.mix_off_epochs:
+        rng = np.random.default_rng([recipe.seed, update, Streams.MIXING])
+        mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
+    images, soft = mix(images, labels, classes, mixing)
+    if recipe.label_threshold:
+        soft = (soft > recipe.label_threshold).astype(np.float32)
+    return images, soft
 
 
 def draw_mixing(

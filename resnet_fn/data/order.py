@@ -5,8 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.balance import BALANCED
-from resnet_fn.data.mix import Mixing, draw_mixing, erase, mix
+from resnet_fn.data.balance import BALANCED, balanced_order
 from resnet_fn.runtime.workers import Workers
 
 Batch = tuple[np.ndarray, np.ndarray]  # images and labels
@@ -39,43 +38,6 @@ def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
 
 
-def balanced_order(seed: int, epoch: int, labels: np.ndarray) -> np.ndarray:
-    """The order of an epoch in which every class is seen equally often: int32 [N], from (seed, epoch) alone.
-
-    Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
-
-    Args:
-        labels: int [N].
-    """
-    rng = np.random.default_rng([seed, epoch, Streams.BALANCED])
-    counts = np.unique(labels, return_counts=True)[1]
-    by_class = np.split(np.argsort(labels, kind="stable").astype(np.int32), np.cumsum(counts)[:-1])
-    chosen = []
-    for number, index in enumerate(rng.permutation(len(counts))):
-        samples = by_class[index]
-        places = (len(labels) + number) // len(counts)
-        rounds = [rng.permutation(samples) for _ in range(-(-places // len(samples)))]
-        chosen.append(np.concatenate(rounds)[:places])
-    return rng.permutation(np.concatenate(chosen))
-
-
-def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
-    """Samples of one micro-batch: batch_size / (workers · accumulate).
-
-    Raises:
-        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
-    """
-    parts = workers * accumulate
-    if batch_size % parts == 0:
-        return batch_size // parts
-    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
-    values = " or ".join(str(value) for value in (below, above) if value)
-    raise ValueError(
-        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
-        f"use {values}, or another --accumulate"
-    )
-
-
 class Plan:
     """The updates of a run over training samples of these labels.
 
@@ -91,9 +53,9 @@ class Plan:
         ValueError: the batch is larger than the training set, or a worker's share cannot be mixed in pairs.
     """
 
-    def __init__(self, recipe: Recipe, labels: np.ndarray, classes: int, workers: Workers) -> None:
+    def __init__(self, recipe: Recipe, labels: np.ndarray, workers: Workers) -> None:
         samples = len(labels)
-        self.recipe, self.labels, self.classes, self.workers = recipe, labels, classes, workers
+        self.recipe, self.labels, self.workers = recipe, labels, workers
         self.updates_per_epoch = samples // recipe.batch_size
         self.share = recipe.batch_size // workers.size
         self.epoch = lru_cache(maxsize=1)(self._draw)  # thread-safe
@@ -122,7 +84,7 @@ class Plan:
         if recipe.sampling != BALANCED:
             order = self._share_of(epoch_order(recipe.seed, epoch, samples))
             return order, order
-        order = balanced_order(recipe.seed, epoch, self.labels)
+        order = balanced_order(np.random.default_rng([recipe.seed, epoch, Streams.BALANCED]), self.labels)
         return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
     def _share_of(self, order: np.ndarray) -> np.ndarray:
@@ -135,25 +97,3 @@ class Plan:
         """For each place in this worker's share, the number of the sample's repeat, from 0: int64 [share]."""
         places = self.workers.rank * self.share + np.arange(self.share)
         return places // (self.recipe.batch_size // self.recipe.repeats)
-
-    def finish(self, images: np.ndarray, labels: np.ndarray, update: int, erasing: np.ndarray | None) -> Batch:
-        """Erase and mix a worker's share of an update.
-
-        Args:
-            images: float32 [n, C, H, W], normalised.
-            labels: int32 [n], or float32 [n, classes].
-            erasing: [n, 5], see `erase`; None if the recipe erases nothing.
-        """
-        recipe = self.recipe
-        if erasing is not None:
-            images = erase(images, erasing, recipe.erasing)
-        if not recipe.mixes:
-            return images, labels
-        mixing: Mixing | None = None
-        if update // self.updates_per_epoch < recipe.epochs - recipe.mix_off_epochs:
-            rng = np.random.default_rng([recipe.seed, update, Streams.MIXING])
-            mixing = draw_mixing(rng, recipe.mixup, recipe.cutmix, recipe.mix_switch, *images.shape[2:])
-        images, soft = mix(images, labels, self.classes, mixing)
-        if recipe.label_threshold:
-            soft = (soft > recipe.label_threshold).astype(np.float32)
-        return images, soft

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import colour
+from resnet_fn.data.augment import colour
 from resnet_fn.data.order import Streams
 
 Box = tuple[int, int, int, int]

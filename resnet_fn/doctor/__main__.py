@@ -6,15 +6,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import first_line
-
-if TYPE_CHECKING:
-    from resnet_fn.runtime.workers import Workers
+from resnet_fn.doctor import machine
+from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
 
 _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
@@ -22,50 +22,43 @@ _EXAMPLES = """examples:
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
   python -m resnet_fn.doctor --acceptance      shows the command that tests whole trainings too
 """
+# A test: its name, the function that answers (ok, text), and what the result means for a user.
+Check = tuple[str, Callable[[], tuple[bool, str]], str]
 Finding = dict[str, Any]  # "name", "ok", "found" (the answer) and "means" of a check
 
 
-class Check(NamedTuple):
-    """One test: its name, the function that answers (ok, text), and what the result means for a user."""
-
-    name: str
-    run: Callable[[], tuple[bool, str]]
-    means: str
-
-
-def checks(folder: Path, workers: "Workers") -> list[Check]:
+def checks(folder: Path, workers: Workers) -> list[Check]:
     """All of them; `folder` is an empty folder on the disk that will hold the runs."""
     from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
-    several = Check("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
+    several = ("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
     return [
-        Check("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
-        Check("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
-        Check("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),
-        Check("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
-        Check("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
-        Check("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
+        ("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
+        ("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
+        ("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),
+        ("clip", clip, "gradients are clipped at --clip-norm; else at another norm"),
+        ("overflow", overflow, "--precision fp16 can trust its loss scale; else it trains on cut gradients"),
+        ("skip", skip, "a bad batch changes nothing; else it ruins the weights for good"),
         *([several] if workers.size > 1 else []),
-        Check("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
-        Check("rename", lambda: rename(folder), "whole files, one writer at a time; else files may be cut or mixed"),
-        Check("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
+        ("checkpoint", lambda: checkpoint(folder), "a run resumes bit for bit; else stopping changes it"),
+        ("rename", lambda: rename(folder), "whole files, one writer at a time; else files may be cut or mixed"),
+        ("free space", lambda: free_space(folder), "checkpoints fit; else a run stops at one"),
     ]
 
 
 def attempt(check: Check) -> Finding:
     """The finding of a check; one that raises is broken."""
+    name, run, means = check
     try:
-        ok, text = check.run()
+        ok, text = run()
     except Exception as error:
         ok, text = False, f"{type(error).__name__}: {first_line(error)}"
-    return {"name": check.name, "ok": ok, "found": text, "means": check.means}
+    return {"name": name, "ok": ok, "found": text, "means": means}
 
 
-def on_all_ranks(findings: list[Finding], workers: "Workers") -> list[Finding]:
+def on_all_ranks(findings: list[Finding], workers: Workers) -> list[Finding]:
     """The findings of all ranks: a check that failed on any of them is broken."""
-    from resnet_fn.runtime.workers import sum_over_ranks
-
     counts = sum_over_ranks(np.array([not finding["ok"] for finding in findings], np.float32), workers)
     texts = [f"broken on {count:.0f} of {workers.size} workers (see each one's log)" for count in counts]
     return [
@@ -100,10 +93,6 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 0
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
-    from resnet_fn.doctor import machine
-    from resnet_fn.runtime import process
-    from resnet_fn.runtime.workers import barrier
-
     workers = process.start(parsed.device, parsed.threads)
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")

@@ -65,9 +65,8 @@ def export(
     out = Path(out)
     kind = out.suffix.removeprefix(".")
     if kind not in _WRITERS:
-        raise ValueError(
-            f"out: {out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .mindir, .onnx or .safetensors"
-        )
+        ending = out.suffix or "nothing"
+        raise ValueError(f"out: {out} ends in {ending!r}; give a file that ends in .mindir, .onnx or .safetensors")
     trained = run if isinstance(run, LoadedNet) else load_run(run)
     if images is None:
         dataset = open_trained_dataset(trained, data_dir)
@@ -76,7 +75,7 @@ def export(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(out.with_name(out.name + ".json")) as beside, replace_file(out) as file:
-            _WRITERS[kind](trained, file, batch, card)
+            _WRITERS[kind](trained, file, card)
             card["verified"] = compare(trained, _READERS[kind](file, trained), images, batch)
             beside.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
@@ -103,13 +102,11 @@ def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]
 def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int) -> dict[str, Any]:
     """Compare the file's logits with the net's: {"images", "largest_difference", "tolerance", "same_top1"}.
 
-    Raises:
-        ExportError: a logit differs by more than the tolerance, or is not finite.
+    Raises an ExportError if a logit differs by more than the tolerance, or is not finite.
     """
     size = batch or len(images)
-    rows = len(images) // size * size
-    if not rows:
-        images, rows = np.repeat(images, -(-size // len(images)), 0)[:size], size
+    rows = max(len(images) // size, 1) * size
+    images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
     parts = [images[start : start + size] for start in range(0, rows, size)]
     trained.net.set_train(False)
     expected = np.concatenate([trained.net(Tensor(part)).asnumpy().astype(np.float32) for part in parts])
@@ -146,8 +143,10 @@ class _Float32Logits(nn.Cell):
         return self.net(x).astype(mindspore.float32)
 
 
-def _graph(trained: LoadedNet) -> nn.Cell:
-    return (trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)).set_train(False)
+def _export(trained: LoadedNet, file: Path, sample: Tensor, kind: str) -> None:
+    net = trained.net if trained.recipe.precision == "fp32" else _Float32Logits(trained.net)
+    with standard_operations(trained.net):
+        mindspore.export(net.set_train(False), sample, file_name=str(file), file_format=kind)
 
 
 def _texts(card: dict[str, Any]) -> dict[str, str]:
@@ -168,11 +167,10 @@ def _save(file: Path, model: Any) -> None:
     file.write_bytes(model.SerializeToString())
 
 
-def _write_mindir(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
-    shape = [batch or None, *card["input"]["shape"][1:]]
-    sample = Tensor(shape=shape, dtype=mindspore.float32) if batch == DYNAMIC else ops.zeros(shape, mindspore.float32)
-    with standard_operations(trained.net):
-        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="MINDIR")
+def _write_mindir(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
+    shape = card["input"]["shape"]
+    sample = ops.zeros(shape, mindspore.float32) if shape[0] else Tensor(shape=shape, dtype=mindspore.float32)
+    _export(trained, file, sample, "MINDIR")
     _save(file, ModelProto.FromString(file.read_bytes()))
 
 
@@ -181,16 +179,15 @@ def _read_mindir(file: Path, _: LoadedNet) -> Forward:
     return lambda images: loaded(Tensor(images)).asnumpy().astype(np.float32)
 
 
-def _write_onnx(trained: LoadedNet, file: Path, batch: int, card: dict[str, Any]) -> None:
+def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     import_extra("onnxruntime", "--format onnx")  # an error before the work, not after
     onnx = import_extra("onnx", "--format onnx")
     # MindSpore's exporter has no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
-    sample = ops.zeros((batch or 2, *card["input"]["shape"][1:]), mindspore.float32)
-    with standard_operations(trained.net):
-        mindspore.export(_graph(trained), sample, file_name=str(file), file_format="ONNX")
+    batch, *shape = card["input"]["shape"]
+    _export(trained, file, ops.zeros((batch or 2, *shape), mindspore.float32), "ONNX")
     model = onnx.load(str(file))
-    if batch == DYNAMIC:
+    if batch is None:
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
         del model.graph.value_info[:]
@@ -207,7 +204,7 @@ def _read_onnx(file: Path, _: LoadedNet) -> Forward:
     return lambda images: session.run([OUTPUT], {INPUT: images})[0].astype(np.float32)
 
 
-def _write_safetensors(trained: LoadedNet, file: Path, _: int, card: dict[str, Any]) -> None:
+def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     arrays = {p.name: p.asnumpy().astype(np.float32) for p in trained.net.get_parameters()}
     write_safetensors(file, arrays, _texts(card))
 

@@ -34,8 +34,6 @@ class LoadedNet:
         input: the images that it expects.
         checkpoint: the checkpoint that the weights come from.
         averaged: whether these are averaged weights (EMA).
-        classes: the class name of each logit.
-        preprocessing: how image files are prepared, as JSON types; `preprocess` does it.
     """
 
     net: nn.Cell
@@ -46,12 +44,12 @@ class LoadedNet:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """See above."""
+        """The class name of each logit."""
         return self.input.classes
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """See above."""
+        """How image files are prepared, as JSON types; `preprocess` does it."""
         fields, other = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
 
@@ -72,9 +70,7 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     """Decode an image file to uint8 [1, H, W, channels]: grey for one channel, RGB for three.
 
     It is turned by its EXIF orientation; with `resize` (the shorter side) and `crop` it is cut as in evaluation.
-
-    Raises:
-        ValueError: the file cannot be read, is damaged, or is no image.
+    Raises a ValueError if the file cannot be read, is damaged, or is no image.
     """
     from PIL import UnidentifiedImageError
 
@@ -155,8 +151,7 @@ def open_trained_dataset(
 ) -> DataSet:
     """The data set that a checkpoint was trained on: see `open_dataset`. `data_dir`, `val_list`: "" as in training.
 
-    Raises:
-        ValueError: its classes have changed, a label is outside them, or a file is bad.
+    Raises a ValueError if its classes have changed, a label is outside them, or a file is bad.
     """
     return open_dataset(
         trained.recipe,

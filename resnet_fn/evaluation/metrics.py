@@ -22,28 +22,12 @@ def confusion_matrix(labels: np.ndarray, predictions: np.ndarray, classes: int) 
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
 
-def class_scores(confusion: np.ndarray) -> dict[str, np.ndarray]:
-    """Precision, recall and F1 of each class from a confusion matrix; 0 if it never occurs or is never predicted.
+def class_scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """Precision, recall and F1 of each class; 0 if it never occurs or is never predicted.
 
-    Returns:
-        "precision", "recall", "f1" float64 [C]; "support", "predicted" int64 [C]: samples of the class, and samples
-        predicted as it.
+    Of int64 [C], the samples of each class that are predicted as it, all samples of it, and all that are predicted as
+    it: "precision", "recall", "f1" float64 [C]; "support" and "predicted" as given.
     """
-    return _scores(np.diagonal(confusion), confusion.sum(1), confusion.sum(0))
-
-
-def multi_label_scores(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, np.ndarray]:
-    """As `class_scores`, for multi-label: the predicted classes are those with a probability of SAID_FROM or more.
-
-    Args:
-        labels: [N, C], 1 for each class that a sample has, else 0.
-        probabilities: [N, C].
-    """
-    there, taken = labels > 0, probabilities >= SAID_FROM
-    return _scores((there & taken).sum(0), there.sum(0), taken.sum(0))
-
-
-def _scores(right: np.ndarray, support: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
     right = right.astype(np.float64)
     precision = right / np.maximum(predicted, 1)
     recall = right / np.maximum(support, 1)
@@ -83,40 +67,22 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     rows, error = [], 0.0
     for index in range(BINS):
         inside = place == index
-        count = int(inside.sum())
-        mean = float(exact[inside].mean()) if count else None
-        accuracy = float(right[inside].mean()) if count else None
-        if mean is not None and accuracy is not None:
-            error += count / len(exact) * abs(accuracy - mean)
-        edge = {"from": float(edges[index]), "to": float(edges[index + 1])}
-        rows.append({**edge, "count": count, "confidence": mean, "accuracy": accuracy})
+        row: dict[str, Any] = {"from": float(edges[index]), "to": float(edges[index + 1]), "count": int(inside.sum())}
+        row |= {"confidence": None, "accuracy": None}
+        if row["count"]:
+            row |= {"confidence": float(exact[inside].mean()), "accuracy": float(right[inside].mean())}
+            error += row["count"] / len(exact) * abs(row["accuracy"] - row["confidence"])
+        rows.append(row)
     return {"error": error, "bins": rows}
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Indices of the wrong predictions, the most confident first, ties in order: int64 [≤ limit]."""
-    wrong = np.flatnonzero(~right)
-    return wrong[np.argsort(-confidence[wrong], kind="stable")][:limit]
+    """Flat indices of the wrong predictions, the most confident first, ties in order: int64 [≤ limit].
 
-
-def wrong_statements(
-    positive: np.ndarray, probabilities: np.ndarray, finite: np.ndarray, limit: int
-) -> list[tuple[int, int, float]]:
-    """Multi-label: wrong decisions about a sample and a class, the most confident first, at most `limit`.
-
-    Args:
-        positive: bool [N, classes].
-        probabilities: [N, classes]; the decision is yes from SAID_FROM on.
-        finite: bool [N], whether the logits are; if not, the probabilities are all 0 and mean nothing.
-
-    Returns:
-        Sample, class, and the decision's confidence: the probability, or 1 minus it; 0 where `finite` is false.
+    `confidence` and `right` (bool) are of one shape: a prediction for each sample, or for each sample and class.
     """
-    confidence = np.where(positive, 1 - probabilities, probabilities).astype(np.float64) * finite[:, None]
-    wrong = np.flatnonzero(positive != (probabilities >= SAID_FROM))
-    order = wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
-    classes = positive.shape[1]
-    return [(place // classes, place % classes, float(confidence.flat[place])) for place in order.tolist()]
+    wrong = np.flatnonzero(~right)
+    return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
 
 def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, int]]:
@@ -124,8 +90,7 @@ def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, in
     counts = confusion.copy()
     np.fill_diagonal(counts, 0)
     order = np.argsort(-counts, axis=None, kind="stable")[:limit]
-    pairs = [(*map(int, np.unravel_index(place, counts.shape)), int(counts.flat[place])) for place in order]
-    return [pair for pair in pairs if pair[2]]  # type: ignore[misc]
+    return [(*divmod(place, len(counts)), int(counts.flat[place])) for place in order.tolist() if counts.flat[place]]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -210,16 +175,13 @@ def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[
     rows: list[dict[str, float | int]] = []
     for threshold in (number / 20 for number in range(1, 20)):
         taken = probability >= threshold
-        right, predicted = int((taken & positive).sum()), int(taken.sum())
-        support, negatives = int(positive.sum()), int((~positive).sum())
+        scores = class_scores((taken & positive).sum(), positive.sum(), taken.sum())
+        false_alarms = (taken & ~positive).sum() / max((~positive).sum(), 1)
         rows.append(
             {
                 "threshold": threshold,
-                "predicted": predicted,
-                "precision": right / max(predicted, 1),
-                "recall": right / max(support, 1),
-                "f1": 2 * right / max(support + predicted, 1),
-                "false_alarms": (predicted - right) / max(negatives, 1),
+                **{name: scores[name].item() for name in ("predicted", "precision", "recall", "f1")},
+                "false_alarms": float(false_alarms),
                 "accuracy": float((taken == positive).mean()),
             }
         )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.config.hints import near_path
+from resnet_fn.config.hints import near_path, printable
 from resnet_fn.data.sources.files import ENDINGS, is_image
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
@@ -22,10 +22,8 @@ from resnet_fn.update.eval_step import make_eval_step
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
     """List image files: files as given, and all images below folders, sorted by name.
 
-    A FIFO, a device or a dangling link with an image's name is skipped with a warning.
-
-    Raises:
-        ValueError: a path that does not exist (with the nearest that does), or a folder without images.
+    A FIFO, a device or a dangling link with an image's name is skipped with a warning. Raises a ValueError for a path
+    that does not exist (with the nearest that does), or a folder without images.
     """
     files: list[Path] = []
     for path in map(Path, paths):
@@ -99,10 +97,7 @@ def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:
-    """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error.
-
-    Bytes of a file name that are not UTF-8 become escapes, "\\xff".
-    """
+    """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error; names as `printable`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     most = max(len(result.get("top", ())) for result in results) or 1
@@ -111,5 +106,5 @@ def results_csv(results: Sequence[dict[str, Any]]) -> str:
     for result in results:
         likely = [cell for row in result.get("top", ()) for cell in (row["class"], f"{row['probability']:.6g}")]
         cells = [result["file"], *likely, *[""] * (2 * most - len(likely)), result.get("error", "")]
-        writer.writerow([cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for cell in cells])
+        writer.writerow(map(printable, cells))
     return text.getvalue()

@@ -1,19 +1,33 @@
 """Exact scores: every sample of a split once, the same bits for any number of workers and any batch size."""
 
+import signal
 from collections.abc import Callable
 
 import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import DataSet, eval_batches
-from resnet_fn.evaluation.task import Scores, task_of
-from resnet_fn.runtime.signals import raise_if_stopped
+from resnet_fn.evaluation.task import TOP, Scores, task_of
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
 # The net computes this many samples at a time, each always in the same row of its block, whatever the batch size and
 # the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.
 BLOCK = 64
+
+
+class StoppedError(Exception):
+    """Ends an evaluation between two batches, on every rank, because of the signal `number`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def raise_if_stopped(number: int) -> None:
+    """Raise `StoppedError` for a signal; 0: do nothing."""
+    if number:
+        raise StoppedError(number)
 
 
 def score(
@@ -45,29 +59,25 @@ def score(
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)
     batch_size = -(-share // (batches * BLOCK)) * BLOCK  # equal batches: the least padding
-    rows = np.zeros((len(split), 4), np.float32)
-    top = np.zeros((len(split), 0), np.float32)
-    every = np.zeros((len(split), len(dataset.classes) if all_classes else 0), np.float32)
+    rows = np.zeros(0, np.float32)  # loss, prediction, rank, times scored, the likeliest classes, all probabilities
     for images, labels, indices in eval_batches(split, dataset.input, batch_size, workers, BLOCK):
         raise_if_stopped(asked())
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
             result = eval_step(Tensor(images[start : start + BLOCK]), Tensor(labels[start : start + BLOCK]))
-            values = [value.asnumpy() for value in result if value is not None]
-            rows[places[real], :3] = np.stack(values[:3], 1)[real]
-            rows[places[real], 3] += 1
+            columns = [*(value.asnumpy() for value in result[:3]), np.ones(BLOCK)]
             if result.logits is not None:
-                likely = task.top_classes(values[3])
-                top = top if top.shape[1] else np.zeros((len(split), likely.shape[1]), np.float32)
-                top[places[real]] = likely[real]
-                if all_classes:
-                    every[places[real]] = task.probabilities(values[3])[real]
+                logits = result.logits.asnumpy()
+                columns += [task.top_classes(logits), *([task.probabilities(logits)] if all_classes else [])]
+            block = np.column_stack(columns)
+            rows = rows if rows.size else np.zeros((len(split), block.shape[1]), np.float32)
+            rows[places[real]] += block[real]
     raise_if_stopped(asked())
-    rows = sum_over_ranks(np.concatenate((rows, top), 1), workers)
-    every = sum_over_ranks(every, workers) if all_classes else every
+    rows = sum_over_ranks(rows, workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once")
-    kept = rows[:, 4:].reshape(len(split), 2, -1) if rows.shape[1] > 4 else None
     prediction, rank = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
-    return task.complete(Scores(rows[:, 0], prediction, rank, kept, every if all_classes else None), split.labels)
+    likely, every = np.split(rows[:, 4:], [2 * min(TOP, len(dataset.classes))], 1)
+    top = likely.reshape(len(split), 2, -1) if likely.size else None
+    return task.complete(Scores(rows[:, 0], prediction, rank, top, every if all_classes else None), split.labels)

@@ -4,14 +4,11 @@ Needs NumPy only, because commands use a task's messages before they load MindSp
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.evaluation import metrics
-
-if TYPE_CHECKING:
-    from mindspore import Tensor
 
 TOP = 5
 
@@ -66,7 +63,7 @@ class Task:
     wrong_by = "rank"
 
     @property
-    def accuracy(self) -> "Callable[[Tensor, Tensor], Tensor]":
+    def accuracy(self) -> Callable[[Any, Any], Any]:
         """The training step's metric: the share of right answers, of logits and labels."""
         from resnet_fn.update.step import accuracy
 
@@ -102,14 +99,10 @@ class Task:
         """The results beside the loss, fractions of 1."""
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
-    def describe(self, results: Mapping[str, Any], classes: int, half: str) -> str:
-        """The results of `summarise` as text."""
-        top5 = f", {half}top-5 {results['top5']:.2%}" if classes > TOP else ""
-        return f"{half}top-1 {results['top1']:.2%}{top5}"
-
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
         """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
-        return metrics.class_scores(metrics.confusion_matrix(labels, scores.prediction, classes))
+        confusion = metrics.confusion_matrix(labels, scores.prediction, classes)
+        return metrics.class_scores(np.diagonal(confusion), confusion.sum(1), confusion.sum(0))
 
     def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
         """The averages of `by_class` over the classes: see `metrics.averages`."""
@@ -163,8 +156,8 @@ class _AnyClasses(Task):
     wrong_by = "wrong"
 
     @property
-    def accuracy(self) -> "Callable[[Tensor, Tensor], Tensor]":
-        from resnet_fn.update.step import accuracy_by_class
+    def accuracy(self) -> Callable[[Any, Any], Any]:
+        from resnet_fn.update.multi_label import accuracy_by_class
 
         return accuracy_by_class
 
@@ -183,11 +176,9 @@ class _AnyClasses(Task):
         assert scores.areas is not None
         return {"map": metrics.mean_average_precision(scores.areas)}
 
-    def describe(self, results: Mapping[str, Any], classes: int, half: str) -> str:
-        return f"{half}mAP {results['map']:.2%}"
-
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-        return metrics.multi_label_scores(labels, scores.every)
+        there, predicted = labels > 0, scores.every >= metrics.SAID_FROM
+        return metrics.class_scores((there & predicted).sum(0), there.sum(0), predicted.sum(0))
 
     def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
         return classes, threshold
@@ -209,8 +200,11 @@ class _AnyClasses(Task):
         return probability, probability >= metrics.SAID_FROM
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        finite = np.isfinite(scores.loss)  # the mean over all classes: NaN or infinite if one logit is
-        return metrics.wrong_statements(labels > 0, scores.every, finite, limit)
+        # The loss is the mean over all classes: NaN or infinite if one logit is. No confidence then.
+        finite, there = np.isfinite(scores.loss)[:, None], labels > 0
+        confidence = np.where(there, 1 - scores.every, scores.every).astype(np.float64) * finite
+        places = metrics.confident_mistakes(confidence, there == (scores.every >= metrics.SAID_FROM), limit).tolist()
+        return [(*divmod(place, labels.shape[1]), float(confidence.flat[place])) for place in places]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
         return {"thresholds": [], "calibration": None, "confusion": None, "confused": []}
@@ -246,7 +240,8 @@ def monitored(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
-def describe(results: Mapping[str, Any], classes: Sequence[str], half: str = "") -> str:
+def describe(results: Mapping[str, Any], classes: Sequence[str]) -> str:
     """The results of `summarise` as text; top-5 only if there are more than five classes."""
-    task = task_of("map" in results)
-    return f"{half}loss {results['loss']:.4f}, {task.describe(results, len(classes), half)}"
+    titles = {"top1": "top-1", "map": "mAP"} | ({"top5": "top-5"} if len(classes) > TOP else {})
+    rates = [f"{title} {results[name]:.2%}" for name, title in titles.items() if name in results]
+    return ", ".join((f"loss {results['loss']:.4f}", *rates))

@@ -118,11 +118,8 @@ class CompileCache:
                 write_graph(entry, key, exchange.written)
                 prune(self.folder)
             except OSError as error:
-                reason = error.strerror or error
-                self._once(
-                    _warn,
-                    f"{self.folder}: not used ({reason}); make it writable, or pass --no-compile-cache",
-                )
+                fix = "make it writable, or pass --no-compile-cache"
+                self._once(_warn, f"{self.folder}: not used ({error.strerror or error}); {fix}")
         return result
 
     def _once(self, tell: Callable[[str], None], text: str) -> None:
@@ -247,7 +244,7 @@ class Exchange:
     def __enter__(self) -> "Exchange":
         Exchange._number += 1
         self._program, _api().entry_script_path = _api().entry_script_path, str(self._work / "key.py")
-        self._environment = {name: os.environ.get(name) for name in (_SWITCH, _PLACE)}
+        self._environment = {name: os.environ[name] for name in (_SWITCH, _PLACE) if name in os.environ}
         os.environ |= {_SWITCH: "1", _PLACE: str(self._work)}
         self._phases = set(_api().ms_compile_cache)
         _executor().set_weights_values(self._parts.parameters)
@@ -255,11 +252,9 @@ class Exchange:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _executor().set_weights_values({})
-        for name, value in self._environment.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in (_SWITCH, _PLACE):
+            del os.environ[name]
+        os.environ |= self._environment
         _api().entry_script_path = self._program
         if kind is not None:
             Exchange._looks = False

@@ -16,11 +16,11 @@ from resnet_fn.runtime.disk import sha256
 
 # Packages whose code a graph may use: the sources of this one and MindSpore's version are in the key.
 _KNOWN = ("resnet_fn", "mindspore")
-# Attributes of a Cell or Primitive that differ from process to process; no graph holds them.
+# Attributes of a Cell, Primitive or `Vector` that differ from process to process; no graph holds them.
 _NOTES = {
     *("_create_time", "_id", "_phase", "_compile_phase", "_compile_cache", "_phase_cache", "_jit_graph_name"),
     *("_compiled", "_init_flag", "_lazy_construct_sig", "_cell_init_args", "arguments_key", "_exist_objs"),
-    *("_exist_names", "_is_check_and_refresh"),
+    *("_exist_names", "_is_check_and_refresh", "_memory", "_views", "_addresses"),
 }
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice)
 # How a Parameter is initialised, which no graph holds.
@@ -88,9 +88,8 @@ def _read_global(parts: Ingredients, place: str, value: Any, ours: bool) -> None
     if package not in (*_KNOWN, "numpy", *sys.stdlib_module_names):
         raise NotCacheableError(f"{place} is {module}.{named.__qualname__}, which is no part of this package")
     if ours:
-        parts.words.append(
-            f"{place} {value!r}" if isinstance(value, _PLAIN) else f"{place} {module}.{named.__qualname__}"
-        )
+        what = repr(value) if isinstance(value, _PLAIN) else f"{module}.{named.__qualname__}"
+        parts.words.append(f"{place} {what}")
     if ours and isinstance(value, type) and package == "resnet_fn":
         for name, part in sorted(vars(value).items()):
             if isinstance(part, (types.FunctionType, *_PLAIN)) and not (name.startswith("__") and name != "__init__"):

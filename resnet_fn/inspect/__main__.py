@@ -7,19 +7,21 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
 from resnet_fn.recipes import load_recipe
+from resnet_fn.runtime import process
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from resnet_fn.inspect.batch import InspectedNet, Visitor
+    from resnet_fn.inspect.batch import InspectedNet
     from resnet_fn.weights.load import Source
 
 _EXAMPLES = """examples:
@@ -31,20 +33,19 @@ _EXAMPLES = """examples:
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
+Write = Callable[[str, int, str, np.ndarray], None]  # a histogram: kind, update, name, values
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the tables asked for; write histograms and JSON if asked."""
     parsed = _parser().parse(arguments)
-    recipe = _check(parsed)
-    from resnet_fn.runtime import process
-
+    how = _check(parsed)
     process.start(parsed.device, parsed.threads)
     with _histograms(parsed.out_dir) as write:
         if parsed.other:
             result = _compare(parsed.checkpoint, parsed.other, parsed.which)
         elif parsed.activations or parsed.gradients:
-            result = _inside(parsed, recipe, write)
+            result = _inside(parsed, how, write)
         else:
             result = _parameters(parsed.checkpoint, parsed.which, write)
     if parsed.json:
@@ -53,12 +54,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> cli.Parser:
-    parser = cli.Parser(
-        "inspect",
-        "Look into a checkpoint, compare two, see activations and gradients.",
-        _EXAMPLES,
-        "CHECKPOINT [OTHER]",
-    )
+    about = "Look into a checkpoint, compare two, see activations and gradients."
+    parser = cli.Parser("inspect", about, _EXAMPLES, "CHECKPOINT [OTHER]")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a run or checkpoint folder, or a weight file")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="compare with this one, of either framework")
     parser.add_argument("--activations", action="store_true", help="every layer's output on validation images")
@@ -77,67 +74,46 @@ def _parser() -> cli.Parser:
     return parser
 
 
-def _check(parsed: argparse.Namespace) -> Recipe | None:
-    """Refuse flags that would be ignored. Returns the recipe of a bare weight file to run, else None."""
-    runs = parsed.activations or parsed.gradients
-    given = [name for name in _OF_A_BATCH if getattr(parsed, name) is not None]
-    folder = Path(parsed.checkpoint).is_dir()
+def _check(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Refuse flags that would be ignored. Returns the arguments of `open_net` beside the checkpoint."""
+    runs, size = parsed.activations or parsed.gradients, parsed.batch_size
+    given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
-    flags = " and ".join(f"--{flag_name(name)}" for name in given)
-    of_file = parsed.recipe or changes
+    folder = Path(parsed.checkpoint).is_dir()
+    folders = folder or Path(f"{parsed.other}").is_dir()
+    go = f"{' and '.join(given)} go{'es' * (len(given) == 1)}"
+    one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
+    bare, of_file = runs and not folder, parsed.recipe or changes
     cli.refuse(
-        (
-            given and not runs,
-            f"{flags} go{'es' * (len(given) == 1)} with --activations or --gradients; give one of them",
-        ),
-        (
-            parsed.other and (runs or parsed.out_dir),
-            "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER",
-        ),
-        (
-            parsed.batch_size is not None and parsed.batch_size < 1,
-            f"--batch-size: {parsed.batch_size} is too small; give 1 or more",
-        ),
-        (
-            parsed.which == "best" and not (folder or Path(f"{parsed.other}").is_dir()),
-            "--which is of run folders; leave it out",
-        ),
+        (given and not runs, f"{go} with --activations or --gradients; give one of them"),
+        (parsed.other and (runs or parsed.out_dir), one),
+        (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
+        (parsed.which == "best" and not folders, "--which is of run folders; leave it out"),
         (runs and folder and of_file, "--recipe, --model and --stem go with a weight file; a checkpoint has its own"),
-        (
-            runs and not folder and not parsed.recipe,
-            "a weight file names neither its data nor its net; give --recipe NAME",
-        ),
+        (bare and not parsed.recipe, "a weight file names neither its data nor its net; give --recipe NAME"),
     )
-    parsed.of_file = {}
-    if not runs or folder:
-        return None
+    if not bare:
+        return {"which": parsed.which, "data_dir": parsed.data_dir or ""}
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes)
-        parsed.data_dir = parsed.data_dir or file.options.data_dir
-        lists = (file.options.train_list, file.options.val_list)
-        parsed.of_file = {"lists": lists, "check": file.options.check_files}
-        return file.recipe
-
-
-Write = Callable[[str, "np.ndarray", int], None]
+    lists, data_dir = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
+    return {"recipe": file.recipe, "data_dir": data_dir, "lists": lists, "check": file.options.check_files}
 
 
 @contextlib.contextmanager
 def _histograms(folder: str | None) -> Iterator[Write]:
     if not folder:
-        yield lambda name, values, update: None
+        yield lambda *_: None
         return
-    import numpy as np
-
     from resnet_fn.telemetry.board import SummaryWriter
 
     with SummaryWriter(folder) as board:
 
-        def write(name: str, values: np.ndarray, update: int) -> None:
+        def write(kind: str, update: int, name: str, values: np.ndarray) -> None:
             finite = values[np.isfinite(values)]  # a histogram has no place for the others; the table counts them
             if finite.size:
                 # TensorBoard's names know no brackets: "layer1.0.relu (2)" is layer1.0.relu.call2.
-                board.add_histogram(name.replace(" (", ".call").rstrip(")"), finite, update)
+                board.add_histogram(f"{kind}/{name}".replace(" (", ".call").rstrip(")"), finite, update)
 
         yield write
     if board.error is not None:
@@ -157,29 +133,25 @@ def _read(file: str, which: str) -> "Source":
 
 
 def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.statistics import array_statistics, statistics_table
-
     source = _read(file, which)
     rows = [array_statistics(name, array) for name, array in source.arrays.items()]
     for name, array in source.arrays.items():
-        write(f"weights/{name}", array, source.update)
+        write("weights", source.update, name, array)
     print("\n".join(statistics_table(rows, "parameter", dtype=True)))
     print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
 
 
 def _compare(here: str, there: str, which: str) -> dict[str, Any]:
-    from resnet_fn.inspect.statistics import compare_arrays, comparison_table
-
     compared = compare_arrays(_read(here, which).arrays, _read(there, which).arrays)
     print("\n".join(comparison_table(compared)))
     return dataclasses.asdict(compared)
 
 
-def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> dict[str, Any]:
+def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.batch import open_net
 
-    inspected = open_net(parsed.checkpoint, recipe, parsed.data_dir or "", **parsed.of_file, which=parsed.which)
+    inspected = open_net(parsed.checkpoint, **how)
     if inspected.checkpoint:
         print(f"{inspected.checkpoint.path}: {inspected.recipe.model}")
     limit = parsed.batch_size or 32
@@ -191,15 +163,10 @@ def _inside(parsed: argparse.Namespace, recipe: Recipe | None, write: Write) -> 
     return result
 
 
-def _visitor(write: Write, kind: str, update: int) -> "Visitor":
-    return lambda name, values: write(f"{kind}/{name}", values, update)
-
-
 def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> list[dict[str, Any]]:
     from resnet_fn.inspect.batch import activations
-    from resnet_fn.inspect.statistics import statistics_table
 
-    count, rows = activations(inspected, limit, _visitor(write, "activations", inspected.update))
+    count, rows = activations(inspected, limit, partial(write, "activations", inspected.update))
     print(f"activations after update {inspected.update}, evaluation mode, {count} validation images")
     print("\n".join(statistics_table(rows, "output of", zeros=True)))
     return [dataclasses.asdict(row) for row in rows]
@@ -207,10 +174,9 @@ def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> li
 
 def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict[str, Any]:
     from resnet_fn.inspect.batch import gradients
-    from resnet_fn.inspect.statistics import statistics_table
 
-    visit_layer = _visitor(write, "output_gradients", inspected.update)
-    measured = gradients(inspected, limit, visit_layer, _visitor(write, "gradients", inspected.update))
+    visitors = (partial(write, kind, inspected.update) for kind in ("output_gradients", "gradients"))
+    measured = gradients(inspected, limit, *visitors)
     print(
         f"gradients after update {inspected.update}, training mode, {measured.samples} samples of the next batch, "
         f"loss {measured.loss:.4f}"

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -168,39 +169,30 @@ def _record_gradients(
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
-    Args:
-        images, labels, noise: one batch, as a step takes it.
-        visit: is called with each layer's title and the gradient at its output, in backward order.
-
-    Returns:
-        The loss, each trainable parameter's gradient by its name, and the layers' titles in execution order.
+    `visit` is called with each layer's title and the gradient at its output, in backward order. Returns the loss, each
+    trainable parameter's gradient by its name, and the layers' titles in execution order.
     """
-    calls: dict[str, int] = {}
+    calls: Counter[str] = Counter()
     order: list[str] = []
+    handles: list[object] = []
 
-    def title(name: str) -> str:
-        return f"{name} ({calls[name] + 1})" if calls[name] else name
+    def record(name: str, layer: nn.Cell) -> None:
+        def title() -> str:
+            return f"{name} ({calls[name] + 1})" if calls[name] else name
 
-    handles = []
-
-    def forward(name: str) -> Callable[..., None]:
-        def count(*_: object) -> None:
-            calls.setdefault(name, 0)
-            order.append(title(name))
+        def forward(*_: object) -> None:
+            order.append(title())
             calls[name] += 1
 
-        return count
-
-    def backward(name: str) -> Callable[..., None]:
-        def note(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
+        def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
             calls[name] -= 1  # backward, the last call comes first
             if isinstance(gradient[0], Tensor):
-                visit(title(name), gradient[0].asnumpy())
+                visit(title(), gradient[0].asnumpy())
 
-        return note
+        handles.extend((layer.register_forward_hook(forward), layer.register_backward_hook(backward)))
 
     for name, layer in named_layers(net):
-        handles += [layer.register_forward_hook(forward(name)), layer.register_backward_hook(backward(name))]
+        record(name, layer)
     weights = tuple(net.trainable_params())
 
     def of_batch(images: Tensor, labels: Tensor) -> Tensor:
@@ -208,7 +200,6 @@ def _record_gradients(
 
     with unchanged(net, handles):
         net.set_train(True)
-        differentiate = mindspore.value_and_grad(of_batch, None, weights)
-        value, in_order = differentiate(Tensor(images), Tensor(labels))
+        value, in_order = mindspore.value_and_grad(of_batch, None, weights)(Tensor(images), Tensor(labels))
         named = {p.name: gradient.asnumpy() for p, gradient in zip(weights, in_order, strict=True)}
     return float(value.asnumpy()), named, order

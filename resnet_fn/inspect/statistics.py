@@ -97,7 +97,7 @@ class Comparison:
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
     """Compare two sets of arrays by name; a ValueError if not a tenth of the smaller is in both in one shape."""
     both = [name for name in ours if name in theirs]
-    alike = [name for name in both if ours[name].shape == theirs[name].shape]
+    alike = dict.fromkeys(name for name in both if ours[name].shape == theirs[name].shape)
     if 10 * len(alike) < min(len(ours), len(theirs)):
         raise ValueError(
             f"OTHER: another net than CHECKPOINT: of {len(theirs)} and {len(ours)} arrays only {len(alike)} with the "
@@ -110,9 +110,7 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
         same=len(alike) - len(apart),
         missing=[name for name in theirs if name not in ours],
         unexpected=[name for name in ours if name not in theirs],
-        shapes=[
-            f"{name} {ours[name].shape} here, {theirs[name].shape} there" for name in both if name not in set(alike)
-        ],
+        shapes=[f"{name} {ours[name].shape} here, {theirs[name].shape} there" for name in both if name not in alike],
     )
 
 

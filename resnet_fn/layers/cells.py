@@ -24,7 +24,9 @@ def record_cell(
         net(*inputs)
 
     with unchanged(net):
-        return record_layers(named_layers(net), run, _owned, _array, visit)
+        return record_layers(
+            named_layers(net), run, lambda layer, inside: layer.parameters_and_names(expand=inside), _array, visit
+        )
 
 
 def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
@@ -46,10 +48,6 @@ def unchanged(net: nn.Cell, handles: Sequence[Any] = ()) -> Iterator[None]:
             handle.remove()
         for parameter, value in kept:
             ops.assign(parameter, Tensor(value, parameter.dtype))
-
-
-def _owned(layer: nn.Cell, inside: bool) -> Iterator[tuple[str, Any]]:
-    return layer.parameters_and_names(expand=inside)
 
 
 def _array(value: Tensor) -> np.ndarray:

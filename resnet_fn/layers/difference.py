@@ -29,8 +29,8 @@ class Difference:
         cosine: of the angle between a and b; 1 where both are zero.
         ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest.
         place: the index of that place.
-        rounding: relative distance of the reference's float32 array from its float64 one, 0 if there is none; at
-            least the stage's own estimate (`difference`).
+        rounding: relative distance of the reference's float32 array from its float64 one, at least the stage's own
+            estimate; 0 if there is none.
         tolerance: the relative error that passes.
     """
 
@@ -92,13 +92,10 @@ def relative_error(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a[finite] - b[finite])) / (norm or 1.0)
 
 
-def difference(
-    name: str, ours: Any, theirs: Any, exact: Any = None, tolerance: float = 0.0, rounding: float = 0.0
-) -> Difference:
+def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
     """Compare an array with the reference's, of any float or integer types; ValueError if the shapes differ.
 
-    `exact` is the reference's array in float64, `tolerance` the relative error that passes, `rounding` the least
-    rounding to assume: a scalar may be close to its float64 value by luck.
+    `tolerance` is the relative error that passes, `rounding` the reference's own, from its array in float64.
     """
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if a.shape != b.shape:
@@ -117,6 +114,6 @@ def difference(
         ours=float(a[place]) if a.size else 0.0,
         theirs=float(b[place]) if a.size else 0.0,
         place=tuple(int(index) for index in place),
-        rounding=rounding if exact is None else max(rounding, relative_error(b, exact)),
+        rounding=rounding,
         tolerance=tolerance,
     )

@@ -75,8 +75,8 @@ _KINDS = {
     "MultiheadAttention": "attention",
 }
 OWN = "own"  # begins the kind of a user's class
-# Kinds that are compared whole: the frameworks build them from different parts.
-_WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
+# Kinds that are recorded as one, without what runs inside: the frameworks build them from different parts.
+WHOLE = ("attention", "lstm", "gru", "rnn", "norm", "dense")
 
 
 def kind_of(layer: Any) -> str:
@@ -93,11 +93,6 @@ def kind_of(layer: Any) -> str:
         if not ours and class_.__name__ not in ("Module", "Cell", "Cell_") and not class_.__name__.startswith("_"):
             return name.lower()
     return f"{OWN} {type(layer).__name__.lower()}"
-
-
-def is_whole(layer: Any) -> bool:
-    """Whether a layer is recorded as one, without what runs inside it."""
-    return kind_of(layer) in _WHOLE
 
 
 def parts_of(layer: Any) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.layer import Layer, fingerprint, is_whole, kind_of, parts_of
+from resnet_fn.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
 from resnet_fn.layers.settings import settings_of
 
 
@@ -23,7 +23,7 @@ def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[st
         seen.add(id(layer))
         if name and not isinstance(layer, containers):
             yield name, layer
-            if is_whole(layer):
+            if kind_of(layer) in WHOLE:
                 return
         for part, inner in parts_of(layer).items():
             yield from walk(inner, f"{name}.{part}" if name else part)
@@ -51,7 +51,7 @@ def record_layers(
     visit = visit or executions.append
 
     def hook_of(name: str, layer: Any) -> Callable[[Any, Any, Any, Any], None]:
-        whole = is_whole(layer)
+        kind, whole = kind_of(layer), kind_of(layer) in WHOLE
         shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
@@ -63,7 +63,7 @@ def record_layers(
                 Layer(
                     name=name,
                     call=next(calls),
-                    kind=kind_of(layer),
+                    kind=kind,
                     class_name=type(layer).__name__,
                     settings=settings_of(layer, first),
                     input=first,
@@ -71,7 +71,7 @@ def record_layers(
                     parameters=shapes,
                     leaf=leaf,
                     further=tuple(map(fingerprint, given[1:])) if whole else (),
-                    states=tuple(results[1:]) if kind_of(layer) in ("lstm", "gru", "rnn") else (),
+                    states=tuple(results[1:]) if kind in ("lstm", "gru", "rnn") else (),
                 )
             )
 
@@ -86,13 +86,19 @@ def record_layers(
     return executions
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    """Every tensor in tuples, lists and dicts, in order."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _tensors(part)
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _tensors(part)
+def leaves(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every leaf of tuples, lists and dicts with its keys: ((), x) of a single x, (("mask",), x) of a dict's entry."""
+    if isinstance(tree, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = tree.items()
+    elif isinstance(tree, tuple | list):
+        pairs = enumerate(tree)
+    else:
+        yield (), tree
+        return
+    for key, branch in pairs:
+        for path, leaf in leaves(branch):
+            yield (key, *path), leaf
+
+
+def _tensors(tree: Any) -> Iterator[Any]:
+    return (leaf for _, leaf in leaves(tree) if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))

@@ -295,14 +295,13 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
     Yields:
         The path of each layer that dropped, the attribute that was set to 0, and the share that it had.
     """
-    changed: list[tuple[Any, str, Any]] = []
     drops = []
+    with contextlib.ExitStack() as restored:
 
-    def change(layer: Any, attribute: str, value: Any) -> None:
-        changed.append((layer, attribute, getattr(layer, attribute)))
-        setattr(layer, attribute, value)
+        def change(layer: Any, attribute: str, value: Any) -> None:
+            restored.callback(setattr, layer, attribute, getattr(layer, attribute))
+            setattr(layer, attribute, value)
 
-    try:
         for name, layer in layers:
             if kind_of(layer) == "dropout":
                 if (share := _dropped(layer)) > 0:
@@ -320,6 +319,3 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
                 drops.append((name, "p", round(1.0 - kept, 6)))
                 change(layer, "keep_prob", 1.0)
         yield drops
-    finally:
-        for layer, attribute, value in reversed(changed):
-            setattr(layer, attribute, value)

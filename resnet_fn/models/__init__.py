@@ -9,9 +9,9 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
-from resnet_fn.models.init import drawn_later, initialise_new
+from resnet_fn.models.init import drawn_later, initialise
 from resnet_fn.models.parts import freeze
-from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm, no_norm
+from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
 from resnet_fn.models.winograd import use_winograd
 
 
@@ -40,7 +40,7 @@ MODELS: dict[str, Design] = {
     **{f"resnet{depth}": _cifar(depth) for depth in (8, 20, 32, 44, 56, 110)},
 }
 
-_NORMS = {"batch": batch_norm, "none": no_norm}
+_NORMS = {"batch": batch_norm, "none": lambda channels: nn.Identity()}
 
 
 def create_model(
@@ -80,7 +80,7 @@ def create_model(
     design = dataclasses.replace(MODELS[name], stem=stem or MODELS[name].stem)
     with drawn_later():
         net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
-    initialise_new(net, initialisation, zero_init_residual)
+    initialise(net, initialisation, zero_init_residual, new=True)
     if precision == "fp32":
         use_winograd(net)
     else:
@@ -101,16 +101,8 @@ def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
             f"{recipe.image_size}; give --eval-size {recipe.image_size}"
         )
     mindspore.set_seed(recipe.seed + 1)  # MindSpore reads 0 as "no seed given"
-    net = create_model(
-        recipe.model,
-        num_classes=len(spec.classes),
-        in_channels=spec.channels,
-        stem=recipe.stem,
-        norm=recipe.norm,
-        initialisation=recipe.initialisation,
-        zero_init_residual=recipe.zero_init_residual,
-        precision=recipe.precision,
-        image_size=recipe.image_size,
-    )
+    names = ("stem", "norm", "initialisation", "zero_init_residual", "precision", "image_size")
+    options = {name: getattr(recipe, name) for name in names}
+    net = create_model(recipe.model, num_classes=len(spec.classes), in_channels=spec.channels, **options)
     freeze(net, recipe.freeze, recipe.train_only)
     return net

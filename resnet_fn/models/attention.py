@@ -12,7 +12,7 @@ from mindspore import Tensor, nn, ops
 from resnet_fn.models.init import first_values
 from resnet_fn.models.positions import mean, spread, total
 
-Norm = Callable[[int], nn.Cell]
+Norm = Callable[[int], nn.Cell]  # what follows a convolution, by its channels
 REDUCTION = 16  # both papers' r: C → C/16 → C
 
 

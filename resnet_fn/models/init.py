@@ -9,8 +9,6 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import HeNormal, HeUniform, Initializer, TruncatedNormal, Uniform, XavierUniform
 from mindspore.common.initializer import initializer as make_initializer
 
-LayerInit = tuple[Callable[[int], Initializer], Callable[[int], Initializer], Callable[[int], Initializer | str]]
-
 
 def _uniform_fan_in(fan_in: int) -> Initializer:
     # torch's kaiming_uniform_(a=√5): U(−√(1/fan_in), √(1/fan_in)).
@@ -23,7 +21,7 @@ def _truncated_normal(fan_in: int) -> Initializer:
 
 
 # name: (convolution weight, Dense weight, bias of either), each as a function of the layer's fan-in
-INITIALISATIONS: dict[str, LayerInit] = {
+INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
     # torchvision's ResNet: He-normal over fan-out; torch.nn.Linear's own defaults.
     "torchvision": (lambda _: HeNormal(mode="fan_out", nonlinearity="relu"), _uniform_fan_in, _uniform_fan_in),
     # torch's layer defaults everywhere; in MindSpore's accuracy-gap guide they gave 92.98 instead of 91.96.
@@ -43,7 +41,7 @@ def first_values() -> dict[str, str]:
 
 @contextlib.contextmanager
 def drawn_later() -> Iterator[None]:
-    """Within this context new layers start as zeros, for `initialise_new` to draw: MindSpore's own draw is saved."""
+    """Within this context new layers start as zeros, for `initialise` to draw: MindSpore's own draw is saved."""
     _first_values.update(weight_init="zeros", bias_init="zeros")
     try:
         yield
@@ -51,7 +49,7 @@ def drawn_later() -> Iterator[None]:
         _first_values.clear()
 
 
-def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
+def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False, new: bool = False) -> None:
     """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
 
     The random numbers come from MindSpore's global seed (`mindspore.set_seed`).
@@ -60,45 +58,33 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
         net: any Cell made of Conv2d, Dense and BatchNorm2d.
         name: a key of INITIALISATIONS.
         zero_init_residual: gamma 0 in each block's last BatchNorm: blocks start as the identity (arXiv 1706.02677).
+        new: the net was made in `drawn_later` and has not been compiled; no tensor is copied.
     """
-    for parameter, values in _draw_all(net, name, zero_init_residual):
-        ops.assign(parameter, values)  # a function that is already compiled would not see set_data
-
-
-def initialise_new(net: nn.Cell, name: str, zero_init_residual: bool) -> None:
-    """The same for a net that was made in `drawn_later` and has not been compiled; no tensor is copied.
-
-    MindSpore's own defaults take a seed for each tensor from NumPy's generator. These numbers are taken here, so that
-    the weights are those of a net that was built with the defaults.
-    """
-    for _, cell in net.cells_and_names():
-        if isinstance(cell, nn.Conv2d | nn.Dense):
-            for _ in range(1 + cell.has_bias):
-                np.random.randint(1, 1 << 63, dtype=np.int64)
-    for parameter, values in _draw_all(net, name, zero_init_residual):
-        parameter.set_data(values)
-
-
-def _draw_all(net: nn.Cell, name: str, zero_init_residual: bool) -> Iterator[tuple[Parameter, Tensor]]:
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
-    for _, cell in net.cells_and_names():
+    put = Parameter.set_data if new else ops.assign  # a function that is already compiled would not see set_data
+    cells = [cell for _, cell in net.cells_and_names()]
+    if new:
+        # MindSpore's own defaults take a seed for each tensor from NumPy's generator. These numbers are taken here, so
+        # that the weights are those of a net that was built with the defaults.
+        tensors = sum(1 + cell.has_bias for cell in cells if isinstance(cell, nn.Conv2d | nn.Dense))
+        np.random.randint(1, 1 << 63, tensors, np.int64)
+    for cell in cells:
         if isinstance(cell, nn.Conv2d | nn.Dense):
             fan_in = int(np.prod(cell.weight.shape[1:]))
             weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
-            yield cell.weight, _draw(cell.weight, weight_init(fan_in))
+            put(cell.weight, _draw(cell.weight, weight_init(fan_in)))
             if cell.bias is not None:
-                yield cell.bias, _draw(cell.bias, bias_init(fan_in))
+                put(cell.bias, _draw(cell.bias, bias_init(fan_in)))
         elif isinstance(cell, nn.BatchNorm2d):
             for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
                 ones = parameter is cell.gamma or parameter is cell.moving_variance
-                yield parameter, _draw(parameter, "ones" if ones else "zeros")
-    if zero_init_residual:
-        for _, cell in net.cells_and_names():
-            last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
-            if isinstance(last, nn.BatchNorm2d):
-                yield last.gamma, _draw(last.gamma, "zeros")
+                put(parameter, _draw(parameter, "ones" if ones else "zeros"))
+    for cell in cells if zero_init_residual else ():
+        last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
+        if isinstance(last, nn.BatchNorm2d):
+            put(last.gamma, _draw(last.gamma, "zeros"))
 
 
 def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:

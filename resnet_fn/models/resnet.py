@@ -6,31 +6,21 @@ the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import mindspore
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.attention import make_gate
+from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
 from resnet_fn.models.init import first_values
 from resnet_fn.models.positions import spread
 from resnet_fn.models.winograd import Conv2d
 
-BATCH_NORM_EPS = 1e-5
-BATCH_NORM_MOMENTUM = 0.9  # moving = 0.9 · moving + 0.1 · batch
-
-Norm = Callable[[int], nn.Cell]
-
 
 def batch_norm(channels: int) -> nn.Cell:
     """BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
-    return BatchNorm2d(channels, eps=BATCH_NORM_EPS, momentum=BATCH_NORM_MOMENTUM)
-
-
-def no_norm(channels: int) -> nn.Cell:
-    """The identity, for nets whose samples must not affect each other."""
-    return nn.Identity()
+    return BatchNorm2d(channels, eps=1e-5, momentum=0.9)  # moving = 0.9 · moving + 0.1 · batch
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:

@@ -61,15 +61,12 @@ def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
     a, _, b = cook_toom()
     tiles = -(-size // TILE)
     # Tile t sees the pixels 4t - 1 ... 4t + 4 of the image and gives 4t ... 4t + 3; beyond the image all is zero.
-    into, out = np.zeros((2, PRODUCTS, tiles, tiles * TILE + 2))
+    into, out = np.zeros((2, PRODUCTS, tiles, tiles * TILE + 2), np.float32)
     for tile in range(tiles):
         into[:, tile, tile * TILE : tile * TILE + PRODUCTS] = b
         out[:, tile, tile * TILE : (tile + 1) * TILE] = a
     rows = PRODUCTS * tiles
-    return (
-        into[:, :, 1 : size + 1].reshape(rows, size).astype(np.float32),
-        out[:, :, :size].reshape(rows, size).astype(np.float32),
-    )
+    return into[:, :, 1 : size + 1].reshape(rows, size), out[:, :, :size].reshape(rows, size)
 
 
 @functools.cache

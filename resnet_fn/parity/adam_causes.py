@@ -108,11 +108,9 @@ def _some(array: np.ndarray) -> np.ndarray:
 
 def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) -> Side | None:
     """m = (1 − β1) (g + d w) and v = (1 − β2) (g + d w)², β the same for all parameters and d for each."""
+    parameters = {name: parameters[name] for name in names if parameters[name].gradient.any()}
     coupled, firsts, seconds, begins = {}, [], [], 0
-    for name in names:
-        one = parameters[name]
-        if not one.gradient.any():
-            continue
+    for name, one in parameters.items():
         columns = np.stack([one.gradient, one.weight], 1)
         solution = np.linalg.lstsq(columns, one.momentum, rcond=None)[0]
         share, of_weight = map(float, solution)
@@ -132,7 +130,7 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
         seconds.append(second)
     if not firsts:
         return None
-    return Side(dict(parameters), rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled, begins)
+    return Side(parameters, rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled, begins)
 
 
 def _fitting(side: Side) -> list[Way]:
@@ -148,8 +146,7 @@ def _rests(side: Side, way: Way) -> tuple[dict[str, float], float]:
     decays, worst = {}, 0.0
     corrects_m, corrects_v = _CORRECTIONS[way.correction]
     of_m, of_v = 1 - side.beta1 if corrects_m else 1.0, 1 - side.beta2 if corrects_v else 1.0
-    for name in side.coupled:
-        one = side.parameters[name]
+    for name, one in side.parameters.items():
         m, v = one.momentum / of_m, np.maximum(one.variance / of_v - one.mean**2, 0)
         epsilon = way.epsilon / math.sqrt(of_v) if way.place == _BEFORE else way.epsilon
         root = np.sqrt(v + epsilon) if way.place == _INSIDE else np.sqrt(v) + epsilon

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.layers.difference import DIFFERS, relative_error
+from resnet_fn.layers.record import leaves
 from resnet_fn.parity import stages
 from resnet_fn.parity.adam_causes import adam_causes
 from resnet_fn.parity.layers import LayerDifference
@@ -18,7 +19,7 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree, leaves
+from resnet_fn.parity.trace import Arrays, Recording, Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +32,14 @@ class Case:
     theirs: Recording
     names: NameMap
 
-    def reference(self, arrays: Arrays) -> Arrays:
-        """The reference's arrays by our names."""
-        return self.names.rename(arrays)
-
     def differing(self) -> list[str]:
         """Names of the arrays that differ."""
         return [item.name for item in self.stage.differences if item.verdict == DIFFERS]
 
 
 def explain(case: Case) -> list[str]:
-    """The causes that fit, of the first group of candidates in which any does."""
-    for group in STAGE_CAUSES.get(case.stage.name, ()):
-        if hints := [hint for cause in group for hint in cause(case)]:
-            return hints
-    return []
+    """The causes that the first candidate names that fits."""
+    return next((hints for cause in STAGE_CAUSES.get(case.stage.name, ()) if (hints := cause(case))), [])
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -116,7 +110,7 @@ def _loss(case: Case) -> list[str]:
     if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
         logits = next(iter(outputs.values())).astype(np.float64)
         hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    return hints or another_part(case.ours.trace.gradients, case.reference(case.theirs.trace.gradients))
+    return hints or another_part(case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients))
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
@@ -141,7 +135,7 @@ def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _gradients(case: Case) -> list[str]:
-    ours, theirs = case.ours.trace.gradients, case.reference(case.theirs.trace.gradients)
+    ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients)
     common = {name: theirs[name] for name in ours if name in theirs}
     hints = [
         *one_factor(ours, common, case.theirs.task.accumulate),
@@ -177,7 +171,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 def _clipping(case: Case) -> list[str]:
     limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
-    parts = [case.reference(part) for part in trace.parts or [trace.gradients]]
+    parts = [case.names.rename(part) for part in trace.parts or [trace.gradients]]
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
 
 
@@ -197,13 +191,13 @@ def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
 def _adam(case: Case) -> list[str]:
     there = case.theirs.trace
     parts = {"start": there.start, "after": there.after[0], "clipped": there.clipped, **there.state}
-    theirs = {part: case.reference(arrays) for part, arrays in parts.items()}
+    theirs = {part: case.names.rename(arrays) for part, arrays in parts.items()}
     return adam_causes(case.ours.trace, theirs, there.rates[0])
 
 
 def _decay_in_momentum(case: Case) -> list[str]:
     """Is the difference a multiple of the weight itself: weight decay on one side only, or another one?"""
-    ours, theirs = case.ours.trace, case.reference(case.theirs.trace.state["momentum"])
+    ours, theirs = case.ours.trace, case.names.rename(case.theirs.trace.state["momentum"])
     groups: dict[str, list[str]] = defaultdict(list)
     for name in case.differing():
         decay, error = _fit(np.asarray(ours.state["momentum"][name], np.float64) - theirs[name], ours.start[name])
@@ -215,8 +209,8 @@ def _decay_in_momentum(case: Case) -> list[str]:
 
 def _kept(case: Case) -> list[str]:
     """Does the second momentum differ by a multiple of the first: is the factor that keeps it another?"""
-    ours, theirs = (case.ours.trace.second["momentum"], case.reference(case.theirs.trace.second["momentum"]))
-    first, names = case.reference(case.theirs.trace.state["momentum"]), case.differing()
+    ours, theirs = case.ours.trace.second["momentum"], case.names.rename(case.theirs.trace.second["momentum"])
+    first, names = case.names.rename(case.theirs.trace.state["momentum"]), case.differing()
     apart = _flat({name: np.subtract(ours[name], theirs[name], dtype=np.float64) for name in names}, names)
     kept, error = _fit(apart, _flat(first, names))
     more = "more" if kept > 0 else "less"
@@ -226,8 +220,8 @@ def _kept(case: Case) -> list[str]:
 def _length(case: Case) -> list[str]:
     """Has the first update the right direction and the wrong length?"""
     ours, there = case.ours.trace, case.theirs.trace
-    start, first = case.reference(there.start), case.reference(there.after[0])
-    names = [name for name in case.reference(there.gradients) if name in ours.start]
+    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
+    names = [name for name in case.names.rename(there.gradients) if name in ours.start]
     change = _flat({name: ours.after[0][name] - ours.start[name] for name in names}, names)
     factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
     if error >= 0.01 or abs(factor - 1) <= FITS:
@@ -260,7 +254,7 @@ def _statistics(case: Case) -> list[str]:
     if case.theirs.task.accumulate > 1:
         return []
     there, after = case.theirs.trace, case.ours.trace.after[0]
-    start, first = case.reference(there.start), case.reference(there.after[0])
+    start, first = case.names.rename(there.start), case.names.rename(there.after[0])
     momenta = {layer.name: layer.settings.get("momentum") for layer in case.theirs.layers["eval"]}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in case.differing():
@@ -276,18 +270,18 @@ def _statistics(case: Case) -> list[str]:
     return _grouped(groups, "{first}: {cause} ({count} statistics so)")
 
 
-# Groups of candidates by stage. A group is tried if no group before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[tuple[Callable[[Case], list[str]], ...], ...]] = {
-    stages.LOSS: ((_loss,),),
-    stages.GRADIENTS: ((_gradients,),),
-    stages.NORM: ((_clipping,),),
-    stages.CLIPPED: ((_clipping,),),
-    stages.RATE: ((lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),),
-    stages.state_stage("momentum"): ((_adam,), (_decay_in_momentum,)),
-    stages.state_stage("variance"): ((_adam,),),
-    stages.state_stage("mean square"): ((_adam,),),
-    stages.state_stage("momentum", 2): ((_kept,),),
-    stages.CHANGE: ((_adam,), (_length, _nesterov)),
-    stages.FIRST: ((_adam,),),
-    stages.STATISTICS: ((_statistics,),),
+# Candidates by stage. One is tried if none before it explains the difference.
+STAGE_CAUSES: dict[str, tuple[Callable[[Case], list[str]], ...]] = {
+    stages.LOSS: (_loss,),
+    stages.GRADIENTS: (_gradients,),
+    stages.NORM: (_clipping,),
+    stages.CLIPPED: (_clipping,),
+    stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
+    stages.state_stage("momentum"): (_adam, _decay_in_momentum),
+    stages.state_stage("variance"): (_adam,),
+    stages.state_stage("mean square"): (_adam,),
+    stages.state_stage("momentum", 2): (_kept,),
+    stages.CHANGE: (_adam, lambda case: [*_length(case), *_nesterov(case)]),
+    stages.FIRST: (_adam,),
+    stages.STATISTICS: (_statistics,),
 }

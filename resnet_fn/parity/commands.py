@@ -2,14 +2,15 @@
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from resnet_fn.config import cli
+from resnet_fn.layers.record import leaves
 from resnet_fn.parity import flags
 from resnet_fn.parity.name_map import Corrections, read_map
-from resnet_fn.parity.trace import Recording, Task, leaves
+from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.runtime.extras import import_extra
 
@@ -33,6 +34,7 @@ PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
 _CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
 _FLAGS = {
+    "model": ("NAME", "a net of this package"),
     "net": ("FILE:FUNCTION", "a function that returns a MindSpore Cell"),
     "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
     "our-loss": ("FILE:FUNCTION", "MindSpore's, of (outputs, labels)"),
@@ -67,14 +69,13 @@ def live(arguments: Sequence[str]) -> int:
     description = "Compare a net and one training step with PyTorch, stage by stage."
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
-    group.add_argument("--model", metavar="NAME", help=f"a net of this package; default the recipe's, {recipe.model}")
-    _add(group, "net", "reference", "our-loss", "our-optimizer", reference="; default --model in PyTorch")
+    default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
+    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", **default)
     flags.add_task_flags(parser, recipe)
     cli.add_device_flags(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
-    own = [name for name in ("loss", "optimizer") if flags.is_place(getattr(parsed, name) or "")]
-    alone = [name for name in own if not getattr(parsed, f"our_{name}")]
+    alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
     torch_net = "the torch module that it was ported from"
     cli.refuse(
         (parsed.net and not parsed.reference, f"--net: needs --reference FILE:FUNCTION, {torch_net}"),
@@ -83,10 +84,8 @@ def live(arguments: Sequence[str]) -> int:
         *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it") for name in alone),
     )
     task = flags.task_of(parsed)
-    functions = flags.load_functions(parsed, ("net", "reference", "loss", "optimizer", "our_loss", "our_optimizer"))
-    options = _comparison_options(parsed, functions)
+    functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     torch = import_extra("torch", "the parity ladder")
-    from resnet_fn.parity.replay import replay
     from resnet_fn.parity.torch_side import record_reference
     from resnet_fn.runtime.cpus import cpu_count
 
@@ -95,13 +94,12 @@ def live(arguments: Sequence[str]) -> int:
     torch.manual_seed(task.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    classes = flags.image_shape(parsed, task.recipe)[1]
     reference = _reference(parsed, functions, task)
-    model = parsed.model or task.recipe.model
-    net = _build_net(functions.get("net"), parsed.net, model, task, classes)
+    net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
     recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
-    ladder = replay(recording, net, **options(net, task))
-    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.reference or 'PyTorch'}")
+    ladder = _replay(parsed, functions, recording, net, corrections)
+    title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
+    return _finish(parsed, ladder, task, began, title)
 
 
 def record(arguments: Sequence[str]) -> int:
@@ -109,10 +107,7 @@ def record(arguments: Sequence[str]) -> int:
     recipe = flags.recipe_named_in(list(arguments))
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
-    _add(group, "reference", "net")
-    of_package = f"a net of this package, in PyTorch; default the recipe's, {recipe.model}"
-    group.add_argument("--model", metavar="NAME", help=of_package)
-    _add(group, "like")
+    _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
     flags.add_task_flags(parser, recipe)
     cli.add_device_flags(parser)
     group = parser.add_argument_group("what is written")
@@ -130,7 +125,7 @@ def record(arguments: Sequence[str]) -> int:
         (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
     began = time.perf_counter()
-    functions = flags.load_functions(parsed, ("net", "reference", "loss", "optimizer"))
+    functions = flags.load_functions(parsed)
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else flags.task_of(parsed)
     recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
@@ -161,7 +156,7 @@ def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], l
     from resnet_fn.parity.replay import names_of, paired_optimizer
 
     _start(parsed, task.seed)
-    net = _build_net(functions["net"], parsed.net, "", task, 0)
+    net = _build_net(parsed, functions, task, 0)
     make_ours, initial = functions.get("optimizer"), state(net)
     optimizer = make_ours(net) if make_ours else None
     if like is not None:
@@ -179,26 +174,22 @@ def replay_trace(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
     group = parser.add_argument_group("what is compared")
-    group.add_argument("--model", metavar="NAME", help="a net of this package; default the trace's recipe's")
-    _add(group, "net", "our-loss", "our-optimizer")
+    _add(group, "model", "net", "our-loss", "our-optimizer", model="; default the trace's recipe's")
     cli.add_device_flags(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
     cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
-    functions = flags.load_functions(parsed, ("net", "our_loss", "our_optimizer"))
-    options = _comparison_options(parsed, functions)
+    functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
-    from resnet_fn.parity.replay import replay
-
     task = reference.task
     _start(parsed, task.seed)
-    model = parsed.model or task.recipe.model
     logits = next(iter(reference.trace.eval_outputs.values()))
-    net = _build_net(functions.get("net"), parsed.net, model, task, logits.shape[-1])
-    ladder = replay(reference, net, **options(net, task))
+    net = _build_net(parsed, functions, task, logits.shape[-1])
+    ladder = _replay(parsed, functions, reference, net, corrections)
     print(f"trace of {reference.framework}: {parsed.trace}")
-    return _finish(parsed, ladder, task, began, f"{parsed.net or model} against {parsed.trace}", ladder.environment)
+    title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.trace}"
+    return _finish(parsed, ladder, task, began, title, ladder.environment)
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -212,7 +203,7 @@ def compare(arguments: Sequence[str]) -> int:
     corrections = corrections_in(parsed)
     began = time.perf_counter()
     from resnet_fn.parity.ladder import compare_recordings
-    from resnet_fn.parity.matching import match_recordings
+    from resnet_fn.parity.matching import fuller_mode, match, side_of
 
     ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
     _check_same_task(ours, theirs)
@@ -222,11 +213,11 @@ def compare(arguments: Sequence[str]) -> int:
     print(f"here {ours.framework}, the reference {theirs.framework}")
     if not theirs.rounding:
         print("the rounding of neither trace was measured (only PyTorch's is): the tolerances alone decide")
-    names = match_recordings(ours, theirs, corrections)
+    mode = fuller_mode(theirs)
+    names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
-    initialisation = not parsed.no_initialisation and theirs.task.recipe.initialisation == "torchvision"
-    ladder = compare_recordings(ours, theirs, names, initialisation)
+    ladder = compare_recordings(ours, theirs, names, _initialisation(parsed, theirs.task))
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
@@ -246,15 +237,23 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
         return read_map(parsed.map) if parsed.map else None
 
 
-def _comparison_options(parsed: argparse.Namespace, functions: dict[str, Any]) -> Callable[[Any, Task], dict[str, Any]]:
-    """A function of net and task: the options of `replay`. Mistakes in the flags are reported at once."""
-    corrections, make_ours = corrections_in(parsed), functions.get("our_optimizer")
-    return lambda net, task: {
-        "loss": functions.get("our_loss"),
-        "optimizer": make_ours(net) if make_ours else None,
-        "initialisation": not parsed.no_initialisation and task.recipe.initialisation == "torchvision",
-        "corrections": corrections,
-    }
+def _initialisation(parsed: argparse.Namespace, task: Task) -> bool:
+    """Whether the distributions of the initial parameters are compared."""
+    return not parsed.no_initialisation and task.recipe.initialisation == "torchvision"
+
+
+def _replay(
+    parsed: argparse.Namespace,
+    functions: dict[str, Any],
+    reference: Recording,
+    net: Any,
+    corrections: Corrections | None,
+) -> Any:
+    from resnet_fn.parity.replay import replay
+
+    make_ours, initialisation = functions.get("our_optimizer"), _initialisation(parsed, reference.task)
+    ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
+    return replay(reference, net, **ours, initialisation=initialisation, corrections=corrections)
 
 
 def _start(parsed: argparse.Namespace, seed: int) -> None:
@@ -266,16 +265,16 @@ def _start(parsed: argparse.Namespace, seed: int) -> None:
     mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
 
 
-def _build_net(function: Callable[[], Any] | None, place: str | None, model: str, task: Task, classes: int) -> Any:
+def _build_net(parsed: argparse.Namespace, functions: dict[str, Any], task: Task, classes: int) -> Any:
     """The user's net, or one of this package that fits the task."""
     from mindspore import nn
 
     from resnet_fn.models import create_model
 
-    if function is not None:
-        return flags.returned("--net", str(place), function(), nn.Cell, "a MindSpore Cell")
+    if "net" in functions:
+        return flags.returned("--net", parsed.net, functions["net"](), nn.Cell, "a MindSpore Cell")
     options = {name: getattr(task.recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
-    return create_model(model, **options, **flags.net_arguments(task, classes))
+    return create_model(parsed.model or task.recipe.model, **options, **flags.net_arguments(task, classes))
 
 
 def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:

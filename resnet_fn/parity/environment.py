@@ -4,11 +4,11 @@ import contextlib
 import os
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import resnet_fn
+from resnet_fn.runtime.versions import installed
 
 # Prefixes of the variables that choose kernels or change their results.
 _VARIABLES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_NUM", "MKL_", "MS_DEV_", "HCCL_DETERMINISTIC", "CUBLAS_WORKSPACE")
@@ -18,9 +18,7 @@ _LIBRARIES = ("mindspore", "torch", "numpy")
 def environment(**settings: Any) -> dict[str, str]:
     """This process's, by name; `settings` are the framework's own: its device, threads, determinism, HF32."""
     values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": _cpu()}
-    for name in _LIBRARIES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            values[name] = metadata.version(name)
+    values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
     return values | {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
 

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import importlib.util
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def task_flags_in(parsed: argparse.Namespace) -> list[str]:
     """The task flags that were given, except for functions of the user's own."""
     given = {name: getattr(parsed, name) for name in ("recipe", "inputs", "steps", "in_channels", "num_classes")}
     given |= {"accumulate": parsed.accumulate, **settings_in(parsed, Recipe)}
-    own = [name for name in _ALSO_CHOICES if is_place(given[name] or "")]
+    own = own_functions(parsed)
     return [f"--{flag_name(name)}" for name, value in given.items() if value is not None and name not in own]
 
 
@@ -103,9 +102,9 @@ def task_of(parsed: argparse.Namespace) -> Task:
     small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
     cli.refuse(*((True, words) for words in small))
     if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
-        raise cli.UsageError(f"--{flag_name(name)}: --inputs returns the batches; leave it out")
-    own = {name: is_place(getattr(parsed, name) or "") for name in _ALSO_CHOICES}
-    allowed = {*_STEP, *(name for name in own if not own[name])}
+        raise UsageError(f"--{flag_name(name)}: --inputs returns the batches; leave it out")
+    own = own_functions(parsed)
+    allowed = {*_STEP, "loss", "optimizer"} - {*own}
     settings = settings_in(parsed, Recipe).items()
     changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
@@ -119,7 +118,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
             channels, classes, pixels = image_shape(parsed, named)
             made = make_batches(parsed.steps or 5, size, channels, pixels, classes, parsed.seed or 0)
             batches = recipe_batches(recipe, made, classes, parsed.seed or 0)
-        return Task(recipe, batches, parsed.accumulate or 1, parsed.seed or 0, *own.values())
+        return Task(recipe, batches, parsed.accumulate or 1, parsed.seed or 0, "loss" in own, "optimizer" in own)
 
 
 def image_shape(parsed: argparse.Namespace, recipe: Recipe) -> tuple[int, int, int]:
@@ -138,12 +137,10 @@ def net_arguments(task: Task, classes: int) -> dict[str, Any]:
     return {**shape, "stem": task.recipe.stem, "norm": task.recipe.norm}
 
 
-_ALSO_CHOICES = ("loss", "optimizer")  # their flags also take a name of the recipe
-
-
-def is_place(text: str) -> bool:
-    """Whether a value is FILE:FUNCTION rather than a choice."""
-    return ":" in text or text.endswith(".py")
+def own_functions(parsed: argparse.Namespace) -> list[str]:
+    """Which of --loss and --optimizer name a function of the user's own rather than a choice of the recipe's."""
+    given = {name: getattr(parsed, name, None) or "" for name in ("loss", "optimizer")}
+    return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
 def load_function(place: str, flag: str) -> Any:
@@ -173,13 +170,11 @@ def load_function(place: str, flag: str) -> Any:
     return getattr(module, name)
 
 
-def load_functions(parsed: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The functions that these flags name, by flag; a loss or an optimizer of the recipe's is left out."""
-    return {
-        name: load_function(place, f"--{flag_name(name)}")
-        for name in names
-        if (place := getattr(parsed, name)) and (is_place(place) or name not in _ALSO_CHOICES)
-    }
+def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
+    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer")
+    places = {name: getattr(parsed, name, None) for name in names}
+    return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 
 
 def returned(flag: str, place: str, value: Any, wanted: Any, words: str) -> Any:

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, difference
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
 from resnet_fn.parity.environment import environment_notes
@@ -69,8 +68,7 @@ class Ladder:
     def first_computed(self) -> Stage | None:
         """The first stage that differs although the weights were copied."""
         copied = (stages.INITIALISATION, stages.UNTRAINED)
-        computed = (stage for stage in self.stages if stage.name not in copied)
-        return next((stage for stage in computed if stage.verdict == DIFFERS), None)
+        return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
 
     @property
     def first_gradient(self) -> Difference | None:
@@ -98,7 +96,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     ]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
-    order = _execution_order(ours.layers["eval"], names)
+    # Parameters in the order of the forward pass, then those that it does not use.
+    used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
+    order = list(dict.fromkeys([*used, *names.parameters]))
 
     def all_stages(rounding: Rounding) -> list[Stage]:
         computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
@@ -152,9 +152,3 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
     if not stage.differences:
         stage.note = "there are none" if statistics else "no buffers; weights and statistics were not asked for"
     return stage
-
-
-def _execution_order(layers: Sequence[Layer], names: NameMap) -> list[str]:
-    """Our parameters in the order of the forward pass, then those that it does not use."""
-    used = [f"{layer.name}.{leaf}" for layer in layers for leaf, _ in layer.parameters]
-    return list(dict.fromkeys([name for name in used if name in names.parameters] + [*names.parameters]))

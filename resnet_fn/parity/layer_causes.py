@@ -69,13 +69,6 @@ def _gelu(case: Case) -> list[str]:
     return [f"approximate {pair[0]} here, {pair[1]} in the reference"] if pair else []
 
 
-def _weights(name: str, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, np.ndarray]:
-    """A dense layer's weight and bias in float64; 0 where it has no bias."""
-    weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
-    shift = np.zeros(()) if bias is None else bias.astype(np.float64)
-    return (None if weight is None or weight.ndim != 2 else weight.astype(np.float64)), shift
-
-
 def _between(case: Case) -> list[str]:
     """How its input was made, if that differs; else its output: a block's, or one without its bias."""
     ours, theirs = case.ours, case.theirs
@@ -103,10 +96,12 @@ def _attention(case: Case) -> list[str]:
     if ours.is_own and inside:  # a user's class whose last part is a dense layer
         before, ours = inside[:-1], dataclasses.replace(inside[-1], output=ours.output)
     parts = _projections(before, ours, weights)
-    weight, shift = _weights(f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name, weights)
+    last = f"{ours.name}.out_proj" if ours.kind == "attention" else ours.name
+    weight, bias = weights.get(f"{last}.weight"), weights.get(f"{last}.bias", np.zeros(()))
     y, other = ours.output, theirs.output
-    if parts is None or weight is None or y is None or other is None or not (y.ndim == other.ndim == 3):
+    if parts is None or weight is None or weight.ndim != 2 or y is None or other is None or {y.ndim, other.ndim} != {3}:
         return []
+    matrix = weight.T.astype(np.float64)
     (n, length, width), longest = next(iter(parts.values())).shape, max(part.shape[1] for part in parts.values())
     few = n if n == length else max(1, _LARGE // (length * longest))  # as many samples as are compared
     parts = {name: part[:few] for name, part in parts.items()}
@@ -114,7 +109,7 @@ def _attention(case: Case) -> list[str]:
     given = [side.settings["num_heads"] for side in (ours, theirs) if "num_heads" in side.settings]
     heads = list(dict.fromkeys([*given, *(count for count in range(1, 33) if width % count == 0)]))
     masks = {name: np.asarray(mask)[:few] for name, mask in inputs.items() if np.shape(mask) == (n, longest)}
-    ways = ((way, mixed @ weight.T + shift) for way, mixed in _mixings(parts, heads, masks))
+    ways = ((way, mixed @ matrix + bias) for way, mixed in _mixings(parts, heads, masks))
     if (pair := here_and_there(ways, y, other, turned=True)) is None:
         return []
     sizes = [{"size": width // int(way[0]), "width": width} for way in pair]
@@ -134,18 +129,17 @@ def _projections(
     width = last.input.shape[-1]
     fused: np.ndarray | None = None
     if last.kind == "attention":
-        weight, bias = weights.get(f"{last.name}.in_proj_weight"), weights.get(f"{last.name}.in_proj_bias")
+        weight, bias = weights.get(f"{last.name}.in_proj_weight"), weights.get(f"{last.name}.in_proj_bias", 0.0)
         if weight is None or set(last.further[:2]) - {fingerprint(last.input)}:
             return None
         x = last.input if last.settings.get("batch_first") else last.input.swapaxes(0, 1)
-        fused = x @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
-    dense = [layer for layer in before if layer.kind == "dense" and layer.output is not None]
-    outputs = {layer.name.rpartition(".")[2]: layer.output for layer in dense[-3:] if layer.output is not None}
-    last_output = dense[-1].output if dense else None
-    if fused is None and last_output is not None and last_output.ndim == 3 and last_output.shape[-1] == 3 * width:
-        fused = last_output
+        fused = x @ weight.T.astype(np.float64) + bias
+    dense = [(one.name, one.output) for one in before if one.kind == "dense" and one.output is not None]
+    if fused is None and dense and dense[-1][1].ndim == 3 and dense[-1][1].shape[-1] == 3 * width:
+        fused = dense[-1][1]
     if fused is not None:
         return dict(zip(("the first third", "the second", "the last"), np.split(fused, 3, -1), strict=True))
+    outputs = {name.rpartition(".")[2]: output for name, output in dense[-3:]}
     apart = len(outputs) == 3 and all(one.ndim == 3 and one.shape[-1] == width for one in outputs.values())
     return outputs if apart else None
 

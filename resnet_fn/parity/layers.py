@@ -74,10 +74,8 @@ def compare_layers(
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                causes = layer_causes(
-                    Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
-                )
-                item = dataclasses.replace(item, hints=tuple(causes)) if causes else item
+                hints = layer_causes(Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given))
+                item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared
 

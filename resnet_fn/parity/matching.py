@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from resnet_fn.parity.name_map import (
     Corrections,
     NameMap,
     Piece,
+    Shape,
     Source,
     holders,
     joined,
@@ -24,6 +26,7 @@ from resnet_fn.parity.name_map import (
 from resnet_fn.parity.trace import Arrays, Recording
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
+Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
 _SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  # torch's, where widths differ
 
 
@@ -44,8 +47,8 @@ class Node:
     layer: str
     kind: str
     leaves: dict[str, Piece]
-    shapes: dict[str, tuple[int, ...]]
-    output: tuple[int, ...] | None
+    shapes: dict[str, Shape]
+    output: Shape | None
     role: str = ""
     whole: bool = True
 
@@ -116,58 +119,54 @@ def _feed(node: Node, inputs: list[int | None]) -> int | None:
 
 
 def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
-    counted = [(leaf, shape) for leaf, shape in layer.parameters if f"{layer.name}.{leaf}" not in ignore]
-    leaves = {leaf_name(leaf): f"{layer.name}.{leaf}" for leaf, _ in counted}
-    shapes = {leaf_name(leaf): shape for leaf, shape in counted}
+    owned = [(leaf_name(leaf), f"{layer.name}.{leaf}", shape) for leaf, shape in layer.parameters]
+    leaves = {leaf: (name, shape) for leaf, name, shape in owned if name not in ignore}
     if not leaves:
         return []
     if expand and layer.kind == "attention":
-        return _attention(layer, leaves, shapes, expand)
+        return _attention(layer, leaves, expand)
     # The name of a user's class is no evidence: GRN here may be GlobalResponseNorm there.
     kind = layer.kind if layer.leaf and not layer.is_own else ""
     if expand and kind == "norm":  # one side may have it written by hand
         kind = ""
     output = layer.output.shape if layer.output is not None and not expand else None
-    if kind == "conv" and len(squeezed(shapes.get("weight", (0, 0, 2)))) <= 2 and layer.settings.get("groups") == 1:
-        kind = "dense" if expand else kind  # a convolution with a kernel of one pixel
-    rows = (shapes.get("weight") or (0,))[0]
-    if expand == 2 and kind == "dense" and rows and rows == 3 * shapes["weight"][-1]:
-        return [_part(layer, leaves, shapes, one, index, 3) for index, one in enumerate("qkv")]
-    named = {leaf: (name, 0, 1) for leaf, name in leaves.items()}
-    small = {leaf: squeezed(shape) for leaf, shape in shapes.items()}
+    weight = leaves.get("weight", ("", (0, 0, 2)))[1]
+    if expand and kind == "conv" and len(squeezed(weight)) <= 2 and layer.settings.get("groups") == 1:
+        kind = "dense"  # a convolution with a kernel of one pixel
+    if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
+        return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
+    named = {leaf: (name, 0, 1) for leaf, (name, _) in leaves.items()}
+    small = {leaf: squeezed(shape) for leaf, (_, shape) in leaves.items()}
     return [Node(layer.name, kind, named, small, output, role(layer.name) if expand == 2 else "")]
 
 
-def _part(
-    layer: Layer, leaves: dict[str, str], shapes: dict[str, tuple[int, ...]], one: str, index: int, count: int
-) -> Node:
-    """One of `count` equal parts of a fused projection."""
-    pieces = {leaf: (name, index, count) for leaf, name in leaves.items()}
-    small = {leaf: squeezed((shape[0] // count, *shape[1:])) for leaf, shape in shapes.items()}
+def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
+    """One of `count` equal parts of a projection."""
+    pieces = {leaf: (name, index, count) for leaf, (name, _) in leaves.items()}
+    small = {leaf: squeezed((shape[0] // count, *shape[1:])) for leaf, (_, shape) in leaves.items()}
     return Node(layer.name, "dense", pieces, small, None, one, whole=False)
 
 
-def _attention(layer: Layer, leaves: dict[str, str], shapes: dict[str, tuple[int, ...]], expand: int) -> list[Node]:
+def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
     """Fused or separate projections of an attention as dense layers."""
 
-    def picked(names: dict[str, str]) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-        present = {of: to for of, to in names.items() if of in leaves}
-        return {to: leaves[of] for of, to in present.items()}, {to: shapes[of] for of, to in present.items()}
+    def picked(names: dict[str, str]) -> Leaves:
+        return {to: leaves[of] for of, to in names.items() if of in leaves}
 
     fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
     nodes = []
-    if "weight" in fused[0]:
+    if "weight" in fused:
         parts = "qkv" if expand == 2 else ("",)
-        nodes = [_part(layer, *fused, one, index, len(parts)) for index, one in enumerate(parts)]
+        nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
     else:
         for index, (leaf, one) in enumerate(_SEPARATE.items()):
-            node = _part(layer, *picked({leaf: "weight"}), one, 0, 1)
-            if "in_proj_bias" in leaves:
-                node.leaves["bias"] = (leaves["in_proj_bias"], index, 3)
-                node.shapes["bias"] = (shapes["in_proj_bias"][0] // 3,)
+            node = _part(layer, picked({leaf: "weight"}), one)
+            if "bias" in fused:
+                name, shape = fused["bias"]
+                node.leaves["bias"], node.shapes["bias"] = (name, index, 3), (shape[0] // 3,)
             nodes.append(node)
     rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
-    return [*nodes, _part(layer, *picked(rest), "out", 0, 1)]
+    return [*nodes, _part(layer, picked(rest), "out")]
 
 
 Pairs = list[tuple[Node, Node]]
@@ -238,20 +237,31 @@ def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) ->
     return {one: other for (one, _), (other, _) in zip(ours, theirs, strict=False)}
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-Ties = Iterable[tuple[str, ...]]
+class Side(NamedTuple):
+    """What is paired of one net.
+
+    Attributes:
+        shapes: of all parameters and statistics, by name.
+        layers: one recorded forward pass, on the same inputs as the other's.
+        tied: names that are one array.
+        constants: arrays that need no counterpart: neither trained nor statistics.
+    """
+
+    shapes: Mapping[str, Shape]
+    layers: Sequence[Layer] = ()
+    tied: Sequence[tuple[str, ...]] = ()
+    constants: Collection[str] = ()
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """All names of an array that has several."""
+        return next((group for group in self.tied if name in group), ())
+
+    def without(self, names: Collection[str]) -> "Side":
+        """The rest, if these arrays are paired."""
+        return self._replace(shapes={name: shape for name, shape in self.shapes.items() if name not in names})
 
 
-def match(
-    ours: Shapes,
-    theirs: Shapes,
-    our_layers: Sequence[Layer],
-    their_layers: Sequence[Layer],
-    corrections: Corrections | None = None,
-    *,
-    tied: tuple[Ties, Ties] = ((), ()),
-    constants: tuple[Collection[str], Collection[str]] = ((), ()),
-) -> NameMap:
+def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> NameMap:
     """Pair every parameter and layer of a net with the reference's.
 
     If the names agree up to MindSpore's leaf names (`bn1.gamma` for `bn1.weight`) and an attention's fused or separate
@@ -259,41 +269,26 @@ def match(
     parameters and outputs, and their neighbours; layers that are alike in all of these, by execution order. No weight
     is ever assumed to be transposed: only `corrections` can declare it.
 
-    Args:
-        ours, theirs: shapes of all parameters and statistics, by name.
-        our_layers, their_layers: one recorded forward pass of each net, on the same inputs.
-        corrections: pairs that are given (`read_map`).
-        tied: names that are one array, of each net.
-        constants: arrays of each net that need no counterpart: neither trained nor statistics.
-
-    Raises:
-        ValueError: corrections with names that do not exist, or that do not fit.
+    `corrections` are pairs that are given (`read_map`); a ValueError names those that do not exist or do not fit.
     """
-    fixed, named_layers = resolve(corrections or {}, ours, theirs)
+    fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    task = _Task(
-        {name: shape for name, shape in ours.items() if name not in fixed},
-        {name: shape for name, shape in theirs.items() if name not in used},
-        _groups(tied[0]),
-        _groups(tied[1]),
-        (set(constants[0]), set(constants[1])),
-        used,
-    )
-    names = {layer.name for layer in their_layers}
-    how, layers = "names", {layer.name: layer.name for layer in our_layers if layer.name in names}
+    task = _Task(ours.without(fixed), theirs.without(used), used)
+    names = {layer.name for layer in theirs.layers}
+    how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
     sources, problems = task.by_name()
     if problems:
-        structured = task.by_structure(our_layers, their_layers)
+        structured = task.by_structure()
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
     sources |= fixed
-    parameters = {name: sources[name] for name in ours if name in sources}
-    problems += _fit(parameters, ours, theirs, fixed)
-    return NameMap(how, parameters, {**layers, **named_layers}, tuple(problems), tuple(map(tuple, tied[1])))
+    parameters = {name: sources[name] for name in ours.shapes if name in sources}
+    problems += _fit(parameters, ours.shapes, theirs.shapes, fixed)
+    return NameMap(how, parameters, {**layers, **named_layers}, tuple(problems), tuple(theirs.tied))
 
 
-def shapes_of(arrays: Arrays) -> Shapes:
+def shapes_of(arrays: Arrays) -> dict[str, Shape]:
     """The shape of each array."""
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
@@ -303,24 +298,14 @@ def fuller_mode(recording: Recording) -> str:
     return max("eval", "train", key=lambda mode: len(recording.layers[mode]))
 
 
-def match_recordings(ours: Recording, theirs: Recording, corrections: Corrections | None = None) -> NameMap:
-    """`match` for two recordings."""
-    return match(
-        shapes_of(ours.trace.start),
-        shapes_of(theirs.trace.start),
-        ours.layers[fuller_mode(theirs)],
-        theirs.layers[fuller_mode(theirs)],
-        corrections,
-        tied=(ours.tied, theirs.tied),
-        constants=(ours.constants, theirs.constants),
-    )
+def side_of(recording: Recording, mode: str) -> Side:
+    """A recorded net, with the layers that run in one mode."""
+    return Side(shapes_of(recording.trace.start), recording.layers[mode], recording.tied, recording.constants)
 
 
-def _groups(ties: Ties) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(group) for group in ties for name in group}
-
-
-def _fit(parameters: dict[str, Source], ours: Shapes, theirs: Shapes, fixed: Collection[str]) -> list[str]:
+def _fit(
+    parameters: dict[str, Source], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
+) -> list[str]:
     """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
     for name, source in parameters.items():
@@ -346,41 +331,38 @@ def _fit(parameters: dict[str, Source], ours: Shapes, theirs: Shapes, fixed: Col
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What is to be paired: shapes by name, names that are one array, arrays that need no counterpart, names in use."""
+    """What is to be paired; `used` are the reference's arrays that are paired already."""
 
-    ours: Shapes
-    theirs: Shapes
-    our_ties: dict[str, tuple[str, ...]]
-    their_ties: dict[str, tuple[str, ...]]
-    constants: tuple[set[str], set[str]]
+    ours: Side
+    theirs: Side
     used: set[str]
 
     def by_name(self) -> tuple[dict[str, Source], list[str]]:
         """Pair by keys that both frameworks share; with what is missing on either side."""
-        b = pieces(self.theirs)
+        b = pieces(self.theirs.shapes)
         sources, missing = {}, []
-        for name, keys in holders(pieces(self.ours)).items():
+        for name, keys in holders(pieces(self.ours.shapes)).items():
             parts = [b[key] for key in self._same_array(name, keys, b) if key in b]
             if len(parts) == len(keys):
                 sources[name] = joined(parts)
-            elif name not in self.constants[0]:
-                missing.append(f"{name} {list(self.ours[name])} has no counterpart in the reference")
+            elif name not in self.ours.constants:
+                missing.append(f"{name} {list(self.ours.shapes[name])} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
 
     def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
         """The keys of an array, or of another of its names if only that is in the reference."""
         if len(keys) > 1 or keys[0] in known:
             return keys
-        return next(([key] for key in pieces(self.our_ties.get(name, ())) if key in known), keys)
+        return next(([key] for key in pieces(self.ours.aliases(name)) if key in known), keys)
 
     def _unused(self, sources: Mapping[str, Source]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for part in [part for source in sources.values() for part in source.parts]:
             taken[part.name].add(part.share or (0, 1))
         problems = []
-        for name, shape in self.theirs.items():
-            others = self.their_ties.get(name, ())
-            if name in self.constants[1] or any(one in taken or one in self.used for one in others):
+        for name, shape in self.theirs.shapes.items():
+            others = self.theirs.aliases(name)
+            if name in self.theirs.constants or any(one in taken or one in self.used for one in others):
                 continue
             parts = taken.get(name, set())
             missing = next(({(i, n) for i in range(n)} - parts for _, n in parts), {(0, 1)})
@@ -390,25 +372,20 @@ class _Task:
                 problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
         return problems
 
-    def by_structure(
-        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer]
-    ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+    def by_structure(self) -> tuple[dict[str, Source], dict[str, str], list[str]]:
         """Pair layers, then parameters of no layer that runs."""
-        sides = ((our_layers, self.ours, self.our_ties), (their_layers, self.theirs, self.their_ties))
         ours, theirs = (
-            {name for layer in layers for name in layer.owned() if not {name, *ties.get(name, ())} & set(shapes)}
-            for layers, shapes, ties in sides
+            {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
+            for side in (self.ours, self.theirs)
         )
-        first = self._pair(our_layers, their_layers, (ours, theirs))
+        first = self._pair((ours, theirs))
         if not first[2]:
             return first
-        second = self._pair(our_layers, their_layers, (ours | self.constants[0], theirs | self.constants[1]))
+        second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
         return min(first, second, key=lambda attempt: len(attempt[2]))
 
-    def _pair(
-        self, our_layers: Sequence[Layer], their_layers: Sequence[Layer], ignore: tuple[set[str], set[str]]
-    ) -> tuple[dict[str, Source], dict[str, str], list[str]]:
-        pairs, left, rest, layers = pair_nodes(our_layers, their_layers, ignore)
+    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+        pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
         problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
         problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
         held: dict[str, dict[int, Piece]] = defaultdict(dict)
@@ -423,7 +400,7 @@ class _Task:
         sources = {name: joined([parts[index] for index in sorted(parts)]) for name, parts in whole.items()}
         self._outside(sources)
         if not problems:
-            lost = [name for name in self.ours if name not in sources and name not in self.constants[0]]
+            lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
             words = "belongs to no layer that runs; rename it as in the reference, or add it to --map"
             problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
         return sources, layers, problems
@@ -431,8 +408,7 @@ class _Task:
     def _outside(self, sources: dict[str, Source]) -> None:
         """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
         taken = {part.name for source in sources.values() for part in source.parts}
-        ours = {name: shape for name, shape in self.ours.items() if name not in sources}
-        theirs = {name: shape for name, shape in self.theirs.items() if name not in taken}
+        ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
         by_key = pieces(theirs)
         for name, keys in holders(pieces(ours)).items():
             other, *part = by_key.get(keys[0], ("", 0, 0))
@@ -443,11 +419,11 @@ class _Task:
             sources[name] = plain(other)
 
 
-def _unique_pairs(ours: Shapes, theirs: Shapes) -> list[tuple[str, str]]:
+def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
     """Names of which only one on each side has the shape (without ones)."""
     sides = []
     for shapes in (ours, theirs):
-        by_shape: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        by_shape: dict[Shape, list[str]] = defaultdict(list)
         for name, shape in shapes.items():
             by_shape[squeezed(shape)].append(name)
         sides.append({shape: names[0] for shape, names in by_shape.items() if len(names) == 1})

@@ -11,9 +11,10 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
+from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.environment import environment
-from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings
+from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS
 from resnet_fn.parity.trace import (
@@ -24,11 +25,10 @@ from resnet_fn.parity.trace import (
     Task,
     Trace,
     Tree,
-    leaves,
+    check_scalar,
     make_recording,
     map_tree,
     named_leaves,
-    not_one_number,
     parameter_roles,
     split,
     what_failed,
@@ -58,14 +58,8 @@ def record_net(
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    Args:
-        net: its weights are put back.
-        task: what both sides do.
-        initial: the net's initial parameters and statistics; None: its present ones.
-        loss, optimizer, schedule, make_step: see `replay.replay`.
-
-    Raises:
-        ValueError: inputs that do not fit the net, or a loss that is no scalar.
+    The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
+    for the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -74,8 +68,7 @@ def record_net(
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
         value = criterion(outputs, map_tree(Tensor, labels))
-        if not isinstance(value, Tensor) or value.size != 1:
-            raise not_one_number("the net", value)
+        check_scalar("the net", value, Tensor)
         return {**outputs_of(outputs), LOSS: value.asnumpy()}
 
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
@@ -86,7 +79,7 @@ def record_net(
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
         settings: Settings = {}
         if isinstance(optimizer, nn.Optimizer):
-            settings = mindspore_settings(optimizer, _paths(net))
+            settings = mindspore_settings(optimizer, {id(one): path for path, one in parameters_by_path(net).items()})
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
@@ -146,8 +139,8 @@ def _no_metric(outputs: Any, labels: Any) -> Tensor:
 def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
     """The outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
     inputs, labels = task.batches[0]
-    forward, kept = with_inputs(net, inputs), Outputs(like, "eval")
-    keep = kept.keeper()
+    forward = with_inputs(net, inputs)
+    keep, kept = output_recorder(like, "eval")
 
     def recorded(x: Any) -> Any:
         outputs = forward(x)
@@ -160,7 +153,7 @@ def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
     else:
         net.set_train(False)
         mindspore.jit(recorded)(arguments(net, inputs))
-    return kept.arrays()
+    return kept()
 
 
 def run_mindspore(
@@ -178,12 +171,10 @@ def run_mindspore(
     its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
     """
     trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
-    paths = _paths(net)
-    weights = {paths[id(parameter)]: parameter for parameter in net.trainable_params()}
+    weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     inputs, labels = task.batches[0]
-    outputs = Outputs(like["train"], "train")
-    keep = outputs.keeper()
+    keep, outputs = output_recorder(like["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
@@ -210,7 +201,7 @@ def run_mindspore(
         result = _call(step, net, batch, rates[update])
         trace.losses.append(float(result.loss.asnumpy()))
         trace.norms.append(float(result.grad_norm.asnumpy()))
-        trace.train_outputs.append(outputs.arrays())
+        trace.train_outputs.append(outputs())
         if update < LATER:
             trace.after.append(state(net))
         if update == 0:
@@ -283,39 +274,26 @@ def record_parameter(shape: Sequence[int], name: str) -> Parameter:
     return Parameter(Tensor(np.zeros(shape, np.float32)), name=f"record.{name}", requires_grad=False)
 
 
-class Outputs:
-    """Parameters in which a compiled function records a net's outputs; `like` are outputs on another batch."""
+def output_recorder(like: Any, name: str) -> tuple[Callable[[Any], None], Callable[[], Arrays]]:
+    """A function that compiled code calls to record a net's outputs, and one that returns those recorded last.
 
-    def __init__(self, like: Any, name: str) -> None:
-        tensors = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
-        self.names = [name for name, leaf in named_leaves(like, "logits").items() if isinstance(leaf, Tensor)]
-        self.paths = tuple(path for path, _ in tensors)
-        self.parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(tensors))
+    `like` are outputs on another batch.
+    """
+    tensors = [(path, leaf) for path, leaf in leaves(like) if isinstance(leaf, Tensor)]
+    names, paths = tuple(outputs_of(like)), tuple(path for path, _ in tensors)
+    parameters = tuple(record_parameter(leaf.shape, f"{name}.{i}") for i, (_, leaf) in enumerate(tensors))
 
-    def keeper(self) -> Callable[[Any], None]:
-        """A function that compiled code calls to record outputs."""
-        paths, parameters = self.paths, self.parameters
+    def keep(outputs: Any) -> None:
+        for index in range(len(paths)):
+            value = outputs
+            for key in paths[index]:
+                value = value[key]
+            ops.assign(parameters[index], value.astype(mindspore.float32))
 
-        def keep(outputs: Any) -> None:
-            for index in range(len(paths)):
-                value = outputs
-                for key in paths[index]:
-                    value = value[key]
-                ops.assign(parameters[index], value.astype(mindspore.float32))
+    def kept() -> Arrays:
+        return {name: parameter.asnumpy().copy() for name, parameter in zip(names, parameters, strict=True)}
 
-        return keep
-
-    def arrays(self) -> Arrays:
-        """The outputs that were recorded last."""
-        return {name: kept.asnumpy().copy() for name, kept in zip(self.names, self.parameters, strict=True)}
-
-
-# The names of MindSpore's optimizers for the states that ours call "momentum" and "variance".
-_STATE = {
-    **dict.fromkeys(("moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
-    **dict.fromkeys(("moment2", "adam_v", "lamb_v"), "variance"),
-    **{"mean_square": "mean square", "mean_grad": "mean gradient"},
-}
+    return keep, kept
 
 
 def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, ...]) -> Optimizer:
@@ -386,17 +364,13 @@ def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> d
     for buffer in optimizer.state:
         kind, _, name = buffer.name.partition(".")
         if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
-            arrays.setdefault(_STATE.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
+            arrays.setdefault(STATES.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
     return arrays
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
     """All parameters and statistics by their path in the net; `Parameter.name` is another if a cell was replaced."""
     return dict(net.parameters_and_names())
-
-
-def _paths(net: nn.Cell) -> dict[int, str]:
-    return {id(parameter): path for path, parameter in net.parameters_and_names()}
 
 
 def state(net: nn.Cell) -> Arrays:

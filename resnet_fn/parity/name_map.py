@@ -11,18 +11,11 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.hints import closest, near_path
+from resnet_fn.weights.names import LEAVES
 
 Shape = tuple[int, ...]
 
-# MindSpore's leaf name → torch's.
-_LEAVES = {
-    "gamma": "weight",
-    "beta": "bias",
-    "embedding_table": "weight",
-    "w": "weight",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-}
+_LEAVES = {**LEAVES, "embedding_table": "weight", "w": "weight"}  # MindSpore's leaf name → torch's
 _FUSED = re.compile(r"^(?:in_proj|qkv|qkv_proj|to_qkv|wqkv|c_attn|query_key_value)[._](weight|bias)$", re.IGNORECASE)
 _ONE = re.compile(
     r"^(?:to_|w|wx|linear_|lin_|dense_|fc_|proj_)?(?P<role>q|k|v|query|key|value|queries|keys|values)"
@@ -82,12 +75,8 @@ def _keys(name: str, attentions: set[str]) -> tuple[str, ...]:
 
 def _splits(name: str) -> list[tuple[str, str]]:
     """The name cut before its last word, its last two and its last three: ("block.0.attn.", "q.weight")."""
-    words = name.split(".")
-    return [
-        (".".join(words[:-count]) + ("." if len(words) > count else ""), ".".join(words[-count:]))
-        for count in (1, 2, 3)
-        if len(words) >= count
-    ]
+    starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]  # of its words
+    return [(name[:start], name[start:]) for start in starts[:-4:-1]]
 
 
 def holders(by_key: dict[str, Piece]) -> dict[str, list[str]]:

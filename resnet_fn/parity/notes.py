@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -64,12 +63,11 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
         if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    if _same_windows(ours, theirs, a, b):
+    if _same_windows(ours, theirs):
         a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
     both = a.keys() & b.keys()
-    notes = [
-        f"{name} {a[name]} here, {b[name]} in the reference" for name in _PLAIN if name in both and a[name] != b[name]
-    ]
+    apart = [name for name in _PLAIN if name in both and a[name] != b[name]]
+    notes = [f"{name} {a[name]} here, {b[name]} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
     if not notes and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
@@ -90,17 +88,19 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     return notes
 
 
-def _same_windows(ours: Layer, theirs: Layer, a: dict[str, Any], b: dict[str, Any]) -> bool:
+def _same_windows(ours: Layer, theirs: Layer) -> bool:
     """Whether two max pools have the same windows, be it by padding or by `ceil_mode`."""
     if (ours.kind, theirs.kind) != ("maxpool", "maxpool") or not _same_shape(ours, theirs):
         return False
-    complete = all(one.get(name) is not None for one in (a, b) for name in ("kernel_size", "stride", "pads"))
-    return complete and _windows(ours, a) == _windows(ours, b)
+    pools = (ours.settings, theirs.settings)
+    complete = all(pool.get(name) is not None for pool in pools for name in ("kernel_size", "stride", "pads"))
+    return complete and _windows(ours) == _windows(theirs)
 
 
-def _windows(layer: Layer, pool: dict[str, Any]) -> list[tuple[int, int]]:
+def _windows(layer: Layer) -> list[tuple[int, int]]:
     """How many zeros are before a pool's first window, and how many windows there are, in each direction."""
     assert layer.input is not None
+    pool = layer.settings
     kernel, pads = pool["kernel_size"], pool["pads"]
     dilation = pool.get("dilation") or (1,) * len(kernel)
     sizes = layer.input.shape[-len(kernel) :]

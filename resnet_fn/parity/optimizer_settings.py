@@ -15,6 +15,13 @@ Settings = dict[str, dict[str, float]]  # word: parameter: number
 RATE, DECAY = "learning rate", "weight decay"
 _WORDS = {"lr": RATE, "weight_decay": DECAY, "momentum": "momentum", "dampening": "dampening"}
 _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
+# What the optimizers of both frameworks call their state, and what we call it.
+STATES = {
+    **dict.fromkeys(("momentum_buffer", "exp_avg", "moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
+    **dict.fromkeys(("exp_avg_sq", "moment2", "adam_v", "lamb_v"), "variance"),
+    **dict.fromkeys(("square_avg", "mean_square"), "mean square"),
+    **dict.fromkeys(("grad_avg", "mean_grad"), "mean gradient"),
+}
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:

@@ -10,7 +10,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.parity.ladder import Ladder, compare_recordings
-from resnet_fn.parity.matching import fuller_mode, match, shapes_of
+from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.mindspore_side import (
     Loss,
     MakeStep,
@@ -100,15 +100,9 @@ def names_of(net: nn.Cell, reference: Recording, corrections: Corrections | None
     inputs = reference.task.batches[0][0]
     first_call(net, inputs)
     mode, roles = fuller_mode(reference), roles_of(net)
-    return match(
-        shapes_of(state(net)),
-        shapes_of(reference.trace.start),
-        layers_of(net, split(inputs, reference.task.accumulate)[0], mode == "train"),
-        reference.layers[mode],
-        corrections,
-        tied=(roles["tied"], reference.tied),
-        constants=(roles["constants"], reference.constants),
-    )
+    layers = layers_of(net, split(inputs, reference.task.accumulate)[0], mode == "train")
+    ours = Side(shapes_of(state(net)), layers, roles["tied"], roles["constants"])
+    return match(ours, side_of(reference, mode), corrections)
 
 
 def compare_step(
@@ -152,11 +146,7 @@ def compare_step(
 
 
 def assert_parity(
-    net: nn.Cell,
-    reference: Any,
-    batches: Sequence[Batch] | None = None,
-    recipe: Recipe | None = None,
-    **options: Any,
+    net: nn.Cell, reference: Any, batches: Sequence[Batch] | None = None, recipe: Recipe | None = None, **options: Any
 ) -> Ladder:
     """Assert, in a test, that a net and its training step compute what PyTorch computes.
 

@@ -135,7 +135,7 @@ def write_json(ladder: Ladder, path: str) -> None:
                 "mode": item.mode,
                 "name": item.name,
                 "reference": item.theirs,
-                "hints": list(item.hints),
+                "hints": item.hints,
                 "output": _difference(item.output),
                 "input": _difference(item.input) if item.input else None,
             }
@@ -153,5 +153,4 @@ def write_json(ladder: Ladder, path: str) -> None:
 
 
 def _difference(item: Difference) -> dict[str, Any]:
-    keys = ("name", "verdict", "max_abs", "relative", "cosine", "tolerance", "rounding", "ours", "theirs")
-    return {**{key: getattr(item, key) for key in keys}, "place": list(item.place)}
+    return {**vars(item), "verdict": item.verdict}

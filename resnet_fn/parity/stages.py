@@ -153,9 +153,9 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
     rows = [row for row in STAGES if row.tolerance]
     rows += [*map(_state_row, trace.state), *(_state_row(kind, 2) for kind in trace.second)]
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
-    outputs = Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs))
+    rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
     roundings: Rounding = {}
-    for row in [*rows, outputs]:
+    for row in rows:
         errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
@@ -320,10 +320,7 @@ class Comparison:
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        items = [
-            difference(name, ours[name], b, tolerance=row.tolerance, rounding=roundings[name])
-            for name, b in theirs.items()
-        ]
+        items = [difference(name, ours[name], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else ""
@@ -348,9 +345,7 @@ _MANY = 1000  # elements that a fourth moment needs to distinguish a uniform fro
 
 
 def initialisation_stage(
-    ours: Mapping[str, np.ndarray],
-    theirs: Mapping[str, np.ndarray],
-    seams: Mapping[str, Sequence[int]] | None = None,
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], seams: Mapping[str, Sequence[int]] | None = None
 ) -> Stage:
     """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
 
@@ -394,27 +389,22 @@ def _words(values: np.ndarray) -> str:
 
 def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
+    mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
+    moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
     if spread_a == 0 or spread_b == 0:
-        constant = [_difference(f"{name} mean", float(a.mean()), float(b.mean()), 1.0, 1e-6)]
-        return [*constant, _difference(f"{name} std", spread_a, spread_b, spread_b or 1.0, 0.0)]
-    if count < _FEW:
-        return []
-    error = math.sqrt(2 / count)  # of a difference of two means, in standard deviations
-    moments = [
-        _difference(f"{name} mean", float(a.mean()), float(b.mean()), max(spread_a, spread_b), _SIGMAS * error),
-        _difference(f"{name} std", spread_a, spread_b, max(spread_a, spread_b), min(_SIGMAS * error / 2**0.5, 0.9)),
+        moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
+    elif count >= _FEW:
+        error = _SIGMAS * math.sqrt(2 / count)  # of a difference of two means, in standard deviations
+        largest = max(spread_a, spread_b)
+        moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
+        if count >= _MANY:
+            moments.append(("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count)))
+    return [
+        Difference(f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance)
+        for moment, x, y, scale, tolerance in moments
     ]
-    if count >= _MANY:
-        kurtosis_a, kurtosis_b = _kurtosis(a), _kurtosis(b)
-        moments.append(_difference(f"{name} kurtosis", kurtosis_a, kurtosis_b, 1.0, _SIGMAS * math.sqrt(48 / count)))
-    return moments
 
 
 def _kurtosis(values: np.ndarray) -> float:
     squares = np.square(values - values.mean())
     return float(np.square(squares).mean() / squares.mean() ** 2)
-
-
-def _difference(name: str, ours: float, theirs: float, scale: float, tolerance: float) -> Difference:
-    apart = abs(ours - theirs)
-    return Difference(name, apart, apart / scale, math.nan, ours, theirs, (), 0.0, tolerance)

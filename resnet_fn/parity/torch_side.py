@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import importlib
 import os
 import traceback
@@ -18,7 +19,7 @@ from resnet_fn.layers.record import record_layers, recorded_layers
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
 from resnet_fn.parity.environment import environment
-from resnet_fn.parity.optimizer_settings import RATE, torch_settings
+from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.trace import (
     LATER,
@@ -29,15 +30,16 @@ from resnet_fn.parity.trace import (
     Task,
     Trace,
     Tree,
+    check_scalar,
+    flip_widths,
     make_recording,
     map_tree,
     named_leaves,
-    not_one_number,
     parameter_roles,
     split,
     what_failed,
 )
-from resnet_fn.reference.nets import reference_net
+from resnet_fn.reference.nets import Block, reference_net
 from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -49,14 +51,9 @@ def record_reference(
 ) -> Recording:
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
-    Args:
-        module: not changed. The copy has no dropout, and random numbers for what is fresh (`prepare_reference`).
-        task: what both sides do. With the recipe's precision "fp16" the verdict allows for the error of PyTorch's own
-            automatic mixed precision.
-        loss, make_optimizer: see `run_torch`.
-
-    Raises:
-        ValueError: inputs that do not fit, or a loss that is no scalar.
+    The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
+    "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
+    see `run_torch`; None: the recipe's. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -82,6 +79,7 @@ def record_reference(
     drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
+    @functools.cache
     def flip(width: float) -> tuple[Rounding, int]:
         with flip_ties(width) as count:
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
@@ -96,7 +94,7 @@ def record_reference(
         layers=layers,
         trace=trace,
         rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
-        flipped=Flipped(layers["train"], flip) if rounded == "float32" else None,
+        flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
             threads=torch.get_num_threads(),
@@ -202,12 +200,6 @@ def _array(value: torch.Tensor) -> np.ndarray:
     return np.array(value.detach().cpu().double().numpy())
 
 
-_STATE = {
-    **{"momentum_buffer": "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance"},
-    **{"square_avg": "mean square", "grad_avg": "mean gradient"},
-}
-
-
 def state(module: torch.nn.Module) -> Arrays:
     """All parameters and statistics of a torch module as arrays, without BatchNorm's batch counters."""
     return {
@@ -227,24 +219,19 @@ def outputs_of(value: Any) -> Arrays:
 
 
 def run_torch(
-    module: torch.nn.Module,
-    task: Task,
-    loss: Loss | None = None,
-    make_optimizer: MakeOptimizer | None = None,
-    precision: str = "float32",
+    module: torch.nn.Module, task: Task, loss: Loss, make_optimizer: MakeOptimizer | None, precision: str
 ) -> Trace:
     """Train a copy of a torch module for a few updates and record everything that the ladder compares.
 
     Args:
         module, task: as in `record_reference`.
-        loss: (outputs, labels) → scalar; None: the recipe's.
+        loss: (outputs, labels) → scalar.
         make_optimizer: module → optimizer; None: the recipe's. Each group gets the task's learning rate times its share
             of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
     dtype = torch.float64 if precision == "float64" else torch.float32
     module = copy.deepcopy(module).to(dtype)
-    loss = loss or recipe_loss(task.recipe)
     module.eval()
     with torch.no_grad(), _autocast(precision):
         eval_outputs = outputs_of(call(module, tensors(task.batches[0][0], dtype)))
@@ -261,7 +248,7 @@ def run_torch(
         del trace.settings[RATE]
     for update, (inputs, labels) in enumerate(task.batches):
         for group, share in zip(optimizer.param_groups, shares, strict=True):
-            group["lr"] = task.rates[update] * share
+            group["lr"] = trace.rates[update] * share
         optimizer.zero_grad()
         total, before = 0.0, None
         for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
@@ -304,8 +291,7 @@ def _autocast(precision: str) -> Any:
 
 
 def _scalar(value: Any) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        raise not_one_number("the reference", value)
+    check_scalar("the reference", value, torch.Tensor)
     return value.reshape(())
 
 
@@ -321,7 +307,7 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, tor
     for name, parameter in parameters.items():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                arrays.setdefault(_STATE.get(key, key), {})[name] = value.numpy().copy()
+                arrays.setdefault(STATES.get(key, key), {})[name] = value.numpy().copy()
     return arrays
 
 
@@ -357,6 +343,7 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
         torch.backends.mha.set_fastpath_enabled(was)
 
 
+@torch.no_grad()
 def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
     """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
 
@@ -368,34 +355,29 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
     norms = []
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.affine and layer.track_running_stats:
-            with torch.no_grad():
-                if not layer.bias.any() and layer.weight.unique().numel() == 1:
-                    layer.weight.uniform_(0.5, 1.5, generator=generator)
-                    layer.bias.normal_(0, 0.2, generator=generator)
+            if not layer.bias.any() and layer.weight.unique().numel() == 1:
+                layer.weight.uniform_(0.5, 1.5, generator=generator)
+                layer.bias.normal_(0, 0.2, generator=generator)
             mean, variance = layer.running_mean, layer.running_var
             if mean is not None and variance is not None and not mean.any() and (variance == 1).all():
                 norms.append((layer, layer.momentum))
                 layer.momentum = 1.0
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            if weight.requires_grad and not weight.any() and not name.endswith("bias"):
-                width = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-                weight.normal_(0, width, generator=generator)
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and not weight.any() and not name.endswith("bias"):
+            width = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
+            weight.normal_(0, width, generator=generator)
     if not norms:
         return
     was_training = module.training
     module.train(True)
-    with torch.no_grad():
-        call(module, tensors(inputs, torch.float32))
-        for layer, momentum in norms:
-            layer.momentum = momentum
-            mean, variance = layer.running_mean, layer.running_var
-            assert mean is not None
-            assert variance is not None
-            mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
-            variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
-            # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
-            variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
+    call(module, tensors(inputs, torch.float32))
+    for layer, momentum in norms:
+        layer.momentum = momentum
+        mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
+        mean += 0.2 * torch.randn(mean.shape, generator=generator) * variance.sqrt()
+        variance *= torch.exp(0.5 * torch.randn(variance.shape, generator=generator))
+        # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
+        variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
     module.train(was_training)
 
 
@@ -435,18 +417,14 @@ def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) ->
         options = {"zero_init_residual": True} if zero_init_residual else {}
         return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **options)
     net = reference_net(model, **shape)
-    if zero_init_residual:
-        for name, layer in net.named_modules():
-            block, _, leaf = name.rpartition(".")
-            last = leaf == ("bn3" if hasattr(net.get_submodule(block), "conv3") else "bn2")
-            if name.startswith("layer") and last and isinstance(layer, torch.nn.BatchNorm2d):
-                torch.nn.init.zeros_(layer.weight)
+    if zero_init_residual and shape["norm"] == "batch":
+        for block in [module for module in net.modules() if isinstance(module, Block)]:
+            torch.nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
     return net
 
 
 def find_torchvision() -> Any:
     """The module torchvision, or None: the operators of its PyPI wheel do not load beside PyTorch's CPU build."""
     with contextlib.suppress(ImportError, RuntimeError):
-        importlib.import_module("torchvision.models")
         return importlib.import_module("torchvision")
     return None

@@ -1,7 +1,7 @@
 """What one side of the ladder computes in a few updates, under its own names, and its task."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,27 +11,14 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import draw_mixing, mix
 from resnet_fn.layers.difference import CEILING
 from resnet_fn.layers.layer import Layer
-from resnet_fn.update.schedule import make_schedule
+from resnet_fn.layers.record import leaves
+from resnet_fn.recipes.schedule import make_schedule
 
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
 Drop = tuple[str, float, bool]  # layer, share, whether it drops once in a call
 Rounding = dict[str, dict[str, float]]  # stage: name: relative error
-
-
-def leaves(tree: Tree) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every leaf with its keys: ((), x) of a single array, (("mask",), x) of a dict's entry."""
-    if isinstance(tree, Mapping):
-        pairs: Iterator[tuple[Any, Any]] = iter(tree.items())
-    elif isinstance(tree, tuple | list):
-        pairs = iter(enumerate(tree))
-    else:
-        yield (), tree
-        return
-    for key, branch in pairs:
-        for path, leaf in leaves(branch):
-            yield (key, *path), leaf
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
@@ -100,8 +87,7 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
             raise ValueError(f"batches: batch {index} is {type(batch).__name__}; give a pair (inputs, labels)")
         shapes = {}
-        for path, leaf in leaves(tuple(batch)):
-            words = " ".join(["inputs" if path[0] == 0 else "labels", *map(str, path[1:])])
+        for words, leaf in (named_leaves(batch[0], "inputs") | named_leaves(batch[1], "labels")).items():
             taken = isinstance(leaf, np.ndarray) and (leaf.dtype == np.float32 or leaf.dtype.kind in "iub")
             if not taken or leaf.ndim == 0:
                 what = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
@@ -168,12 +154,6 @@ class Task:
             raise ValueError(f"ema_every: {every}: the average would not move in {updates} updates; give 1..{updates}")
 
     @property
-    def dropped(self) -> list[str]:
-        """The recipe's dropout, which neither side applies: "dropout=0.1"."""
-        shares = {name: getattr(self.recipe, name) for name in ("dropout", "drop_path")}
-        return [f"{name}={share:g}" for name, share in shares.items() if share]
-
-    @property
     def rates(self) -> list[float]:
         """The learning rate of each update: the recipe's whole schedule, compressed into these updates."""
         schedule = make_schedule(self.recipe, self.updates_per_epoch)
@@ -228,37 +208,31 @@ SIGMAS = 4.0  # values may be off by several times the root mean square of the e
 _LEVELS = (2.0, 8.0, 32.0)  # a tie's width relative to the reference's own: ours may be that much less exact
 
 
+@dataclasses.dataclass(frozen=True)
 class Flipped:
     """How much flipped ties change the reference, for a few widths: a trace is made without the other side's rounding.
 
-    Args:
-        layers: the reference's, in training mode.
-        flip: width → (rounding, ties); None if `known` has them all.
-        known: results of earlier calls.
+    Attributes:
+        widths: from small to large (`flip_widths`).
+        flip: width → (rounding, ties).
     """
 
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        flip: Callable[[float], tuple[Rounding, int]] | None,
-        known: dict[float, tuple[Rounding, int]] | None = None,
-    ) -> None:
-        own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
-        self.widths = tuple(known) if known else tuple(level * own for level in _LEVELS)
-        self.known = dict(known or {})
-        self.flip = flip
+    widths: Sequence[float]
+    flip: Callable[[float], tuple[Rounding, int]]
 
     def __call__(self, width: float) -> tuple[Rounding, int]:
         """Rounding and ties for the smallest width of at least this one; else for the largest."""
-        enough = next((own for own in self.widths if own >= width), self.widths[-1])
-        if enough not in self.known:
-            assert self.flip is not None
-            self.known[enough] = self.flip(enough)
-        return self.known[enough]
+        return self.flip(next((own for own in self.widths if own >= width), self.widths[-1]))
 
     def all_widths(self) -> dict[float, tuple[Rounding, int]]:
         """Rounding and ties for every width."""
-        return {width: self(width) for width in self.widths}
+        return {width: self.flip(width) for width in self.widths}
+
+
+def flip_widths(layers: Sequence[Layer]) -> list[float]:
+    """The widths of ties for which the reference runs again, by its layers in training mode."""
+    own = SIGMAS * max((one.output_rounding for one in layers if one.output_rounding < CEILING), default=0.0)
+    return [level * own for level in _LEVELS]
 
 
 @dataclasses.dataclass
@@ -304,13 +278,12 @@ class Recording:
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
-def parameter_roles(parameters: Iterable[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
+def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
     """`tied`, `trainable` and `constants` of a `Recording`, of either framework.
 
     `parameters` has every name of shared ones too; no update changes `untrained` (statistics, position tables, masks).
     """
     names: dict[int, list[str]] = {}
-    parameters = list(parameters)
     for name, parameter in parameters:
         names.setdefault(id(parameter), []).append(name)
     return {
@@ -329,12 +302,13 @@ def make_recording(
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
+    asked = [f"{name}={share:g}" for name in ("dropout", "drop_path") if (share := getattr(task.recipe, name))]
     return Recording(
         framework,
         dataclasses.replace(task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]),
         notes=[
             *([f"dropout is 0 in {side}: {few(words)}"] if words else ()),
-            *([f"dropout is 0 on both sides; the recipe has {few(task.dropped)}"] if task.dropped else ()),
+            *([f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else ()),
         ],
         **recorded,
     )
@@ -346,7 +320,8 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def not_one_number(side: str, value: Any) -> ValueError:
-    """The error of a loss that is not a scalar."""
-    what = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
-    return ValueError(f"loss of {side}: it returns {what}, not one number; return the mean over the batch")
+def check_scalar(side: str, value: Any, tensor: Any) -> None:
+    """Raise a ValueError if a loss is not one number in a `tensor`, the framework's class."""
+    if not isinstance(value, tensor) or np.prod(value.shape) != 1:
+        what = f"shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        raise ValueError(f"loss of {side}: it returns {what}, not one number; return the mean over the batch")

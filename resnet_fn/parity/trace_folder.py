@@ -17,7 +17,7 @@ import numpy as np
 from resnet_fn.config.hints import finite_or_null, first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.layers.layer import Layer
-from resnet_fn.parity.trace import Arrays, Flipped, Recording, Rounding, Task, Trace, Tree
+from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace, Tree
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 
 _NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
@@ -134,8 +134,10 @@ def _number(value: dict[str, Any]) -> Any:
     return float(value["float"]) if list(value) == ["float"] and isinstance(value["float"], str) else value
 
 
-def _infinite(value: float | None) -> float:
-    """Earlier versions wrote null for infinity."""
+def _infinite(value: Any) -> Any:
+    """A rounding, or dicts of them: earlier versions wrote null for infinity."""
+    if isinstance(value, dict):
+        return {name: _infinite(error) for name, error in value.items()}
     return math.inf if value is None else value
 
 
@@ -205,7 +207,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
-    known = {_infinite(entry["width"]): (_rounding(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
+    known = {_infinite(entry["width"]): (_infinite(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
     plain = {name: manifest[name] for name in _PLAIN if name in manifest}
     drops = None if plain.get("drops") is None else [tuple(drop) for drop in plain["drops"]]
     return Recording(
@@ -213,8 +215,8 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         initial=files.read("initial"),
         layers=layers,
         trace=Trace(**fields),
-        rounding=_rounding(manifest["rounding"] or {}),
-        flipped=Flipped((), None, known) if known else None,
+        rounding=_infinite(manifest["rounding"] or {}),
+        flipped=Flipped(list(known), known.__getitem__) if known else None,
         **{**plain, "tied": [tuple(names) for names in plain["tied"]], "drops": drops},
     )
 
@@ -231,10 +233,6 @@ def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
 
 def _state_file(name: str, kind: str) -> str:
     return f"{name}-{re.sub('[^a-z0-9]+', '_', kind.lower())}"
-
-
-def _rounding(stages: Mapping[str, Mapping[str, float | None]]) -> Rounding:
-    return {stage: {name: _infinite(error) for name, error in errors.items()} for stage, errors in stages.items()}
 
 
 def _tree(tree: Tree, arrays: Arrays) -> Any:

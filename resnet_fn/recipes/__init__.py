@@ -71,13 +71,7 @@ def cifar10_resnet18() -> Recipe:
 
     https://github.com/kuangliu/pytorch-cifar: 0.1 for 150 epochs, 0.01 to 250, 0.001 to 350.
     """
-    return _cifar(
-        dataset="cifar10",
-        model="resnet18",
-        epochs=350,
-        schedule="step",
-        milestones=(150.0, 250.0),
-    )
+    return _cifar(dataset="cifar10", model="resnet18", epochs=350, schedule="step", milestones=(150.0, 250.0))
 
 
 @_named
@@ -87,13 +81,7 @@ def cifar10_resnet50() -> Recipe:
     A published account of a migration from PyTorch: 91.96 % with MindSpore's initialisation (hardware not given). It
     names net, stem and initialisation; learning rate and schedule are the usual ones of the family.
     """
-    return _cifar(
-        dataset="cifar10",
-        model="resnet50",
-        initialisation="torch",
-        epochs=200,
-        schedule="cosine",
-    )
+    return _cifar(dataset="cifar10", model="resnet50", initialisation="torch", epochs=200, schedule="cosine")
 
 
 @_named
@@ -102,22 +90,13 @@ def cifar100_resnet18() -> Recipe:
 
     https://github.com/weiaicunzai/pytorch-cifar100, after arXiv 1708.04552: 0.1, a fifth at 60, 120 and 160 of 200.
     """
-    return _cifar(
-        dataset="cifar100",
-        model="resnet18",
-        epochs=200,
-        schedule="step",
-        warmup_epochs=1.0,
-        milestones=(60.0, 120.0, 160.0),
-        milestone_factor=0.2,
-        max_rotation=15.0,
-        nesterov=True,
-    )
+    rate = {"schedule": "step", "warmup_epochs": 1.0, "milestones": (60.0, 120.0, 160.0), "milestone_factor": 0.2}
+    return _cifar(dataset="cifar100", model="resnet18", epochs=200, **rate, max_rotation=15.0, nesterov=True)
 
 
 def _imagenet(**fields: object) -> Recipe:
     common = {"dataset": "imagefolder", "model": "resnet50", "image_size": 224, "flip": True}
-    plain = {"momentum": 0.9, "nesterov": False, "clip_norm": 0.0, "label_smoothing": 0.0}
+    plain = {"momentum": 0.9, "nesterov": False, "weight_decay": 1e-4, "clip_norm": 0.0, "label_smoothing": 0.0}
     return Recipe(**{**common, **plain, **fields})  # type: ignore[arg-type]
 
 
@@ -127,15 +106,8 @@ def imagenet_resnet50_v1() -> Recipe:
 
     https://github.com/pytorch/vision/tree/main/references/classification: the defaults. Weight decay on everything.
     """
-    return _imagenet(
-        batch_size=256,
-        epochs=90,
-        schedule="step",
-        learning_rate=0.1,
-        milestones=(30.0, 60.0),
-        weight_decay=1e-4,
-        decay_all=True,
-    )
+    rate = {"schedule": "step", "learning_rate": 0.1, "milestones": (30.0, 60.0)}
+    return _imagenet(batch_size=256, epochs=90, **rate, decay_all=True)
 
 
 @_named
@@ -146,26 +118,11 @@ def imagenet_resnet50_v2() -> Recipe:
     decay 0.99998 "every 32 steps" is rescaled there to the decay of one move: 1 − 2e-5 · (1024 · 32 / 600) = 0.998908.
     Warm-up starts at 0.01 of the peak there, at one update's share here; the cosine moves per epoch there.
     """
-    return _imagenet(
-        image_size=176,
-        eval_size=224,
-        eval_resize=232,
-        batch_size=1024,
-        epochs=600,
-        schedule="cosine",
-        learning_rate=0.5,
-        warmup_epochs=5.0,
-        weight_decay=2e-5,
-        label_smoothing=0.1,
-        policy="trivialaugment",
-        erasing=0.1,
-        mixup=0.2,
-        cutmix=1.0,
-        repeats=4,
-        ema=0.998908,
-        ema_every=32,
-        ema_start=5.0,
-    )
+    sizes = {"image_size": 176, "eval_size": 224, "eval_resize": 232}
+    images = {"policy": "trivialaugment", "erasing": 0.1, "mixup": 0.2, "cutmix": 1.0, "repeats": 4}
+    rate = {"batch_size": 1024, "epochs": 600, "schedule": "cosine", "learning_rate": 0.5, "warmup_epochs": 5.0}
+    average = {"ema": 0.998908, "ema_every": 32, "ema_start": 5.0}
+    return _imagenet(**sizes, **images, **rate, **average, weight_decay=2e-5, label_smoothing=0.1)
 
 
 @_named
@@ -177,26 +134,11 @@ def imagenet_resnet50_a3() -> Recipe:
     an image, there of each of its two operations). MindSpore's operations are always done; timm's with probability
     0.5, and it has solarize-add and invert besides.
     """
-    return _imagenet(
-        image_size=160,
-        eval_size=224,
-        eval_resize=235,
-        batch_size=2048,
-        epochs=100,
-        schedule="cosine",
-        optimizer="lamb",
-        learning_rate=8e-3,
-        warmup_epochs=5.0,
-        weight_decay=0.02,
-        clip_norm=1.0,
-        loss="bce",
-        policy="randaugment",
-        policy_magnitude=18,
-        policy_noise=1.5,
-        mixup=0.1,
-        cutmix=1.0,
-        label_threshold=0.2,
-    )
+    sizes = {"image_size": 160, "eval_size": 224, "eval_resize": 235}
+    images = {"policy": "randaugment", "policy_magnitude": 18, "policy_noise": 1.5, "mixup": 0.1, "cutmix": 1.0}
+    rate = {"batch_size": 2048, "epochs": 100, "schedule": "cosine", "learning_rate": 8e-3, "warmup_epochs": 5.0}
+    optimizer = {"optimizer": "lamb", "weight_decay": 0.02, "clip_norm": 1.0}
+    return _imagenet(**sizes, **images, **rate, **optimizer, loss="bce", label_threshold=0.2)
 
 
 @_named
@@ -206,15 +148,8 @@ def imagenet_resnet50_mindspore() -> Recipe:
     https://gitee.com/mindspore/models, official/cv/ResNet: 0.8, 2 epochs of warm-up, then a straight line to 0. It
     trains 1,001 classes with `same` padding in float16; here the net is torchvision's.
     """
-    return _imagenet(
-        batch_size=2048,
-        epochs=90,
-        schedule="linear",
-        learning_rate=0.8,
-        warmup_epochs=2.0,
-        weight_decay=1e-4,
-        label_smoothing=0.1,
-    )
+    rate = {"schedule": "linear", "learning_rate": 0.8, "warmup_epochs": 2.0}
+    return _imagenet(batch_size=2048, epochs=90, **rate, label_smoothing=0.1)
 
 
 @_named
@@ -224,15 +159,8 @@ def imagenet_genet50_plus() -> Recipe:
     Hu et al., arXiv 1810.12348; settings of https://gitee.com/mindspore/models, research/cv/GENet_Res50: 0.8 in a
     straight line to 0 in 150 epochs. Its 78.47 % leaves out the last 80 of the 50,000 images.
     """
-    return _imagenet(
-        model="genet50_plus",
-        batch_size=2048,
-        epochs=150,
-        schedule="linear",
-        learning_rate=0.8,
-        weight_decay=1e-4,
-        label_smoothing=0.1,
-    )
+    rate = {"schedule": "linear", "learning_rate": 0.8}
+    return _imagenet(model="genet50_plus", batch_size=2048, epochs=150, **rate, label_smoothing=0.1)
 
 
 def recipe(name: str) -> Recipe:

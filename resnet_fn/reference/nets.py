@@ -126,10 +126,9 @@ class ResNet(nn.Module):
                 nn.Conv2d(half, half, 3, 1, 1, bias=False), make_norm(half), nn.ReLU(),
                 nn.Conv2d(half, width, 3, 1, 1, bias=False),
             )  # fmt: skip
-        elif stem == "imagenet":
-            self.conv1 = nn.Conv2d(in_channels, width, 7, 2, 3, bias=False)
         else:
-            self.conv1 = nn.Conv2d(in_channels, width, 3, 1, 1, bias=False)
+            kernel, stride, padding = (7, 2, 3) if stem == "imagenet" else (3, 1, 1)
+            self.conv1 = nn.Conv2d(in_channels, width, kernel, stride, padding, bias=False)
         self.bn1 = make_norm(width)
         self.maxpool = nn.Identity() if stem == "cifar" else nn.MaxPool2d(3, 2, 1)
         size = image_size if stem == "cifar" else -(-image_size // 4)

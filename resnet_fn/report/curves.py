@@ -29,7 +29,7 @@ def smoothing_note(smoothing: Sequence[float]) -> str:
 def draw_run(events: Events, update: int) -> list[bytes]:
     """A run's curves as PNG files, one for each of `PANELS`, a dotted line at the update that was scored.
 
-    None without matplotlib, or of a run without a log.
+    Empty without matplotlib, or for a run without a log.
     """
     if not available() or not events:
         return []

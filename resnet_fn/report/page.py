@@ -138,14 +138,10 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
         )
     if "reliability" in plots:
         return [*parts, image("reliability diagram", plots["reliability"])]
-    rows = [
-        (
-            f"{row['from']:.2f} to {row['to']:.2f}",
-            str(row["count"]),
-            *(number(row[key]) if row["count"] else "" for key in ("confidence", "accuracy")),
-        )
-        for row in report["calibration"]["bins"]
-    ]
+    rows = []
+    for row in report["calibration"]["bins"]:
+        means = (number(row[key]) if row["count"] else "" for key in ("confidence", "accuracy"))
+        rows.append((f"{row['from']:.2f} to {row['to']:.2f}", str(row["count"]), *means))
     return [*parts, table(("confidence", "samples", "mean confidence", "accuracy"), rows)]
 
 

@@ -1,7 +1,6 @@
 """A sample's name and picture, and where a net's evidence for a class lies: Grad-CAM of its last stage."""
 
 import io
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
+from resnet_fn.config.hints import printable
 from resnet_fn.data.dataset import DataSet
 
 _PNG_UP_TO = 64  # pixels; a PNG of a photograph has five times the bytes of a JPEG
@@ -20,11 +20,6 @@ def sample_name(dataset: DataSet, index: int) -> str:
     """The validation image's file name, or its number in a data set that has no files."""
     names = getattr(dataset.test, "names", ())
     return printable(names[index]) if names else f"validation-{index:05d}"
-
-
-def printable(name: str) -> str:
-    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def sample_pictures(dataset: DataSet, indices: list[int]) -> list[bytes]:
@@ -53,13 +48,12 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
         classes: whose evidence is shown, one for each image.
     """
     net.set_train(False)
-    stages = {int(name[5:]): cell for name, cell in net.name_cells().items() if re.fullmatch(r"layer\d+", name)}
     features: list[np.ndarray] = []
 
     def keep(cell: nn.Cell, inputs: Any, output: Tensor) -> None:
         features.append(output.astype(mindspore.float32).asnumpy())
 
-    handle = stages[max(stages)].register_forward_hook(keep)
+    handle = net.blocks[-1].register_forward_hook(keep)
     try:
         for start in range(0, len(images), _AT_A_TIME):
             net(Tensor(images[start : start + _AT_A_TIME]))

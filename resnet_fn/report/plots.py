@@ -39,10 +39,10 @@ def draw_all(report: dict[str, Any]) -> dict[str, bytes]:
         return {}
     drawn = {}
     if report["calibration"]:
-        drawn["reliability"] = plot_reliability(report["calibration"])
+        drawn["reliability"] = png(plot_reliability(report["calibration"]))
     if any(curve["recall"] for curve in report["curves"]):
-        drawn["curves"] = plot_curves(report)
-    return {name: png(figure) for name, figure in drawn.items()}
+        drawn["curves"] = png(plot_curves(report))
+    return drawn
 
 
 def plot_reliability(calibration: dict[str, Any]) -> "Figure":
@@ -72,10 +72,10 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     from matplotlib.figure import Figure
 
     pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]
-    figure = Figure(figsize=(5.6, 5.6 if len(pairs) > _COLOURS else 6.4), layout="constrained")
+    few = len(pairs) <= _COLOURS
+    figure = Figure(figsize=(5.6, 6.4 if few else 5.6), layout="constrained")
     axes = figure.add_subplot()
     for place, (row, curve) in enumerate(pairs):
-        few = len(pairs) <= _COLOURS
         label = f"{plain(row['name'])} {row['average_precision']:.3f}" if few else None
         style = {"color": f"C{place}"} if few else {"color": _GREY, "alpha": 0.5}
         recall, precision = [0.0, *curve["recall"]], [curve["precision"][0], *curve["precision"]]
@@ -83,7 +83,7 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
     area = report["mean_average_precision"]
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1), title=f"mean average precision {area:.4f}")
     axes.grid(alpha=0.3)
-    if len(pairs) <= _COLOURS:
+    if few:
         figure.legend(loc="outside lower center", ncols=2)
     return figure
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import finite_or_null
+from resnet_fn.config.hints import finite_or_null, printable
 from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
@@ -24,7 +24,7 @@ from resnet_fn.evaluation.task import summarise
 from resnet_fn.report import plots
 from resnet_fn.report.curves import draw_run
 from resnet_fn.report.page import Pictures, page
-from resnet_fn.report.pictures import class_maps, heat_picture, printable, sample_name, sample_pictures
+from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
 from resnet_fn.telemetry import read_log
 
 MISTAKES = 36
@@ -33,11 +33,7 @@ MISTAKES = 36
 def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
     """Write the report's three files (rank 0 alone); the folder is made if it is missing, older files are replaced.
 
-    Returns:
-        What report.json holds (docs/evaluation.md).
-
-    Raises:
-        ValueError: the folder cannot be written.
+    Returns what report.json holds (docs/evaluation.md). Raises a ValueError if the folder cannot be written.
     """
     report = build_report(evaluation)
     if evaluation.workers.is_main:
@@ -56,17 +52,16 @@ def write_report(evaluation: Evaluation, folder: Path) -> dict[str, Any]:
 
 
 def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
-    dataset = evaluation.dataset
-    mistakes = [mistake["index"] for mistake in report["mistakes"]]
+    dataset, scores = evaluation.dataset, evaluation.scores
+    mistakes = scores.task.mistakes(scores, dataset.test.labels, MISTAKES)
     shown = [sample["index"] for row in report["gallery"] for sample in row["samples"]]
-    of_mistakes = sample_pictures(dataset, mistakes)
+    of_mistakes = sample_pictures(dataset, [index for index, _, _ in mistakes])
     heatmaps: list[bytes] = []
     if mistakes:
-        images = np.concatenate([*dataset.test.eval_images([np.array([index]) for index in mistakes], dataset.input)])
-        scores, labels = evaluation.scores, dataset.test.labels
+        places = [np.array([index]) for index, _, _ in mistakes]
+        images = np.concatenate([*dataset.test.eval_images(places, dataset.input)])
         # Of "not X", X: a map shows evidence for a class alone.
-        named = [predicted for _, predicted, _ in scores.task.mistakes(scores, labels, MISTAKES)]
-        maps = class_maps(evaluation.trained.net, images, named)
+        maps = class_maps(evaluation.trained.net, images, [predicted for _, predicted, _ in mistakes])
         heatmaps = [heat_picture(picture, heat) for picture, heat in zip(of_mistakes, maps, strict=True)]
     log = run_of(evaluation.trained.checkpoint.path) / "metrics.jsonl"
     curves = draw_run(read_log(log), report["checkpoint"]["update"]) if log.is_file() else []
@@ -92,7 +87,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     return {
         **finite_or_null(summarise(scores)),
         "checkpoint": {
-            "run": run_of(trained.checkpoint.path).name,
+            "run": run_of(written).name,
             "update": trained.checkpoint.state["update"],
             "recipe": trained.recipe.name,
             "model": trained.recipe.model,

@@ -6,9 +6,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from mindspore import Tensor
+from typing import Any
 
 from resnet_fn.checkpoint.run_folder import find_start
 from resnet_fn.checkpoint.writer import CheckpointWriter
@@ -19,24 +17,23 @@ from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.images import as_fed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
-from resnet_fn.evaluation.scoring import score
+from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import monitored
 from resnet_fn.recipes import read_recipe
 from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Progress, note_evaluation
-from resnet_fn.run.resume import notes_on_resume, restore, save, should_save_at_epoch_end, split_notes
-from resnet_fn.run.session import Session, build_components
+from resnet_fn.run.resume import note_evaluation, notes_on_resume, restore, save, should_save_at_epoch_end, split_notes
+from resnet_fn.run.session import Progress, Session, build_components
 from resnet_fn.run.stops import stop_bad_sample, stop_not_finite
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
-from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal
+from resnet_fn.runtime.signals import StopRequest, agreed_signal
 from resnet_fn.runtime.workers import barrier, sum_over_ranks
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
 from resnet_fn.update.average import averaged
-from resnet_fn.update.exchange import Report, make_flags, unpack
+from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.step import StepResult
 
 
@@ -123,17 +120,9 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             CheckpointWriter(components.state if workers.is_main else None) as writer,
             contextlib.closing(Prefetcher(components.feed, components.total, components.blank)) as prefetcher,
         ):
+            norms = LayerNorms(components.state.trained, options.norms_every)
             session = Session(
-                components=components,
-                progress=progress,
-                options=options,
-                workers=workers,
-                run=run,
-                telemetry=telemetry,
-                writer=writer,
-                stop_request=stop_request,
-                prefetcher=prefetcher,
-                norms=LayerNorms(components.state.weights, options.norms_every),
+                components, progress, options, workers, run, telemetry, writer, stop_request, prefetcher, norms
             )
             components.compile_cache.say = telemetry.say
             telemetry.say("\n".join(header(session, notes, checkpoint.path if checkpoint else None)))
@@ -153,10 +142,7 @@ def run_epochs(session: Session) -> int:
         due = progress.update % components.feed.updates_per_epoch == 0 and progress.update > 0
         # Also in a resumed run that was stopped at the end of an epoch, before its evaluation.
         if due and not progress.is_evaluated:
-            try:
-                evaluate_epoch(session)
-            except StoppedError as signalled:
-                stopped = signalled.number
+            if stopped := evaluate_epoch(session):
                 break
             if should_save_at_epoch_end(session):
                 save(session)
@@ -166,8 +152,7 @@ def run_epochs(session: Session) -> int:
         stopped = train_epoch(session)
     if stopped:
         save(session)
-        name = signal.Signals(stopped).name
-        session.telemetry.say(f"{name}: stopping after update {progress.update}")
+        session.telemetry.say(f"{signal.Signals(stopped).name}: stopping after update {progress.update}")
     elif progress.update < components.total:
         session.telemetry.end_early()
         without = f"{components.recipe.monitor} has not improved for {progress.without_gain} evaluations"
@@ -197,73 +182,51 @@ def train_epoch(session: Session) -> int:
         session.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
         session.prefetcher.hand_over()  # the next batch goes to the device
         done = fetch(result)
-        if done.report.withheld:
+        report, skipped_in_row = done.report, int(done.scaler[2])
+        if report.withheld:
             stop_bad_sample(session, error)
         progress.update = update + 1
         seconds, began = time.perf_counter() - began, time.perf_counter()
-        session.pace.add(float(done.report.loss), float(done.report.metric), seconds, done.applied)
+        session.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0:
             dataset = components.dataset
             session.telemetry.first_batch(as_fed(batch[0], dataset.input), batch[1], dataset.classes)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)
-        if done.skipped_in_row >= allowed_skips:
-            stop_not_finite(session, batch, done.report.not_finite, done.skipped_in_row)
-        if signal_number := agreed_signal(done.report.flags):
+        if skipped_in_row >= allowed_skips:
+            stop_not_finite(session, batch, report.not_finite, skipped_in_row)
+        if signal_number := agreed_signal(report.flags):
             return signal_number
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(session)
     return 0
 
 
-class Done(NamedTuple):
-    """The results of an update, on the host.
-
-    Attributes:
-        report: see `Report`.
-        grad_norm: the global norm before clipping.
-        loss_scale, skipped, skipped_in_row: the loss scale that was used; updates skipped so far, and in a row.
-        squares: see `StepResult`, on the device.
-    """
-
-    report: Report
-    grad_norm: float
-    loss_scale: float
-    skipped: int
-    skipped_in_row: int
-    squares: Tensor
-
-    @property
-    def applied(self) -> bool:
-        """Whether it changed the weights."""
-        return not self.skipped_in_row
-
-
-def fetch(result: StepResult) -> Done:
-    """Wait for an update's results and bring them to the host."""
-    packed, grad_norm, (scale, skipped, in_row) = (tensor.asnumpy() for tensor in result[:3])
-    report = unpack(packed, result.workers)
-    return Done(report, float(grad_norm), float(scale), int(skipped), int(in_row), result.squares)
+def fetch(result: StepResult) -> StepResult:
+    """Wait for an update's results: the same as arrays on the host, but for `squares`."""
+    arrays = {name: getattr(result, name).asnumpy() for name in ("packed", "grad_norm", "scaler")}
+    return result._replace(**arrays)
 
 
 def log_update(
-    session: Session, done: Done, epoch: int, learning_rate: float, seconds: float, data_seconds: float
+    session: Session, done: StepResult, epoch: int, learning_rate: float, seconds: float, data_seconds: float
 ) -> None:
     """Advance the bar. Log every `log_every`th update, the last of an epoch, skipped ones and those with norms."""
     components, update = session.components, session.progress.update
+    loss_scale, skipped, skipped_in_row = done.scaler.tolist()
     norms = session.norms.after(done.squares)
     last = update % components.feed.updates_per_epoch == 0
     event = None
-    if update % session.options.log_every == 0 or last or norms or not done.applied:
+    if update % session.options.log_every == 0 or last or norms or skipped_in_row:
         event = {
             "event": "train",
             "update": update,
             "epoch": epoch,
-            "loss": float(done.report.loss),
-            "accuracy": float(done.report.metric),
+            "loss": float(done.loss),
+            "accuracy": float(done.accuracy),
             "lr": learning_rate,
-            "grad_norm": done.grad_norm,
-            "loss_scale": done.loss_scale,
-            "skipped": done.skipped,
+            "grad_norm": float(done.grad_norm),
+            "loss_scale": loss_scale,
+            "skipped": int(skipped),
             "images_per_second": components.recipe.batch_size / seconds,
             "data_seconds": data_seconds,
             "step_seconds": seconds,
@@ -273,10 +236,10 @@ def log_update(
     session.telemetry.checkpointed(session.writer.poll())
 
 
-def evaluate_epoch(session: Session) -> None:
+def evaluate_epoch(session: Session) -> int:
     """Evaluate on the whole validation set and note whether the result is the best so far.
 
-    After a signal on any rank, all of them raise a StoppedError; a resumed run begins with this evaluation.
+    Returns the signal that ended it early, on all ranks alike, or 0; a resumed run begins with this evaluation.
     """
     components, progress, workers = session.components, session.progress, session.workers
     session.stop_request.install_handlers()
@@ -285,9 +248,13 @@ def evaluate_epoch(session: Session) -> None:
         return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
 
     with averaged(components.state.average):
-        scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+        try:
+            scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+        except StoppedError as signalled:
+            return signalled.number
     metrics = monitored(scores, components.dataset.test.labels, len(components.dataset.classes))
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     note_evaluation(progress, components.recipe.monitor, metrics)
     session.telemetry.evaluated(progress.last)
+    return 0

@@ -1,7 +1,7 @@
 """A feed one update ahead of the step: a thread prepares the next batch while the device computes."""
 
-import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import mindspore
@@ -42,58 +42,47 @@ class Prefetcher:
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
         self._card = on_card()
-        self._next = -1  # the update that is prepared
-        self._thread: threading.Thread | None = None
-        self._batch: Batch | Exception | None = None
-        self._error: BadSampleError | None = None
+        self._thread = ThreadPoolExecutor(1, "prefetch")
+        self._update = -1  # the update that is prepared
+        self._prepared: Future[Prepared] | None = None
         self._tensors: tuple[Tensor, ...] = ()
-        self._seconds = 0.0
 
     def get(self, update: int) -> Prepared:
         """This worker's share of an update; prepared now if it is not there yet.
 
         An error of the feed but `BadSampleError` is raised here, when the update before it is done and saved.
         """
-        if self._next != update:
+        if self._update != update:
             self.start(update)
         self.hand_over()
-        batch, tensors, error = self._batch, self._tensors, self._error
-        self._next, self._batch, self._tensors, self._error = -1, None, (), None  # the memory is for a later batch
-        if isinstance(batch, Exception):
-            raise batch
-        assert batch is not None
-        return Prepared(batch, tensors, self._seconds, error)
+        prepared, tensors = self._prepared, self._tensors
+        self._update, self._prepared, self._tensors = -1, None, ()  # the memory is for a later batch
+        assert prepared is not None
+        return prepared.result()._replace(tensors=tensors)
 
     def start(self, update: int) -> None:
         """Start to prepare an update's batch in a thread, if the run has that update."""
         if update < self._total:
-            self.close()
-            self._next, self._tensors, self._error = update, (), None
-            thread = threading.Thread(target=self._prepare, args=(update,), name="prefetch", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._update, self._prepared = update, self._thread.submit(self._prepare, update)
+            self._tensors = ()
 
     def hand_over(self) -> None:
         """Wait for the thread and make tensors of the batch: on a card they are copied while it computes."""
-        self.close()
-        if isinstance(self._batch, tuple) and not self._tensors:
-            self._tensors = tuple(hand_over(array, self._card) for array in self._batch)
+        prepared = self._prepared
+        if prepared is not None and not self._tensors and not prepared.exception():
+            self._tensors = tuple(hand_over(array, self._card) for array in prepared.result().batch)
 
     def close(self) -> None:
-        """Wait until no thread prepares anything."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Wait until no thread prepares anything; nothing can be prepared any more."""
+        self._thread.shutdown()
 
-    def _prepare(self, update: int) -> None:
-        began = time.perf_counter()
+    def _prepare(self, update: int) -> Prepared:
+        began, error = time.perf_counter(), None
         try:
-            self._batch = self._feed.batch(update)
-        except BadSampleError as error:
-            self._batch, self._error = self._blank, error
-        except Exception as error:
-            self._batch = error
-        self._seconds = time.perf_counter() - began
+            batch = self._feed.batch(update)
+        except BadSampleError as bad:
+            batch, error = self._blank, bad
+        return Prepared(batch, (), time.perf_counter() - began, error)
 
 
 def hand_over(array: np.ndarray, card: bool = False) -> Any:

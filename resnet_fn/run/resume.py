@@ -1,6 +1,7 @@
-"""A run's checkpoints: when one is saved, what it holds, and how a run resumes from it to the same bits."""
+"""A run's checkpoints: which is best, when one is saved, what it holds, and how a run resumes to the same bits."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,9 +14,23 @@ from resnet_fn.config.hints import finite_or_null, renamed
 from resnet_fn.config.options import RunOptions
 from resnet_fn.data.balance import BALANCED, treatment
 from resnet_fn.data.feed import Feed
-from resnet_fn.run.progress import Progress, note_evaluation
-from resnet_fn.run.session import Components, Session
+from resnet_fn.run.session import Components, Progress, Session
 from resnet_fn.runtime.workers import Workers
+
+
+def note_evaluation(progress: Progress, monitor: str, metrics: Mapping[str, Any]) -> None:
+    """Note whether an evaluation is the best so far. Ties go to the later one, but do not count as an improvement.
+
+    Only a finite result can be the best.
+    """
+    best, value = progress.best, metrics[monitor]
+    gain = 0.0
+    if metrics["loss"] < float("inf"):
+        gain = 1.0 if best is None else (best[monitor] - value if monitor == "loss" else value - best[monitor])
+        if gain >= 0:
+            top1 = {"top1": metrics["top1"]} if "top1" in metrics else {}
+            progress.best = {**top1, monitor: value, "update": progress.update}
+    progress.without_gain = 0 if gain > 0 else progress.without_gain + 1
 
 
 def should_save_at_epoch_end(session: Session) -> bool:
@@ -59,10 +74,7 @@ def save(session: Session) -> None:
         "treatment": treatment(components.recipe.sampling, weights, len(dataset.classes), dataset.train.labels),
     }
     newest, keep = progress.update, {progress.began, *([progress.best["update"]] if progress.best else [])}
-
-    def prune() -> None:
-        run.prune(newest, options.keep_last, options.keep_every, keep)
-
+    prune = functools.partial(run.prune, newest, options.keep_last, options.keep_every, keep)
     session.telemetry.flush()
     session.writer.save(run.step(newest), state, prune)
 
@@ -72,18 +84,15 @@ def restore(components: Components, checkpoint: Checkpoint, run: RunFolder) -> P
     restore_state(components.state, checkpoint)
     setting, then = components.recipe.class_weights, checkpoint.state.get("class_weights", [])
     if setting not in ("", BALANCED) and then != list(components.class_weights):
-        raise ValueError(
-            f"class_weights: {setting} has changed since {checkpoint.path}; put it back, or start another run"
-        )
+        fix = "put it back, or start another run"
+        raise ValueError(f"class_weights: {setting} has changed since {checkpoint.path}; {fix}")
     state, same_run = checkpoint.state, run_of(checkpoint.path).resolve() == run.path.resolve()
     branched_from = state.get("branched_from", "") if same_run else str(checkpoint.path.absolute())
     began = state.get("began", 0) if same_run else state["update"]
     without_gain = state.get("without_gain", 0)  # earlier checkpoints have no patience
     last = state["last"] and {name: math.nan if value is None else value for name, value in state["last"].items()}
     progress = Progress(state["update"], state["best"], last, without_gain, branched_from, began)
-    if (
-        progress.last and progress.is_evaluated and progress.best is None
-    ):  # the best checkpoint is missing: take this one
+    if progress.last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
         note_evaluation(progress, components.recipe.monitor, progress.last)
         progress.without_gain = without_gain
     return progress

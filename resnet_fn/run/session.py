@@ -1,6 +1,7 @@
 """A run while it runs, and its parts, built from the recipe."""
 
 import dataclasses
+from typing import Any
 
 from mindspore import ops
 
@@ -8,31 +9,30 @@ from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.fields import faults
-from resnet_fn.config.options import RunOptions
+from resnet_fn.config.options import RunOptions, check_feed, split_batch
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import class_weights, describe, treatment
-from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.feed import Feed, blank_batch, check_feed, make_feed
-from resnet_fn.data.order import Batch, split_batch
+from resnet_fn.data.dataset import DataSet, blank_batch
+from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.order import Batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Noise, make_noise
+from resnet_fn.recipes.schedule import Schedule, make_schedule
 from resnet_fn.run.prefetch import Prefetcher
-from resnet_fn.run.progress import Pace, Progress
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
-from resnet_fn.telemetry.telemetry import Telemetry
+from resnet_fn.telemetry.telemetry import Pace, Telemetry
 from resnet_fn.update.average import make_average
 from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
-from resnet_fn.update.optimizer import make_optimizer
-from resnet_fn.update.schedule import Schedule, make_schedule
+from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
@@ -94,7 +94,7 @@ def build_components(
     notes = [start_from(net, source, recipe, dataset.classes)] if source else []
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
-    optimizer = make_optimizer(recipe, net)
+    optimizer = make_fast_optimizer(recipe, net)
     state = make_state(net, optimizer, make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
@@ -128,7 +128,34 @@ def build_components(
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands: what a checkpoint carries beside the tensors.
+
+    Attributes:
+        update: updates done.
+        best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
+            best evaluation; None before the first.
+        last: the latest evaluation, None before the first.
+        without_gain: evaluations since the last improvement.
+        branched_from: the checkpoint of another run that this one began with; "": it began at update 0.
+        began: that checkpoint's update.
+    """
+
+    update: int = 0
+    best: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+    without_gain: int = 0
+    branched_from: str = ""
+    began: int = 0
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the last evaluation was of this state."""
+        return self.last is not None and self.last["update"] == self.update
+
+
+@dataclasses.dataclass(frozen=True)
 class Session:
     """A run while it runs: what each part of the loop needs."""
 

@@ -1,5 +1,6 @@
 """The console: its width, the command that was typed, and a run that outlives it."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -40,18 +41,12 @@ def outlive_console() -> None:
         setattr(sys, name, _Lossy(getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
-def terminal_width() -> int:
-    """Columns of the terminal; 80 without one."""
-    return shutil.get_terminal_size().columns
-
-
 def wrapped(text: str, indent: int) -> str:
     """A line for a terminal, broken between words; unchanged if stdout is no terminal."""
     if not sys.stdout.isatty():
         return text
-    lines = textwrap.wrap(text, terminal_width(), subsequent_indent=" " * indent, break_long_words=False,
-                          break_on_hyphens=False)  # fmt: skip
-    return "\n".join(lines)
+    width, later = shutil.get_terminal_size().columns, " " * indent
+    return textwrap.fill(text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
 
 
 def typed_command() -> list[str]:
@@ -75,11 +70,9 @@ def _ancestors() -> list[list[str]]:
     """The command lines of the processes above this one, the nearest first; [] without /proc."""
     commands = []
     pid = os.getppid()
-    try:
+    with contextlib.suppress(OSError):
         while pid:  # 1 may be the launcher, in a container
             place = Path(f"/proc/{pid}")
             commands.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
             pid = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    except OSError:
-        pass
     return commands

@@ -6,7 +6,6 @@ import platform
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 _HOLDER = "process "
@@ -70,6 +69,6 @@ class FolderLock:
     def __enter__(self) -> "FolderLock":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()

@@ -5,7 +5,6 @@
 
 import contextlib
 import os
-import platform
 import stat
 import sys
 import tempfile
@@ -54,13 +53,9 @@ def _has_card() -> bool:
 
 
 def _has_avx512() -> bool:
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
-            return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="ascii", errors="replace") as cpuinfo:
+        return any(line.startswith("flags") and " avx512f " in line + " " for line in cpuinfo)  # x86's; not ARM's
+    return False
 
 
 def kernel_threads(threads: int) -> int:
@@ -99,20 +94,16 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
+    garbage = "makes MindSpore return garbage from a compiled function on the second run"
+    kept = "train and evaluate keep compiled functions by themselves"
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
-        raise ValueError(
-            "MS_COMPILER_CACHE_ENABLE=1 makes MindSpore return garbage from a compiled function on the second run; "
-            "unset it: train and evaluate keep compiled functions by themselves"
-        )
+        raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {garbage}; unset it: {kept}")
     import mindspore
 
     from resnet_fn.runtime.workers import join
 
     if mindspore.get_context("enable_compile_cache"):
-        raise ValueError(
-            "set_context(enable_compile_cache=True) makes MindSpore return garbage from a compiled function on the "
-            "second run; leave it out: train and evaluate keep compiled functions by themselves"
-        )
+        raise ValueError(f"set_context(enable_compile_cache=True) {garbage}; leave it out: {kept}")
     if started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
     if "device" in started:

@@ -105,11 +105,9 @@ def _wait_for_loss(signals: int) -> None:
     answered = time.monotonic()
     while time.monotonic() < answered + _PATIENCE:
         time.sleep(2)
-        try:
+        with contextlib.suppress(OSError):
             socket.create_connection(_address(), timeout=_CONNECT).close()
             answered = time.monotonic()
-        except OSError:
-            pass
     host, port = _address()
     os.write(2, f"error: lost msrun's scheduler at {host}, port {port}: its machine is dead or out of reach\n".encode())
     os._exit(1)

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,6 @@ def heeded() -> list[signal.Signals]:
 def in_main_thread() -> bool:
     """Whether this is the main thread; Python allows signal handlers nowhere else."""
     return threading.current_thread() is threading.main_thread()
-
-
-class StoppedError(Exception):
-    """Ends an evaluation between two batches, on every rank, because of the signal `number`."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 class StopRequest:
@@ -54,7 +46,7 @@ class StopRequest:
             self._listener.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open = False
         if self._listener is not None and self._listener.ident is not None:
             signal.pthread_kill(self._listener.ident, signal.SIGINT)
@@ -91,9 +83,3 @@ class StopRequest:
 def agreed_signal(stop_flags: np.ndarray) -> int:
     """The signal that all ranks stop for, from the sum of their `stop_flags`: the first of `SIGNALS`; 0: none."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)
-
-
-def raise_if_stopped(number: int) -> None:
-    """Raise `StoppedError` for a signal; 0: do nothing."""
-    if number:
-        raise StoppedError(number)

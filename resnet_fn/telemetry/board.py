@@ -41,10 +41,7 @@ SCALARS = {
         "grad_norm": "train/gradient_norm",
         "loss_scale": "train/loss_scale",
         "skipped": "train/skipped_updates",
-        "images_per_second": "train_system/images_per_second",
-        "data_seconds": "train_system/data_seconds",
-        "step_seconds": "train_system/step_seconds",
-        "memory_mb": "train_system/memory_mb",
+        **{name: f"train_system/{name}" for name in ("images_per_second", "data_seconds", "step_seconds", "memory_mb")},
     },
     "eval": {name: f"eval/{name}" for name in ("loss", "top1", "top5", "macro_f1", "map")},
     "checkpoint": {"stall_seconds": "train_system/checkpoint_stall_seconds"},
@@ -129,12 +126,9 @@ class Board:
 
     def _add_config(self, recipe: Recipe, options: RunOptions) -> None:
         named = RECIPES.get(recipe.name)
-        tables = {
-            "recipe": _table(recipe, named or Recipe(), f"recipe {recipe.name}" if named else "default"),
-            "options": _table(options, RunOptions(), "default"),
-        }
-        for name, text in tables.items():
-            self._writer.add_text(f"config/{name}", text, 0)
+        title = f"recipe {recipe.name}" if named else "default"
+        self._writer.add_text("config/recipe", _table(recipe, named or Recipe(), title), 0)
+        self._writer.add_text("config/options", _table(options, RunOptions(), "default"), 0)
         values = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in vars(recipe).items()}
         # Without the description of an experiment TensorBoard makes one from all runs: settings that differ come
         # first, and every curve's last point is a metric, evaluation's first.

@@ -14,10 +14,10 @@ from resnet_fn.models.parts import group_of
 
 
 class LayerNorms:
-    """Measures every `every`th update (0: none) of the trained Parameters in `weights`."""
+    """Measures every `every`th update (0: none) of `TrainState.trained`."""
 
-    def __init__(self, weights: Sequence[Parameter], every: int) -> None:
-        self._weights = [parameter for parameter in weights if parameter.requires_grad]
+    def __init__(self, trained: Sequence[Parameter], every: int) -> None:
+        self._weights = trained
         self._groups = [group_of(parameter.name) for parameter in self._weights]
         self._every = every
         self._before: list[np.ndarray] = []
@@ -31,7 +31,7 @@ class LayerNorms:
         """Measure the update since `before`; {} if it is not to be measured.
 
         Args:
-            squares: float32 [parameters], the squared norm of each trained parameter's gradient.
+            squares: see `StepResult`.
 
         Returns:
             "gradient" (before clipping), "weight" (after the update) and "update" (what it changed): for each group
@@ -39,11 +39,15 @@ class LayerNorms:
         """
         if not self._before:
             return {}
+        gradients = squares.asnumpy()
+        if len(gradients) > len(self._weights):
+            starts = np.cumsum([0, *(parameter.size for parameter in self._weights[:-1])])
+            gradients = np.add.reduceat(gradients.astype(np.float64), starts)
         after = [parameter.asnumpy() for parameter in self._weights]
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
         self._before = []
         return {
-            "gradient": self._by_group(squares.asnumpy().tolist()),
+            "gradient": self._by_group(gradients.tolist()),
             "weight": self._by_group(map(_square, after)),
             "update": self._by_group(changed),
         }

@@ -22,6 +22,39 @@ PAUSE = 60.0  # seconds between two lines about updates where there is no bar
 BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # fits into 80 columns
 
 
+class Pace:
+    """The updates of this process in the current epoch.
+
+    Attributes:
+        epochs: rows of the table that have been printed.
+        began: when the epoch began, by `time.perf_counter`.
+        losses, accuracies: of the applied updates.
+        seconds: of each update but the first of the process, which compiles.
+        compiling: the seconds of that one, if it is in this epoch.
+    """
+
+    def __init__(self) -> None:
+        self._compiled = False
+        self.begin(0)
+
+    def begin(self, epochs: int) -> None:
+        """Start an epoch with its evaluation."""
+        self.epochs, self.began, self.compiling = epochs, time.perf_counter(), 0.0
+        self.losses: list[float] = []
+        self.accuracies: list[float] = []
+        self.seconds: list[float] = []
+
+    def add(self, loss: float, accuracy: float, seconds: float, applied: bool) -> None:
+        """Add an update."""
+        if applied:
+            self.losses.append(loss)
+            self.accuracies.append(accuracy)
+        if self._compiled:
+            self.seconds.append(seconds)
+        else:
+            self._compiled, self.compiling = True, seconds
+
+
 def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
     """The telemetry of a run of `total` updates, `start` of them done; folder None (not rank 0): a silent one."""
     return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
@@ -130,11 +163,9 @@ class SilentTelemetry(Telemetry):
 
 def memory_mb() -> float:
     """Main memory that this process holds now, in MiB (on Linux; elsewhere its peak)."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _drop_events_after(log: Path, update: int) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import mindspore
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.update.loss import binary_cross_entropy
+from resnet_fn.update.multi_label import binary_cross_entropy
 from resnet_fn.update.step import Compile
 
 

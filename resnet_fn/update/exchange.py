@@ -2,11 +2,12 @@
 
 The report is float32 [3 + flags + workers]. This file alone packs and unpacks it:
 
-    0              loss, the mean over the whole batch
+    0              loss, the mean over the whole batch, before the update
     1              metric, likewise
     2              withheld: the number of workers without samples for this update; if any, nothing is updated
     3 …            flags: the caller's numbers, summed (the signals that the workers received)
-    the last       not finite: 1 for each worker whose own loss, gradients or BatchNorm statistics were not finite
+    the last       not finite: 1 for each worker whose own loss, gradients (of several workers: the first layer's) or
+                   BatchNorm statistics were not finite
 
 It is summed right after the gradients, so that all workers have it in the same update and decide alike. NaN and
 infinity survive the sum; the last entries show where they came from.
@@ -20,7 +21,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.runtime.workers import Reduce, Workers
-from resnet_fn.update.gradients import Gradients, assign_tensors, map_tensors
+from resnet_fn.update.gradients import Gradients, assign_tensors, is_finite, map_tensors
 
 MEANS = 2  # loss and metric
 _WITHHELD, _FLAGS = MEANS, MEANS + 1  # their places
@@ -29,15 +30,7 @@ _depend = ops.Depend()
 
 
 class Report(NamedTuple):
-    """An update's report, unpacked: tensors or arrays, as the report was.
-
-    Attributes:
-        loss, metric: scalars, the means over the whole batch, before the update.
-        withheld: scalar, how many workers had no samples; if any, nothing was updated.
-        flags: [k], the sums of the workers' flags.
-        not_finite: [workers], 1 for each whose own loss, gradients or BatchNorm statistics were not finite (of several
-            workers: the first layer's gradient).
-    """
+    """An update's report, unpacked: three scalars and [flags], [workers], tensors or arrays, as the report was."""
 
     loss: Any
     metric: Any
@@ -79,14 +72,9 @@ def unpack(report: Any, workers: int) -> Report:
     return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
 
 
-def loss_of(report: Tensor) -> Tensor:
-    """The report's loss, inside jit (where no NamedTuple can be read)."""
-    return report[0]
-
-
-def all_were_finite(report: Tensor, workers: int) -> Tensor:
-    """Whether each worker's own numbers were finite: bool scalar, inside jit."""
-    return report[-workers:].sum() == 0
+def all_finite(report: Tensor, norm: Tensor, workers: int) -> Tensor:
+    """Whether the loss, the gradients (by their norm) and each worker's own numbers are: bool scalar, inside jit."""
+    return ops.logical_and(is_finite(report[0], norm), report[-workers:].sum() == 0)
 
 
 def none_withheld(report: Tensor) -> Tensor:

@@ -27,6 +27,18 @@ def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> No
     map_tensors(_assign, targets, values)
 
 
+def join(gradients: Gradients, spans: Sequence[tuple[int, int]]) -> Gradients:
+    """One vector for each span of gradients, inside jit; without spans the gradients as they are."""
+    if not spans:
+        return gradients
+    flat = map_tensors(_flatten, gradients)
+    return tuple([ops.concat(flat[first:end]) for first, end in spans])  # jit has no generators
+
+
+def _flatten(gradient: Tensor) -> Tensor:
+    return gradient.reshape(-1)
+
+
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
     """Multiply every gradient by `factor` (1 / (loss scale · micro-batches · workers)), in float32.
 

@@ -8,10 +8,9 @@ from mindspore import Tensor, ops
 
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.update.multi_label import binary_cross_entropy, sigmoid_focal_loss
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-REDUCTIONS = ("mean", "sum", "none")
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
@@ -48,73 +47,13 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: 
     Args:
         logits: [N, C], any float type; the loss is computed in float32.
         labels: [N] int32 classes, or [N, C] float32 probabilities (mixup, CutMix, distillation).
-        smoothing: s, a fraction of 1.
-        over: which classes the smoothing spreads over; see `smooth_targets`.
+        smoothing, over: see `smooth_targets`.
 
     Returns:
         A float32 scalar.
     """
     spread = _spread_over_all(smoothing, over, logits.shape[1])
     return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=spread)
-
-
-def binary_cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Sigmoid cross-entropy of every class on its own, as `torch.nn.BCEWithLogitsLoss`.
-
-    −t · log σ(x) − (1 − t) · log(1 − σ(x)), in the form max(x, 0) − x·t + log(1 + e^−|x|) that cannot overflow.
-
-    Args:
-        logits: [N, C], any float type; computed in float32.
-        targets: [N, C] float32 in [0, 1]; soft targets from mixup and smoothing included.
-        reduction: "mean" over all N · C terms, "sum", or "none" ([N, C]).
-    """
-    return _reduce(_sigmoid_cross_entropy(logits.astype(mindspore.float32), targets), reduction)
-
-
-def sigmoid_focal_loss(
-    logits: Tensor,
-    targets: Tensor,
-    alpha: float = 0.25,
-    gamma: float = 2.0,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Tensor:
-    """Focal loss (Lin et al., arXiv 1708.02002, equation 5), as torchvision's `sigmoid_focal_loss`.
-
-    (1 − p_t)^gamma · cross-entropy, where p_t = p·t + (1 − p)·(1 − t); positives weigh alpha, negatives 1 − alpha.
-
-    Args:
-        logits: [N, C], any float type; computed in float32.
-        targets: [N, C] float32 in [0, 1].
-        alpha: weight of positives; negative: no such weighting.
-        gamma: how fast easy examples fade; 0 with a negative alpha is binary cross-entropy.
-        reduction: "mean" over all N · C terms, "sum", or "none" ([N, C]).
-        weight: multiplies the terms; per class [C], or per sample [N, 1].
-    """
-    logits = logits.astype(mindspore.float32)
-    p = ops.sigmoid(logits)
-    # 1 − p_t directly: taking p_t from 1 would lose it where the example is easy.
-    miss = p * (1.0 - targets) + (1.0 - p) * targets
-    losses = _sigmoid_cross_entropy(logits, targets) * miss**gamma
-    if alpha >= 0:
-        losses = losses * (alpha * targets + (1.0 - alpha) * (1.0 - targets))
-    if weight is not None:
-        losses = losses * weight
-    return _reduce(losses, reduction)
-
-
-def _sigmoid_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    return ops.relu(logits) - logits * targets + ops.log1p(ops.exp(-ops.abs(logits)))
-
-
-def _reduce(losses: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return losses.mean()
-    if reduction == "sum":
-        return losses.sum()
-    if reduction == "none":
-        return losses
-    raise ValueError(f"reduction: {reduction!r} is unknown; use one of {', '.join(REDUCTIONS)}")
 
 
 def make_loss(
@@ -143,8 +82,7 @@ def make_loss(
         if kind == "cross_entropy":
             return -(targets * by_class * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
         if kind == "bce":
-            losses = _sigmoid_cross_entropy(logits, targets)
-            return losses.mean() if by_class is None else (losses * by_class).mean()
+            return binary_cross_entropy(logits, targets, weight=by_class)
         return sigmoid_focal_loss(logits, targets, reduction="sum", weight=by_class) / logits.shape[0]
 
     return loss

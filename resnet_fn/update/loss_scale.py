@@ -49,11 +49,8 @@ class DynamicLossScaler:
             raise ValueError(f"growth_interval: {growth_interval} updates; give 1 or more")
         if not 0 < floor <= initial <= ceiling:
             raise ValueError(f"initial: {initial} is not between floor {floor} and ceiling {ceiling}")
-        self.growth_factor = growth_factor
-        self.backoff_factor = backoff_factor
-        self.growth_interval = growth_interval
-        self.floor = floor
-        self.ceiling = ceiling
+        self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+        self.floor, self.ceiling = floor, ceiling
         self.scale = _scalar(initial, "scaler.scale")
         self.good_updates = _scalar(0, "scaler.good_updates")
         self.skipped = _scalar(0, "scaler.skipped")

@@ -1,15 +1,19 @@
 """The recipe's optimizer, and momentum SGD: functions of gradients that update weights and their own state in place."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore
+import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.groups import Groups, columns, parameter_groups, scaled
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars
-from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
+from resnet_fn.update.state import Optimizer, Vector, make_buffers, zeros_like
+
+_MOST = 2**20  # elements of all parameters; in larger nets joining the gradients takes what it saves, and memory
 
 
 def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -> Optimizer:
@@ -26,6 +30,46 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
         "lamb": lambda: lamb(groups, **moments),
     }
     return optimizers[recipe.optimizer]()
+
+
+def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
+    """The recipe's optimizer, over vectors if the net is small, for `make_train_step`."""
+    parameters = net.trainable_params()
+    small = sum(parameter.size for parameter in parameters) <= _MOST
+    # LARS and LAMB adapt to each parameter's norm. A moving average reads the weights right after their update, and a
+    # compiled function sees no reason to keep the two in order: it takes vector and views for different memory.
+    elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
+    plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
+    if small and elementwise and plain and mindspore.get_context("device_target") == "CPU":
+        return over_vectors(functools.partial(make_optimizer, recipe, net), parameter_groups(recipe, net))
+    return make_optimizer(recipe, net)
+
+
+def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
+    """An optimizer whose `update` takes a gradient for each vector: one for each weight decay and factor of the rate.
+
+    Its state has the names and shapes that `make(groups)` gives it.
+
+    Args:
+        make: makes an optimizer that treats each element by itself, with state of the parameters' shapes or scalars.
+        groups: see `parameter_groups`; float32.
+    """
+    by_setting: dict[tuple[float, float], list[Parameter]] = {}
+    for parameter, decay, factor in zip(*columns(groups), strict=True):
+        by_setting.setdefault((decay, factor), []).append(parameter)
+    vectors: dict[str, Vector] = {}
+    for parts in by_setting.values():
+        name, zeros = f"vector.{len(vectors)}", np.zeros(sum(part.size for part in parts), np.float32)
+        vectors[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), parts)
+    optimizer = make([(vector.whole, *setting) for vector, setting in zip(vectors.values(), by_setting, strict=True)])
+    state: list[Parameter] = []
+    buffers: list[Vector] = []
+    for buffer in optimizer.state:
+        kind, _, name = buffer.name.partition(".")
+        if name in vectors:
+            buffers.append(Vector(buffer, make_buffers(vectors[name].parts, kind)))
+        state += buffers[-1].parts if name in vectors else (buffer,)
+    return Optimizer(tuple(state), optimizer.update, tuple(vectors.values()), tuple(buffers))
 
 
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:

@@ -4,20 +4,21 @@ In this order; from 3 on it is the function `apply`:
 
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
-    3  unscale; are this worker's own numbers finite?
+    3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
     4  all-reduce: gradients and report, summed over the workers
     5  are all numbers finite, on every worker, and did every worker have its samples?
     6  if so: clip by global norm, optimizer, mean of BatchNorm's statistics over the workers, moving average
-       if not: put back the copy of BatchNorm's statistics; nothing else has changed
+       if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
-The report is a small vector: loss, metric, flags and which worker was not finite (`exchange.py` has its layout). With
-`sync_batchnorm` each BatchNorm also exchanges its own sums, during the forward and the backward pass.
+The report is a small tensor: loss, metric, withheld samples, flags, who was not finite (`exchange.py` has its layout).
+With `sync_batchnorm` each BatchNorm also exchanges its own sums, during the forward and the backward pass.
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
 memory does not grow with their number.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,9 +34,8 @@ from resnet_fn.update.card import clear_overflow, has_clip, no_overflow, on_card
 from resnet_fn.update.exchange import (
     MEANS,
     Report,
-    all_were_finite,
+    all_finite,
     average_statistics,
-    loss_of,
     make_flags,
     none_withheld,
     pack,
@@ -47,6 +47,7 @@ from resnet_fn.update.gradients import (
     assign_tensors,
     clip_by_global_norm,
     is_finite,
+    join,
     map_tensors,
     norm_of,
     squared_norms,
@@ -84,7 +85,8 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping; if small
+            parameters are joined (`state.Vector`) [elements], each squared, in the order of `TrainState.trained`.
         workers: how many workers shared the update.
     """
 
@@ -119,11 +121,6 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.ndim == 2:
         labels = labels.argmax(1)
     return (logits.argmax(1) == labels).astype(mindspore.float32).mean()
-
-
-def accuracy_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of correct (sample, class) pairs: logit >= 0 where the label is above 0.5; both are [N, C]."""
-    return ((logits >= 0) == (labels > 0.5)).astype(mindspore.float32).mean()
 
 
 def make_train_step(
@@ -170,6 +167,9 @@ def make_train_step(
     size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
     share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
     sizes = [statistic.shape[0] for statistic in statistics]
+    vectors, joined = optimizer.vectors, (*optimizer.vectors, *optimizer.buffers)
+    counts = itertools.accumulate((len(vector.parts) for vector in vectors), initial=0)
+    spans = list(itertools.pairwise(counts))  # first and end of the gradients that `join` makes a vector of, for each
     # BatchNorm's statistics before the update. Every forward pass moves them, once in each micro-batch, before it is
     # clear whether the update is applied; if it is not, this copy undoes the moves, so that no NaN stays in them.
     kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
@@ -190,14 +190,14 @@ def make_train_step(
         if constants:
             images = normalise(images, constants)
         (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
-        return means, gradients
+        return means, join(gradients, spans)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """Make the update, or skip it. The sums are over this worker's micro-batches."""
         # Divided by the micro-batches and by the workers: the sum over the workers, below, is the mean over the batch.
         means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)
-        # Is this worker finite? Of several workers, each looks at its first layer's gradient only: backward reaches it
-        # last, so NaN and infinity of later layers have spread into it. The full test follows the all-reduce.
+        # Is this worker finite? Of several workers, each looks only at its first gradient or vector: backward ends
+        # there, so NaN and infinity of later layers have spread into it. The full test follows the all-reduce.
         squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
         norm = norm_of(squares)
         local_finite = is_finite(means[0], norm, statistics)
@@ -208,7 +208,7 @@ def make_train_step(
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
-            finite = ops.logical_and(is_finite(loss_of(report), norm), all_were_finite(report, size))
+            finite = all_finite(report, norm, size)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
@@ -220,6 +220,8 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, kept)
+        if spans:
+            squares = ops.square(ops.concat(gradients))
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
     if parts == 1:
@@ -232,7 +234,8 @@ def make_train_step(
             return apply(*means_and_gradients(images, labels, *noise), flags, rate)
 
     else:
-        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in trained)
+        summed = [vector.whole for vector in vectors] or trained
+        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in summed)
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
         # `begin` and `add` return a constant. A graph that returns None cannot be written to the compile cache; if it
@@ -265,6 +268,8 @@ def make_train_step(
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
     ) -> StepResult:
+        for vector in joined:
+            vector.attach()
         net.set_train(True)  # read when a function is compiled, at its first call
         if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)

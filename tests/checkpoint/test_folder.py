@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -133,8 +131,7 @@ def test_a_missing_file_and_another_format_are_named(tmp_path):
         load_checkpoint(folder)
 
 
-def test_the_format_needs_no_mindspore():
+def test_the_format_needs_no_mindspore(python):
     """A damaged run can be looked at, and checkpoints verified, on a machine without it."""
     code = "import sys, resnet_fn.checkpoint.folder, resnet_fn.checkpoint.run_folder; print('mindspore' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert python("-c", code).stdout == "False\n"

@@ -24,10 +24,13 @@ def lock():
         yield held
 
 
-def checkpoint(folder, update, best=None, recipe=RECIPE, **more):
-    arrays = {"w": np.full(3, update, np.float32)}
-    state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe), **more}
-    return write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
+def checkpoint(folder, *updates, best=None, recipe=RECIPE, **more):
+    """Write a checkpoint after each of the updates; returns the last one's folder."""
+    for update in updates:
+        arrays = {"w": np.full(3, update, np.float32)}
+        state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe), **more}
+        written = write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
+    return written
 
 
 def start(lock, recipe=RECIPE, **options):
@@ -94,8 +97,7 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
 
 
 def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
-    for update in (5, 10):
-        checkpoint("run", update)
+    checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
     Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
     assert start(lock, out_dir="run")[1].state["update"] == 10
@@ -132,13 +134,10 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
     assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
     folder.rename("copy")  # of which no run folder says how it was made
     assert parse(["--resume", "copy", "--out-dir", "y"])[0].epochs == 3
-    with pytest.raises(CheckpointError, match=r"^nowhere: does not exist"):
-        parse(["--resume", "nowhere"])
 
 
 def test_a_named_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(lock, capsys):
-    for update in (5, 10):
-        checkpoint("run", update)
+    checkpoint("run", 5, 10)
     Path("run/checkpoints/step-00000010/state.json").write_text("")
     _, found = start(lock, resume="run")
     assert found.state["update"] == 5
@@ -146,8 +145,7 @@ def test_a_named_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_bef
 
 
 def test_a_path_continues_there_unless_it_would_overwrite(lock):
-    for update in (5, 10):
-        checkpoint("run", update)
+    checkpoint("run", 5, 10)
     run, found = start(lock, resume="run")
     assert (run.path.resolve(), found.state["update"]) == (Path("run").resolve(), 10)
     with pytest.raises(ValueError, match=r"already goes on to update 10, past step-00000005; give another --out-dir"):
@@ -188,8 +186,7 @@ def test_all_damaged_is_refused(lock):
 
 
 def test_best_is_the_one_that_the_newest_names():
-    checkpoint("run", 5, best={"top1": 0.9, "update": 5})
-    checkpoint("run", 10, best={"top1": 0.9, "update": 5})
+    checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
     assert find_checkpoint(Path("run"), "best").state["update"] == 5
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
     checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
@@ -210,8 +207,7 @@ def test_a_path_that_is_not_there_names_what_is():
 
 def test_pruning_keeps_the_newest_the_best_and_every_nth():
     run = RunFolder(Path("run"))
-    for update in range(1, 11):
-        checkpoint("run", update)
+    checkpoint("run", *range(1, 11))
     (run.checkpoints / "step-00000011.tmp-1").mkdir()
     (run.checkpoints / "step-00000011.tmp-mine").mkdir()  # not a run's
     run.prune(10, keep_last=2, keep_every=4, keep={3})
@@ -223,8 +219,7 @@ def test_pruning_keeps_the_newest_the_best_and_every_nth():
 def test_pruning_never_removes_what_was_just_written():
     """Damaged later ones, which a resumed run is about to make again, do not count among the newest."""
     run = RunFolder(Path("run"))
-    for update in (1, 2, 3, 7, 8, 9):
-        checkpoint("run", update)
+    checkpoint("run", 1, 2, 3, 7, 8, 9)
     run.prune(3, keep_last=2)
     assert run.updates() == [2, 3, 7, 8, 9]
 

@@ -72,7 +72,6 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "batch_size: 6 does not go with repeats 4, which does not divide the batch size 6; give --repeats too; "
             "epochs: 3 does not go with warmup_epochs 5.0, which is above epochs (3); give --warmup-epochs too",
         ),
-        ("--freeze stem --train-only fc", "train_only: 'fc' cannot be combined with --freeze stem; give one of them"),
         ("--epochs 3 --warmup-epochs 4", "warmup_epochs: 4.0 is above epochs (3)"),
         (
             "--recipe finetune --multi-label --class-weights balanced --sampling balanced",

@@ -1,11 +1,11 @@
-"""Class weights against their definitions; mistakes in a file of weights."""
+"""Class weights and the balanced order against their definitions; mistakes in a file of weights."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from resnet_fn.data.balance import class_weights, describe, treatment
+from resnet_fn.data.balance import balanced_order, class_weights, describe, treatment
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 CLASSES = ("bee", "cat with a space", "éléphant")
@@ -31,10 +31,10 @@ def test_weights_of_a_file_keep_their_ratios_and_have_the_mean_1():
     assert np.mean(weights[LABELS]) == pytest.approx(1)
 
 
+# More are in tests/test_mistakes.py.
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bee 1\nbea 2\n", "w.txt, line 2: 'bea' is no class of the set; use one of bee, cat with a space, éléphant"),
         ("bee one\n", "w.txt, line 1: 'one' is no weight; give CLASS WEIGHT, a number above 0"),
         ("bee 0\n", "w.txt, line 1: '0' is no weight; give CLASS WEIGHT, a number above 0"),
         ("bee nan\n", "w.txt, line 1: 'nan' is no weight; give CLASS WEIGHT, a number above 0"),
@@ -46,8 +46,6 @@ def test_mistakes_in_a_file_of_weights(text, message):
     with pytest.raises(ValueError) as error:
         class_weights("w.txt", CLASSES, LABELS)
     assert str(error.value) == message
-    with pytest.raises(ValueError, match=r"^class_weights: 'balance' cannot be read; give balanced, or a text file$"):
-        class_weights("balance", CLASSES, LABELS)
 
 
 def test_the_treatment_is_listed_class_by_class():
@@ -61,3 +59,19 @@ def test_the_treatment_is_listed_class_by_class():
     assert describe(sampled[:2], CLASSES[:2]) == (
         "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen 1.5 times"
     )
+
+
+def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
+    def drawn(seed, epoch):
+        return balanced_order(np.random.default_rng([seed, epoch]), LABELS)
+
+    order = drawn(0, 3)
+    assert len(order) == 97
+    assert sorted(np.bincount(LABELS[order]).tolist()) == [32, 32, 33]
+    for label in range(3):
+        own = order[LABELS[order] == label]
+        times = np.bincount(own, minlength=97)[label == LABELS]
+        assert times.max() - times.min() <= 1
+    assert (drawn(0, 3) == order).all()
+    assert (drawn(0, 4) != order).any()
+    assert (drawn(1, 3) != order).any()

@@ -20,19 +20,8 @@ DIGITS = load_digits()
 RECIPE = Recipe(batch_size=60, max_shift=2, max_rotation=20, max_zoom=0.2)
 PICTURES = make_synthetic(samples=64, classes=5, image_size=16)
 
-AUGMENTED = Recipe(
-    dataset="synthetic",
-    image_size=16,
-    batch_size=24,
-    epochs=4,
-    crop_padding=2,
-    flip=True,
-    policy="trivialaugment",
-    color_jitter=0.3,
-    erasing=0.4,
-    mixup=0.2,
-    cutmix=1.0,
-)
+CHANGES = {"crop_padding": 2, "flip": True, "policy": "trivialaugment", "color_jitter": 0.3, "erasing": 0.4}
+AUGMENTED = Recipe(dataset="synthetic", image_size=16, batch_size=24, epochs=4, mixup=0.2, cutmix=1.0, **CHANGES)
 
 
 def shares_are_the_batch(dataset, recipe, workers, updates):

@@ -11,7 +11,8 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.file_feed import Buffers, FileFeed
+from resnet_fn.data.file_feed import Buffers, FileFeed, draw_samples
+from resnet_fn.data.images import draw_epoch
 from resnet_fn.data.mix import erase
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset
@@ -250,7 +251,7 @@ def tasks() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs):
+def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs, wait_until):
     bytes_of(make_feed(photographs, RECIPE), range(10))  # threads that the library starts once and keeps
     before = tasks()
     for _ in range(5):
@@ -260,20 +261,26 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs)
         feed.batch(0)
         feed.close()
         feed.close()
-    deadline = time.monotonic() + 5
-    while tasks() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert tasks() <= before
+    wait_until(lambda: tasks() <= before, 5)
 
 
 def test_arrays_that_are_held_are_not_given_out_and_others_are():
-    buffers = Buffers((2, 3), limit=2)
-    held = [buffers.take() for _ in range(5)]
-    assert len({array.ctypes.data for array in held}) == 5
+    buffers = Buffers((2, 3))
+    held = [buffers.take() for _ in range(7)]
+    assert len({array.ctypes.data for array in held}) == 7
     assert all((array.shape, array.dtype) == ((2, 3), np.float32) for array in held)
-    kept = {array.ctypes.data for array in held[:2]}
+    kept = {array.ctypes.data for array in held[:4]}
     held.clear()
-    again = [buffers.take() for _ in range(2)]
+    again = [buffers.take() for _ in range(4)]
     assert {array.ctypes.data for array in again} == kept
     again = again[0][1:]  # a view holds its array, too
     assert not np.shares_memory(buffers.take(), again)
+
+
+def test_the_numbers_of_some_samples_are_drawn_without_the_others():
+    recipe = Recipe(dataset="synthetic", flip=True, erasing=0.5, max_shift=2, repeats=3, batch_size=6)
+    whole = draw_epoch(recipe, 5, 101)
+    places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
+    for name in ("affine", "crop", "erasing"):
+        drawn = draw_samples(recipe, 5, 101, name, places)
+        assert drawn.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.images import crop_and_flip, draw_epoch, draw_samples, normalise, prepare, random_affine
+from resnet_fn.data.augment import crop_and_flip
+from resnet_fn.data.images import draw_epoch, normalise, prepare, random_affine
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.files import color_spec
 
@@ -82,12 +83,3 @@ def test_an_epochs_numbers_are_those_of_its_streams():
     alone = draw_epoch(Recipe(dataset="synthetic", seed=4, erasing=0.5, repeats=2, batch_size=8), 3, 10)
     assert list(alone) == ["erasing"]
     assert alone["erasing"].tobytes() == drawn["erasing"].tobytes()
-
-
-def test_the_numbers_of_some_samples_are_drawn_without_the_others():
-    recipe = Recipe(dataset="synthetic", flip=True, erasing=0.5, max_shift=2, repeats=3, batch_size=6)
-    whole = draw_epoch(recipe, 5, 101)
-    places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
-    for name in ("affine", "crop", "erasing"):
-        drawn = draw_samples(recipe, 5, 101, name, places)
-        assert drawn.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()

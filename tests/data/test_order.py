@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from resnet_fn.config.options import split_batch
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.order import Plan, balanced_order, epoch_order, split_batch
+from resnet_fn.data.balance import balanced_order
+from resnet_fn.data.order import Plan, epoch_order
 from resnet_fn.runtime.workers import Workers
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
@@ -22,10 +24,10 @@ def test_order_is_a_permutation_from_seed_and_epoch_alone():
 
 def test_batches_that_no_plan_fits_are_rejected():
     with pytest.raises(ValueError, match="batch_size: 2000 is larger than the training set of 1437; give at most 1437"):
-        Plan(Recipe(batch_size=2000), np.zeros(1437, np.int32), 10, Workers())
+        Plan(Recipe(batch_size=2000), np.zeros(1437, np.int32), Workers())
     recipe = Recipe(dataset="synthetic", image_size=16, batch_size=6, mixup=0.2, cutmix=1.0)
     with pytest.raises(ValueError, match="a worker's share of 3 is odd; give 8"):
-        Plan(recipe, np.zeros(64, np.int32), 5, Workers(0, 2))
+        Plan(recipe, np.zeros(64, np.int32), Workers(0, 2))
 
 
 def test_a_batch_divides_evenly_or_the_error_lists_sizes_that_do():
@@ -37,25 +39,13 @@ def test_a_batch_divides_evenly_or_the_error_lists_sizes_that_do():
         split_batch(5, 3, 4)
 
 
-def test_every_class_is_seen_equally_often_and_no_sample_again_before_all_of_its_class():
-    order = balanced_order(0, 3, LABELS)
-    assert len(order) == 97
-    assert sorted(np.bincount(LABELS[order]).tolist()) == [32, 32, 33]
-    for label in range(3):
-        own = order[LABELS[order] == label]
-        times = np.bincount(own, minlength=97)[label == LABELS]
-        assert times.max() - times.min() <= 1
-    assert (balanced_order(0, 3, LABELS) == order).all()
-    assert (balanced_order(0, 4, LABELS) != order).any()
-    assert (balanced_order(1, 3, LABELS) != order).any()
-
-
 def test_workers_share_a_balanced_epoch_and_a_sample_that_returns_varies_anew():
     recipe = Recipe(batch_size=16, sampling="balanced", repeats=2)
-    plans = [Plan(recipe, LABELS, 3, Workers(rank, 2)) for rank in range(2)]
-    alone = Plan(recipe, LABELS, 3, Workers())
+    plans = [Plan(recipe, LABELS, Workers(rank, 2)) for rank in range(2)]
+    alone = Plan(recipe, LABELS, Workers())
     whole, numbers = alone.epoch(1)
     assert whole.shape == (6, 16)
+    assert (whole[:, :8].ravel() == balanced_order(np.random.default_rng([0, 1, 11]), LABELS)[:48]).all()
     np.testing.assert_array_equal(np.concatenate([plan.epoch(1)[0] for plan in plans], 1), whole)
     assert len(np.unique(numbers)) == 48  # a number for each place, shared by a sample's two repeats alone
     assert (numbers[:, :8] == numbers[:, 8:]).all()
@@ -64,9 +54,9 @@ def test_workers_share_a_balanced_epoch_and_a_sample_that_returns_varies_anew():
 
 def test_numbers_are_the_samples_own_or_with_balanced_sampling_those_of_its_place():
     labels = np.repeat(np.arange(3), 7).astype(np.int32)
-    plan = Plan(Recipe(batch_size=6, repeats=3), labels, 3, Workers(1, 2))
+    plan = Plan(Recipe(batch_size=6, repeats=3), labels, Workers(1, 2))
     samples, numbers = plan.epoch(0)
     assert plan.repeat_numbers().tolist() == [1, 2, 2]  # places 3, 4 and 5 of 0 0 1 1 2 2
     assert numbers[1].tolist() == samples[1].tolist() == plan.indices(1).tolist()
-    balanced = Plan(Recipe(batch_size=6, sampling="balanced"), labels, 3, Workers(1, 2))
+    balanced = Plan(Recipe(batch_size=6, sampling="balanced"), labels, Workers(1, 2))
     assert balanced.epoch(0)[1][2].tolist() == [15, 16, 17]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import choose
+from resnet_fn.data.augment import choose
 from resnet_fn.data.preprocess import draw_box, draw_view, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.data.sources.scan import REASONS, examine

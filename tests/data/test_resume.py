@@ -5,7 +5,6 @@ import hashlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,10 @@ def start(folder: Path, run: str, *more: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.slow
-def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder):
+def test_killed_inside_an_epoch_and_resumed_equals_unbroken_bit_for_bit(folder, wait_until):
     broken = start(folder, "broken")
     # 21 images, batches of 4: an epoch has 5 updates, so update 8 lies inside the second.
-    deadline = time.monotonic() + 120
-    while not Path("broken/checkpoints/step-00000008/manifest.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(Path("broken/checkpoints/step-00000008/manifest.json").exists, 120)
     broken.send_signal(signal.SIGKILL)
     broken.communicate()
     stood = max(int(path.name[5:]) for path in Path("broken/checkpoints").glob("step-????????"))

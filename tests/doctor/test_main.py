@@ -3,34 +3,22 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import Check, attempt, line, main, on_all_ranks
+from resnet_fn.doctor.__main__ import attempt, line, main, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
-NAMES = [
-    *("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"),
-    *("checkpoint", "rename", "free space"),
-]
-
-
-def doctor(*arguments, **more):
-    command = [sys.executable, "-m", "resnet_fn.doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+NAMES = [*("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"), *("checkpoint", "rename", "free space")]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory, python):
     folder = tmp_path_factory.mktemp("doctor")
-    environment = {**os.environ, "HCCL_CONNECT_TIMEOUT": "600"}
-    done = doctor("--json", "doctor.json", cwd=folder, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "resnet_fn.doctor", "--json", "doctor.json", cwd=folder, HCCL_CONNECT_TIMEOUT="600")
     assert os.listdir(folder) == ["doctor.json"]
     return done.stdout, json.loads((folder / "doctor.json").read_text())
 
@@ -64,7 +52,7 @@ def test_what_raises_is_broken():
     def raises():
         raise OSError("no such kernel\nand more")
 
-    (finding,) = on_all_ranks([attempt(Check("name", raises, "meaning"))], Workers())
+    (finding,) = on_all_ranks([attempt(("name", raises, "meaning"))], Workers())
     assert line(finding) == f"BROKEN  name         OSError: no such kernel\n{'':20} meaning"
 
 
@@ -75,22 +63,20 @@ def test_what_raises_is_broken():
         (["--device", "Ascend"], "device: 'Ascend' is not available here ("),
     ],
 )
-def test_a_folder_or_device_that_is_not_there_is_an_error_and_leaves_nothing(flags, message, tmp_path):
-    done = doctor(*flags, cwd=tmp_path)
-    assert done.returncode == 1
+def test_a_folder_or_device_that_is_not_there_is_an_error_and_leaves_nothing(flags, message, tmp_path, python):
+    done = python("-m", "resnet_fn.doctor", *flags, code=1)
     assert done.stderr.startswith(f"doctor: error: {message}")
     assert os.listdir(tmp_path) == []
 
 
-def test_acceptance_shows_its_command(capsys, pytestconfig):
+def test_acceptance_shows_its_command(capsys, pytestconfig, python):
     """Which is one: tests/acceptance is there in a checkout, and takes the flags."""
     assert main(["--acceptance", "my folder", "--device", "Ascend"]) == 0
     text = capsys.readouterr().out
     assert "checkout" in text
     assert text.endswith("  python -m pytest tests/acceptance --device Ascend --out 'my folder'\n")
-    command = [sys.executable, "-m", "pytest", "tests/acceptance", "--device", "Ascend", "--collect-only", "-q"]
-    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=60)
-    assert "10 tests collected" in done.stdout, done.stdout + done.stderr
+    command = ["-m", "pytest", "tests/acceptance", "--device", "Ascend", "--collect-only", "-q"]
+    assert "10 tests collected" in python(*command, cwd=pytestconfig.rootpath).stdout
 
 
 CHECKS = """
@@ -104,13 +90,12 @@ def test_absent(check):
 """
 
 
-def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig):
+def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig, python):
     shutil.copy(pytestconfig.rootpath / "tests/acceptance/conftest.py", tmp_path)
     (tmp_path / "test_checks.py").write_text(CHECKS.replace("(check):", '(check):\n    """What it means."""'))
-    command = [sys.executable, "-m", "pytest", "--rootdir", ".", "-p", "no:cacheprovider", ".", "--out", "accepted"]
+    command = ["-m", "pytest", "--rootdir", ".", "-p", "no:cacheprovider", ".", "--out", "accepted"]
     source = os.pathsep.join([str(pytestconfig.rootpath), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1, done.stdout + done.stderr
+    python(*command, code=1, PYTHONPATH=source)
     report = (tmp_path / "accepted/acceptance.md").read_text()
     assert "1 of 3 ok" in report
     assert "BROKEN: bad; not tried: absent" in report
@@ -123,15 +108,13 @@ def test_the_report_of_acceptance_says_what_is_broken(tmp_path, pytestconfig):
 
 
 @pytest.mark.slow
-def test_a_convolution_on_the_reference_kernel_is_named(tmp_path):
+def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
     """ONEDNN_MAX_CPU_ISA is what keeps convolutions fast: overridden by the user, the doctor says what it costs."""
     if " avx512f " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("oneDNN takes its reference kernel on AVX-512 machines only")
     if not avx512_convolutions_are_slow():
         pytest.skip("MindSpore 2.7 and 2.8 do not")
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "DEFAULT"}
-    done = doctor("--out-dir", str(tmp_path), env=environment)
-    assert done.returncode == 1
+    done = python("-m", "resnet_fn.doctor", "--out-dir", tmp_path, code=1, ONEDNN_MAX_CPU_ISA="DEFAULT")
     assert done.stderr == "doctor: error: broken: convolution\n"
     assert "BROKEN  convolution" in done.stdout
 

@@ -26,14 +26,8 @@ def run():
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
     net = build_net(recipe, dataset.input)
     averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
-    state = {
-        "update": 5,
-        "epoch": 0,
-        "best": {"top1": 0.1, "update": 5},
-        "last": None,
-        "recipe": to_dict(recipe),
-        "dataset": dataset.input.to_dict(),
-    }
+    state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
+    state |= {"recipe": to_dict(recipe), "dataset": dataset.input.to_dict()}
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
     return Path("run")
 
@@ -84,10 +78,10 @@ def main():
 
 @pytest.fixture
 def rows_of():
-    """rows_of(report) reads the predictions that a report holds."""
+    """rows_of(path) reads a table of predictions."""
 
-    def rows(folder):
-        with open(Path(folder, "predictions.csv"), encoding="utf-8", newline="") as file:
+    def rows(path):
+        with open(path, encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
     return rows

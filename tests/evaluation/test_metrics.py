@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from resnet_fn.evaluation import metrics
+from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +19,13 @@ def guesses():
     return labels, logits, logits.argmax(1)
 
 
-def softmax(logits):
-    exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
-
-
 def test_class_scores_are_scikit_learns(guesses):
     import sklearn.metrics as sklearn
 
     labels, _, predictions = guesses
     confusion = metrics.confusion_matrix(labels, predictions, 7)
     assert (confusion == sklearn.confusion_matrix(labels, predictions, labels=range(7))).all()
-    ours = metrics.class_scores(confusion)
+    ours = ONE_CLASS.by_class(Scores(np.float32(0), predictions, np.int32(0)), labels, 7)
     theirs = sklearn.precision_recall_fscore_support(labels, predictions, labels=range(7), zero_division=0)
     for name, values in zip(("precision", "recall", "f1", "support"), theirs, strict=True):
         np.testing.assert_allclose(ours[name], values, rtol=1e-12, err_msg=name)
@@ -41,7 +38,7 @@ def test_calibration_is_scikit_learns(guesses):
     import sklearn.calibration as sklearn
 
     labels, logits, predictions = guesses
-    confidence, right = softmax(logits).max(1), predictions == labels
+    confidence, right = softmax(logits, axis=1).max(1), predictions == labels
     ours = metrics.calibration(confidence, right)
     accuracy, mean = sklearn.calibration_curve(right, confidence, n_bins=metrics.BINS, strategy="uniform")
     filled = [row for row in ours["bins"] if row["count"]]
@@ -120,7 +117,7 @@ def test_mean_average_precision_is_its_equation_ties_and_absent_classes_included
 def test_scores_of_several_classes_are_each_classs_own():
     labels = np.float32([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
     probabilities = np.float32([[0.9, 0.4, 0.1], [0.5, 0.7, 0.2], [0.6, 0.8, 0.3], [0.1, 0.2, 0.4]])
-    scores = metrics.multi_label_scores(labels, probabilities)
+    scores = ANY_CLASSES.by_class(Scores(np.float32(0), np.int32(0), np.int32(0), None, probabilities), labels, 3)
     assert scores["precision"].tolist() == [2 / 3, 1 / 2, 0]
     assert scores["recall"].tolist() == [1, 1 / 2, 0]
     assert scores["f1"].tolist() == [0.8, 0.5, 0]
@@ -172,16 +169,21 @@ def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
+def mistakes(labels, probabilities, loss, limit):
+    scores = Scores(np.float32(loss), np.int32(0), np.int32(0), probabilities=probabilities)
+    return ANY_CLASSES.mistakes(scores, labels, limit)
+
+
 def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_first():
     positive = np.array([[True, False, True], [False, False, True]])
     probabilities = np.float32([[0.125, 0.75, 0.875], [0.25, 0.5, 0.375]])
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
     for limit in (9, 2):
-        assert metrics.wrong_statements(positive, probabilities, np.array([True, True]), limit) == wrong[:limit]
+        assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
     assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
 
 
 def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():
     positive, probabilities = np.array([[1, 1], [1, 0], [1, 0]], bool), np.float32([[0, 0], [0, 0], [0.25, 0]])
-    wrong = metrics.wrong_statements(positive, probabilities, np.array([False, True, True]), 9)
+    wrong = mistakes(positive, probabilities, [np.nan, 0.5, 0.5], 9)
     assert wrong == [(1, 0, 1.0), (2, 0, 0.75), (0, 0, 0.0), (0, 1, 0.0)]  # a finite 0 is as sure as can be

@@ -1,11 +1,8 @@
 """Image files to answers: what evaluation says of the same images, alone and in any company."""
 
-import csv
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,11 +20,10 @@ from resnet_fn.run.loop import train
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_predict_is_what_evaluation_says(run, digits_png, capsys, main):
+def test_predict_is_what_evaluation_says(run, digits_png, capsys, main, rows_of):
     assert main("evaluate", "--checkpoint", run, "--report", "report") == 0
     capsys.readouterr()
-    with open("report/predictions.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))[:70]
+    rows = rows_of("report/predictions.csv")[:70]
     assert main("predict", "--checkpoint", run, "--json", digits_png) == 0
     results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [Path(result["file"]).stem for result in results] == [f"{index:02d}" for index in range(70)]
@@ -120,7 +116,7 @@ def test_the_command_names_bad_files_and_ends_with_an_error(run, digits_png, cap
     assert [line.split(": ")[:2] for line in err.splitlines()] == [["predict", path] for path in bad]
 
 
-def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main):
+def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, main, rows_of):
     """The figures of `predict`; whoever looks through a folder begins where the net doubts; no file is missing."""
     Path("images/a,b ü.png").write_bytes(b"no picture")
     results = predict(load_run(run), find_images([digits_png]), top=3)
@@ -132,8 +128,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
         "70 predictions in by name.csv",
         "70 predictions in out.csv, the least certain first",
     ]
-    with open("by name.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows, doubted = rows_of("by name.csv"), rows_of("out.csv")
     for row, result in zip(rows, results, strict=True):
         if "error" not in result:
             assert row["file"] == result["file"]
@@ -143,8 +138,6 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
     assert bad["file"] == "images/a,b ü.png"
     assert "cannot be read (not an image)" in bad["error"]
     assert bad["class"] == bad["probability"] == ""
-    with open("out.csv", encoding="utf-8", newline="") as file:
-        doubted = list(csv.DictReader(file))
     assert doubted[-1] == bad
     probabilities = [float(row["probability"]) for row in doubted[:-1]]
     assert probabilities == sorted(probabilities)
@@ -157,7 +150,7 @@ def test_a_table_of_all_files_the_least_certain_first(run, digits_png, capsys, m
 def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, rows_of):
     """An image alone, and a folder, with class names: what evaluation says of the same files."""
     write_report(detail, Path("report"))
-    rows = rows_of("report")
+    rows = rows_of("report/predictions.csv")
     results = predict(load_run(trained_run), find_images([photographs / "val"]), top=3)
     for result, row in zip(results, rows, strict=True):
         assert result["file"].endswith(row["name"])
@@ -176,7 +169,7 @@ def test_predict_is_the_report(trained_run, detail, photographs, capsys, main, r
 
 
 @pytest.mark.slow
-def test_names_that_are_not_utf8_are_shown_in_escapes(photographs, tmp_path, rows_of):
+def test_names_that_are_not_utf8_are_shown_in_escapes(photographs, tmp_path, rows_of, python):
     """Linux names are bytes: report, predictions and pictures must not fail on one that is no text."""
     root = tmp_path / "odd"
     shutil.copytree(photographs, root)
@@ -185,8 +178,6 @@ def test_names_that_are_not_utf8_are_shown_in_escapes(photographs, tmp_path, row
     small = {"model": "resnet8", "image_size": 16, "batch_size": 12, "epochs": 1, "learning_rate": 0.02}
     train(Recipe(**small, dataset="imagefolder"), options)
     write_report(evaluate_in_detail("run"), Path("report"))
-    assert "bee/00 \\xff.JPEG" in [row["name"] for row in rows_of("report")]
-    command = [sys.executable, "-m", "resnet_fn.predict", "--checkpoint", "run", str(root / "val" / "bee")]
-    done = subprocess.run(command, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert "bee/00 \\xff.JPEG" in [row["name"] for row in rows_of("report/predictions.csv")]
+    done = python("-m", "resnet_fn.predict", "--checkpoint", "run", root / "val" / "bee")
     assert len(done.stdout.splitlines()) == 30

@@ -1,4 +1,5 @@
 import dataclasses
+import signal
 
 import mindspore
 import numpy as np
@@ -6,22 +7,13 @@ import pytest
 
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation import scoring
-from resnet_fn.evaluation.scoring import score
+from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-@pytest.fixture(scope="module")
-def net():
-    from resnet_fn.runtime import process
-
-    process.start("CPU")
-    mindspore.set_seed(3)
-    return create_model("resnet8", num_classes=10, in_channels=1)
 
 
 def first_classes(classes, labels=None):
@@ -34,14 +26,21 @@ def first_classes(classes, labels=None):
     return step, dataclasses.replace(digits, test=dataclasses.replace(digits.test, labels=labels), input=spec)
 
 
-def test_any_batch_size_gives_the_same_bits(net):
-    step, digits = make_eval_step(net), load_digits()
+def test_any_batch_size_gives_the_same_bits():
+    step, digits = first_classes(10)
     scores = [score(step, digits, batch_size) for batch_size in (256, 1, 7, 100, 10_000)]
     for other in scores[1:]:
         assert all((a == b).all() for a, b in zip(scores[0][:3], other[:3], strict=True))
     figures = summarise(scores[0])
     assert figures["count"] == 360
     assert 0 < figures["top1"] < figures["top5"] < 1
+
+
+def test_an_evaluation_is_left_for_a_signal():
+    asked = iter((0, signal.SIGINT)).__next__
+    with pytest.raises(StoppedError, match="SIGINT") as stopped:
+        score(first_classes(10)[0], load_digits(), 256, asked=asked)
+    assert stopped.value.number == signal.SIGINT
 
 
 @pytest.mark.parametrize("classes", [3, 10])  # with 2 or 3 columns a matrix product's bits depend on the row
@@ -80,7 +79,7 @@ def test_summary_is_the_definition():
 
 def test_top_5_needs_more_than_five_classes():
     metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
-    assert describe(metrics, "abcde", "test ") == "test loss 1.5000, test top-1 50.00%"
+    assert describe(metrics, "abcde") == "loss 1.5000, top-1 50.00%"
     assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
 
 
@@ -105,7 +104,7 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
     assert ANY_CLASSES.by_class(alone, labels, 3)["support"].tolist() == labels.sum(0).tolist()
     assert summarise(alone)["map"] == pytest.approx(alone.areas.mean(), rel=1e-12)
     assert set(summarise(alone)) == {"loss", "map", "count"}
-    assert describe({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef", "test ") == "test loss 0.5000, test mAP 25.00%"
+    assert describe({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef") == "loss 0.5000, mAP 25.00%"
 
 
 def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():

@@ -1,9 +1,7 @@
 """Runs of two workers, started by `python -m resnet_fn.launch` or by msrun alone, for the tests of both."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,10 @@ RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 
 
 
 class Launcher:
-    """Starts jobs and looks at what becomes of them."""
+    """Starts jobs and looks at what becomes of them, with the fixtures of those names."""
+
+    def __init__(self, msrun, processes, wait_until):
+        self.msrun, self.processes, self.wait_until = msrun, processes, wait_until
 
     def start(self, folder, *words, options=(), inside=()):
         """Start the launcher; the run's name is in every worker's command line, by which they can be found.
@@ -37,32 +38,10 @@ class Launcher:
         assert process.returncode == code, output
         return output
 
-    @staticmethod
-    def start_msrun(folder, port):
-        """Start msrun as README does; what it prints goes to msrun.txt (its `tail` processes may outlive it)."""
-        here = Path(sys.executable).parent
-        msrun = [str(here / "msrun"), "--worker_num", "2", "--local_worker_num", "2", "--join", "True"]
-        msrun += ["--log_dir", "logs", "--master_port", str(port)]
-        with open("msrun.txt", "wb") as output:
-            return subprocess.Popen(
-                [*msrun, "python", "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PATH": f"{here}:{os.environ['PATH']}"},
-            )
-
-    @staticmethod
-    def processes(folder):
-        """pid → command line of all processes of a run, the launcher's included."""
-        lines = {}
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if str(folder) in words:
-                lines[int(path.parent.name)] = words
-        return lines
+    def start_msrun(self, folder, port):
+        """Start msrun as README does."""
+        words = ["python", "-m", "resnet_fn.train", *RUN, "--out-dir", str(folder)]
+        return self.msrun(2, "--join", "True", "--master_port", str(port), *words)
 
     def workers_of(self, folder):
         """The pids of the training processes themselves, the scheduler's too."""
@@ -87,34 +66,25 @@ class Launcher:
         )
         return None if environment.get(b"MS_ROLE") != b"MS_WORKER" else int(environment[b"RANK_ID"])
 
-    @staticmethod
-    def wait_for_update(folder, process, beyond=0):
+    def wait_for_update(self, folder, process, beyond=0):
         """Until the run has saved an update after `beyond`."""
-        deadline = time.monotonic() + 200
-        while time.monotonic() < deadline and process.poll() is None:
-            if max(RunFolder(folder).updates(), default=0) > beyond:
-                return
-            time.sleep(0.01)
-        raise AssertionError(process.communicate()[0] if process.stdout else Path("msrun.txt").read_text())
+        self.wait_until(lambda: max(RunFolder(folder).updates(), default=0) > beyond, 200, process)
 
     def wait_for_nobody(self, folder, seconds=15):
         """Until no process of a run is left."""
-        deadline = time.monotonic() + seconds
-        while (left := self.processes(folder)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not left
+        self.wait_until(lambda: not self.processes(folder), seconds)
 
     @staticmethod
     def last_state(folder):
         """Update and all arrays of the last checkpoint."""
-        last = RunFolder(folder).newest()
+        last = RunFolder(Path(folder)).newest()
         arrays = {**last.weights, **last.training}
         return last.state["update"], {name: array.tobytes() for name, array in arrays.items()}
 
 
 @pytest.fixture(scope="session")
-def launcher():
-    return Launcher()
+def launcher(start_msrun, processes, wait_until):
+    return Launcher(start_msrun, processes, wait_until)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """An image file that cannot be decoded is met in training: the run ends with a checkpoint, and goes on from it."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,13 +27,8 @@ def file_of(folder, update):
     return Path(dataset.train.path(make_feed(dataset, RECIPE).indices(update)[-1]))
 
 
-def arrays(run):
-    newest = RunFolder(Path(run)).newest()
-    return {name: array.tobytes() for name, array in {**newest.weights, **newest.training}.items()}
-
-
 @pytest.mark.usefixtures("device")
-def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
+def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, launcher):
     """In micro-batches. Without a single update there is nothing to save; a file of another size is other data."""
     options = RunOptions(data_dir=str(folder), out_dir="run", accumulate=2, check_files="no", progress=False)
     for update, left in ((0, []), (3, [3])):
@@ -53,23 +46,21 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder):
         train(RECIPE, options)
     assert train(RECIPE, dataclasses.replace(options, allow_other_data=True)).updates == 5
     assert train(RECIPE, dataclasses.replace(options, out_dir="whole")).updates == 5
-    assert arrays("run") == arrays("whole")
+    assert launcher.last_state("run") == launcher.last_state("whole")
 
 
 @pytest.mark.slow
-def test_a_bad_file_of_one_worker_ends_both(folder):
+def test_a_bad_file_of_one_worker_ends_both(folder, launcher, python):
     """With one code; rank 0, whose samples were good, says whose were not."""
 
-    def run(out_dir):
-        command = [sys.executable, "-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{out_dir}", "--"]
-        words = [*command, *FLAGS, "--data-dir", str(folder), "--no-progress", "--out-dir", out_dir]
-        return subprocess.run(words, capture_output=True, text=True, timeout=300)
+    def run(out_dir, code):
+        command = ["-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{out_dir}", "--", *FLAGS]
+        python(*command, "--data-dir", folder, "--no-progress", "--out-dir", out_dir, code=code, seconds=300)
 
     path = file_of(folder, 3)
     good = path.read_bytes()
     path.write_bytes(bytes(len(good)))
-    done = run("run")
-    assert done.returncode == 1, done.stdout + done.stderr
+    run("run", 1)
     logs = [Path(f"logs-run/worker_{rank}.log").read_text() for rank in range(2)]
     assert f"train: error: update 4: rank 1: {path}: cannot be decoded" in logs[0]
     assert "the checkpoint after update 3 is saved" in logs[0]
@@ -77,6 +68,5 @@ def test_a_bad_file_of_one_worker_ends_both(folder):
     assert RunFolder(Path("run")).updates() == [3]
     path.write_bytes(good)
     for out_dir in ("run", "whole"):
-        done = run(out_dir)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert arrays("run") == arrays("whole")
+        run(out_dir, 0)
+    assert launcher.last_state("run") == launcher.last_state("whole")

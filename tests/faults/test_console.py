@@ -1,12 +1,10 @@
 """Whoever looks on may leave: nothing is lost, and the run goes on. Real training processes."""
 
-import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.settings_file import best_ending
 
 RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "2"]
-TRAIN = [sys.executable, "-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--out-dir", "run"]  # 5 updates an epoch
+TRAIN = ["-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--out-dir", "run"]  # 5 updates an epoch
 
 
 @pytest.mark.parametrize(
@@ -28,7 +26,7 @@ TRAIN = [sys.executable, "-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--
     ],
 )
 def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
-    command = f"{shlex.join(TRAIN)} {redirection}; exit ${{PIPESTATUS[0]}}"
+    command = f"{shlex.join([sys.executable, *TRAIN])} {redirection}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert RunFolder(Path("run")).updates() == [5, 10]
@@ -39,30 +37,26 @@ def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
 
 
 @pytest.mark.slow
-def test_a_byte_that_is_no_text_in_the_metrics_costs_one_line():
-    assert subprocess.run(TRAIN, capture_output=True, timeout=120).returncode == 0
+def test_a_byte_that_is_no_text_in_the_metrics_costs_one_line(python, events):
+    python(*TRAIN)
     Path("run/checkpoints/step-00000010").rename("gone")
     log = Path("run/metrics.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([lines[0], b"\xff" + lines[1][1:], *lines[2:]]))
-    done = subprocess.run(TRAIN, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "warning: run/metrics.jsonl: line 2 is damaged; left out\n" in done.stderr
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [event["update"] for event in events if event["event"] == "train"] == [1, *range(3, 11)]
+    assert "warning: run/metrics.jsonl: line 2 is damaged; left out\n" in python(*TRAIN).stderr
+    assert [event["update"] for event in events("run", "train")] == [1, *range(3, 11)]
 
 
 @pytest.mark.slow
-def test_under_nohup_a_hangup_means_nothing():
+def test_under_nohup_a_hangup_means_nothing(launcher):
     process = subprocess.Popen(
-        [*TRAIN, "--epochs", "30", "--checkpoint-every", "1", "--no-progress"],
+        [sys.executable, *TRAIN, "--epochs", "30", "--checkpoint-every", "1", "--no-progress"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
-    while process.poll() is None and max(RunFolder(Path("run")).updates(), default=0) < 2:
-        time.sleep(0.005)
+    launcher.wait_for_update(Path("run"), process, 1)
     os.kill(process.pid, signal.SIGHUP)
     output, _ = process.communicate(timeout=120)
     assert (process.returncode, max(RunFolder(Path("run")).updates())) == (0, 150), output

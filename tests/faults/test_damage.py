@@ -1,8 +1,6 @@
 """Damage to checkpoints, and death at every line of a save: no silent load, nothing lost."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -100,14 +98,11 @@ def test_all_checkpoints_damaged_is_an_error_never_a_new_start(tmp_path, capsys)
 
 
 @pytest.mark.slow
-def test_kill_before_every_line_of_a_save():
+def test_kill_before_every_line_of_a_save(python):
     """SIGKILL before each line of a fresh save and of a replacement: what loads is the old or the new one, whole."""
     # In memory where it can be: a killed process loses nothing that it handed to the kernel, synced or not.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        driver = [sys.executable, str(DRIVERS / "kill_every_line.py"), folder]
-        done = subprocess.run(driver, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+        result = json.loads(python(DRIVERS / "kill_every_line.py", folder, seconds=300).stdout)
     for case in result.values():
         assert case["old"] > 100, "killed before the rename"
         assert case["new"] > 20, "killed after it, and while older ones were removed"

@@ -37,10 +37,9 @@ def start(folder, more=()):
     return popen(command(folder, more))
 
 
-def finish(folder, more=()):
-    done = subprocess.run(command(folder, more), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def finish(python):
+    return lambda folder, more=(): python(*command(folder, more)[1:], seconds=300).stdout
 
 
 def final_state(folder):
@@ -54,37 +53,21 @@ def final_state(folder):
     return digest.hexdigest()
 
 
-def curve(folder):
+@pytest.fixture(scope="module")
+def curve(events):
     """(update, loss) of every logged update, in order."""
-    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
-    return [(e["update"], e["loss"]) for e in map(json.loads, lines) if e["event"] == "train"]
-
-
-def wait_for(what, process):
-    """What `what` returns as soon as it is true, while the process runs."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if value := what():
-            return value
-        time.sleep(0.005)
-    process.kill()
-    raise AssertionError(process.communicate()[0])
-
-
-def wait_for_update(folder, process, beyond):
-    """Until the run has saved an update after `beyond`, that is until it is in the midst of training."""
-    wait_for(lambda: max(RunFolder(Path(folder)).updates(), default=0) > beyond, process)
+    return lambda folder: [(event["update"], event["loss"]) for event in events(folder, "train")]
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
+def unbroken(tmp_path_factory, finish, curve):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     finish(folder)
     return {"state": final_state(folder), "curve": curve(folder)}
 
 
 @pytest.mark.slow
-def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, tmp_path):
+def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, curve, tmp_path):
     """13 processes killed with SIGKILL, in two runs; each run ends with the unbroken run's sha256 and curve."""
     rng = random.Random(0)
     moments = [rng.uniform(0, 0.25) for _ in range(8)]
@@ -103,7 +86,7 @@ def test_killed_at_every_point_of_a_save_and_at_random_moments(unbroken, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_that_is_killed_goes_on_bit_for_bit(tmp_path):
+def test_a_fine_tuning_that_is_killed_goes_on_bit_for_bit(launcher, finish, curve, tmp_path):
     """AdamW, frozen parts, rates by layer, what is left out at random, class weights, balanced sampling, patience."""
     flags = ["--optimizer", "adamw", "--learning-rate", "0.005", "--freeze", "stem,layer1", "--layer-decay", "0.75"]
     flags += ["--drop-path", "0.3", "--dropout", "0.2", "--class-weights", "balanced", "--sampling", "balanced"]
@@ -111,7 +94,7 @@ def test_a_fine_tuning_that_is_killed_goes_on_bit_for_bit(tmp_path):
     finish(tmp_path / "unbroken", flags)
     for deaths in (5, 17):
         child = start(tmp_path / "killed", flags)
-        wait_for_update(tmp_path / "killed", child, deaths)
+        launcher.wait_for_update(tmp_path / "killed", child, deaths)
         child.kill()
         child.communicate()
     assert "resuming after update" in finish(tmp_path / "killed", flags)
@@ -120,7 +103,7 @@ def test_a_fine_tuning_that_is_killed_goes_on_bit_for_bit(tmp_path):
 
 
 @pytest.mark.slow
-def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, tmp_path, monkeypatch):
+def test_stopped_at_every_update_of_an_epoch_and_in_evaluations(unbroken, curve, tmp_path, monkeypatch):
     """A signal while an update's micro-batches or an evaluation's batches are computed, two more while the checkpoint
     is written; resumed."""
     from resnet_fn import train
@@ -201,7 +184,7 @@ def end_at_once(process, number, code):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
+def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code, tmp_path):
     """In the scan of a file that never ends, then while the first update is compiled: there is nothing to save."""
     fifo = tmp_path / "data" / "train" / "class" / "0.jpg"
     fifo.parent.mkdir(parents=True)
@@ -213,27 +196,27 @@ def test_signals_before_the_first_update_end_it_at_once(number, code, tmp_path):
     flags = ["--dataset", "imagefolder", "--data-dir", str(fifo.parents[2]), "--image-size", "8"]
     flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
     process = popen([sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")])
-    writer = wait_for(lambda: open_pipe(fifo), process)
+    writer = wait_until(lambda: open_pipe(fifo), 120, process)
     end_at_once(process, number, code)
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
     process = start(tmp_path / "run", ["--no-compile-cache"])
-    wait_for((tmp_path / "run" / "config.json").exists, process)
+    wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     end_at_once(process, number, code)
     assert RunFolder(tmp_path / "run").updates() == []
     assert not list((tmp_path / "run").rglob("*tmp*"))
 
 
 @pytest.mark.slow
-def test_exit_codes_of_signals(unbroken, tmp_path):
+def test_exit_codes_of_signals(unbroken, launcher, finish, tmp_path):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
     # MindSpore turns a SIGINT that comes while it compiles into a SIGTERM: 130 needs a moment past update 5, where
     # the evaluation is compiled.
     folder, newest = tmp_path / "run", 6
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
         process = start(folder)
-        wait_for_update(folder, process, newest)
+        launcher.wait_for_update(folder, process, newest)
         process.send_signal(number)
         process.send_signal(number)
         sent = time.monotonic()

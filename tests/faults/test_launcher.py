@@ -1,6 +1,5 @@
 """resnet_fn.launch with real workers: signals, deaths, ports; nobody is left behind. (Two machines: test_machines.)"""
 
-import json
 import os
 import re
 import shutil
@@ -27,9 +26,7 @@ FAULTY = str(Path(__file__).parent / "drivers" / "faulty_worker.py")
 def stop_before_the_first_update(launcher, run):
     """While it compiles: there is nothing to save, and nothing to wait for."""
     process = launcher.start(run)
-    deadline = time.monotonic() + 200
-    while not (run / "config.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    launcher.wait_until((run / "config.json").exists, 200, process)
     sent = time.monotonic()
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
@@ -85,7 +82,8 @@ def nan_on_one_rank(launcher, run):
 def die_in_all_reduce(launcher, run):
     """Rank 1 dies while rank 0 waits for it."""
     process = launcher.start(run, "python", FAULTY, "die-in-step", "1")
-    wait_for_end(launcher, run, rank=1)
+    pid = launcher.wait_until(lambda: launcher.worker(run, 1), 200)
+    launcher.wait_until(lambda: pid not in launcher.processes(run), 200)
     died = time.monotonic()
     output, _ = process.communicate(timeout=60)
     assert time.monotonic() - died < 10
@@ -105,7 +103,7 @@ def kill_the_launcher(launcher, run):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_path):
+def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events, tmp_path):
     """One run of two workers, ended in nine ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"
     for fault in (
@@ -123,20 +121,7 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, tmp_pat
         assert not launcher.processes(run), fault
     launcher.finish(run)
     assert launcher.last_state(run) == unbroken_pair
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["update"] for line in lines if line["event"] == "train"] == list(range(1, 23))
-
-
-def wait_for_end(launcher, folder, rank):
-    """Until the worker of a rank, once it is there, is gone."""
-    deadline = time.monotonic() + 200
-    seen = None
-    while time.monotonic() < deadline:
-        seen = seen or launcher.worker(folder, rank)
-        if seen is not None and seen not in launcher.processes(folder):
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came, or never went")
+    assert [event["update"] for event in events(run, "train")] == list(range(1, 23))
 
 
 def test_a_taken_port_is_named_at_once(launcher, tmp_path):
@@ -153,15 +138,9 @@ def test_a_taken_port_is_named_at_once(launcher, tmp_path):
     )
 
 
-def test_a_worker_that_fails_gives_its_code_and_its_log(tmp_path):
+def test_a_worker_that_fails_gives_its_code_and_its_log(python):
     """Before anything is trained: a wrong flag on every worker."""
-    done = subprocess.run(
-        [sys.executable, "-m", "resnet_fn.launch", "--workers", "1", "--", "--bach-size", "3"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 2
+    done = python("-m", "resnet_fn.launch", "--workers", "1", "--", "--bach-size", "3", code=2)
     assert "launch: worker 0 ended with exit code 2; its log ends:" in done.stderr
     assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
 

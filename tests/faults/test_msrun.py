@@ -34,9 +34,7 @@ def test_nobody_stays_when_msrun_dies_before_the_workers_have_joined(launcher, t
     """Nobody tells the scheduler then that they have left; the `tail` processes look like workers."""
     run = tmp_path / "run"
     msrun = launcher.start_msrun(run, claim_port("127.0.0.1", 0))
-    deadline = time.monotonic() + 60
-    while len(launcher.workers_of(run)) < 4 and time.monotonic() < deadline:  # two workers, and two of the scheduler
-        time.sleep(0.01)
+    launcher.wait_until(lambda: len(launcher.workers_of(run)) >= 4)  # two workers, and two of the scheduler
     msrun.kill()
     msrun.wait()
     try:

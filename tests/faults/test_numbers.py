@@ -16,7 +16,10 @@ from resnet_fn import Recipe, RunOptions
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.feed import MemoryFeed
+from resnet_fn.data.sources import load
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.run.loop import train
+from resnet_fn.run.stops import NotFiniteError
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)
@@ -39,9 +42,6 @@ def poison(monkeypatch, updates):
 @pytest.mark.slow
 def test_fp32_stops_before_the_optimizer(monkeypatch):
     """Update 3 of 5 is not applied, not saved; without the fault the run goes on from update 2."""
-    from resnet_fn import train
-    from resnet_fn.run.stops import NotFiniteError
-
     with monkeypatch.context() as fault:
         poison(fault, {3})
         with pytest.raises(NotFiniteError) as caught:
@@ -68,9 +68,6 @@ def test_fp32_stops_before_the_optimizer(monkeypatch):
 
 @pytest.mark.slow
 def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch):
-    from resnet_fn import train
-    from resnet_fn.run.stops import NotFiniteError
-
     poison(monkeypatch, {2, 4, 5})
     with pytest.raises(NotFiniteError) as caught:
         train(dataclasses.replace(TINY, precision="fp16"), dataclasses.replace(EVERY, max_skips=2))
@@ -86,8 +83,6 @@ def test_fp16_skips_halves_counts_and_stops_after_too_many_in_a_row(monkeypatch)
 
 def test_weights_that_run_away_are_never_saved():
     """Finite gradients and a huge decay times a huge learning rate: the weights themselves overflow."""
-    from resnet_fn import train
-
     wild = dataclasses.replace(TINY, learning_rate=3.4e38, weight_decay=1e3, clip_norm=0.0, schedule="constant")
     with pytest.raises(CheckpointError) as caught:
         train(wild, EVERY)
@@ -97,8 +92,6 @@ def test_weights_that_run_away_are_never_saved():
 
 def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
     """float16: after a huge update 1 all logits are infinite, and update 2 is skipped."""
-    from resnet_fn import train
-
     wild = dataclasses.replace(
         TINY, batch_size=1437, epochs=2, precision="fp16", learning_rate=1e6, weight_decay=0.0, clip_norm=0.0
     )
@@ -118,12 +111,12 @@ def test_an_evaluation_that_is_not_finite_is_saved_and_gone_on_from():
         (4_096, "events.out.tfevents"),  # tensorboardX, left alone, would wait for ever
     ],
 )
-def test_a_full_disk_surfaces_and_loses_nothing(room, full):
+def test_a_full_disk_surfaces_and_loses_nothing(room, full, python):
     """RLIMIT_FSIZE: exit 1, one line, no half checkpoint; with room it goes on."""
     words = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "1"]
-    words = [sys.executable, "-m", "resnet_fn.train", *words, "--no-progress"]
+    words = ["-m", "resnet_fn.train", *words, "--no-progress", "--out-dir", "run"]
     done = subprocess.run(
-        [*words, "--out-dir", "run"],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=200,
@@ -135,13 +128,10 @@ def test_a_full_disk_surfaces_and_loses_nothing(room, full):
         "command with --out-dir run to go on from the checkpoint before"
     )
     assert os.listdir("run/checkpoints") == []
-    done = subprocess.run([*words, "--out-dir", "run"], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    python(*words)
 
 
 def test_signals_mean_again_what_they_meant():
-    from resnet_fn import train
-
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(ValueError, match="no-such"):
         train(TINY, dataclasses.replace(EVERY, resume="no-such"))
@@ -150,9 +140,6 @@ def test_signals_mean_again_what_they_meant():
 
 @pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
-    from resnet_fn import train
-    from resnet_fn.data.sources import load
-
     digits = load_digits()
     labels = digits.train.labels.copy()
     labels[17] = label

@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,18 @@ def start(*words, command=(*TRAIN, *FLAGS)):
     return subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def wait_for_update(process, beyond=0, pattern="."):
-    """Until a run below `pattern` has saved an update after `beyond`; returns its folder."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        for path in Path().glob(f"{pattern}/checkpoints"):
-            if max(RunFolder(path.parent).updates(), default=0) > beyond:
-                return path.parent
-        time.sleep(0.01)
-    process.kill()
-    raise AssertionError(process.communicate()[0])
+@pytest.fixture
+def wait_for_update(wait_until):
+    """wait_for_update(process, beyond, pattern): until a run below it has saved an update after that; its folder."""
+
+    def wait(process, beyond, pattern):
+        def saved():
+            runs = (path.parent for path in Path().glob(f"{pattern}/checkpoints"))
+            return next((run for run in runs if max(RunFolder(run).updates(), default=0) > beyond), None)
+
+        return wait_until(saved, 120, process)
+
+    return wait
 
 
 def stop(process):
@@ -50,20 +51,16 @@ def files(folder):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(wait_for_update, python):
     first = start("--out-dir", "run")
     wait_for_update(first, 1, "run")
     first.send_signal(signal.SIGSTOP)
     before = files(Path("run"))
     for words in (["--out-dir", "run"], ["--resume", "run"]):
-        second = subprocess.run([*TRAIN, *FLAGS, *words], capture_output=True, text=True, timeout=120)
-        assert second.returncode == 1
+        second = python("-m", "resnet_fn.train", *FLAGS, *words, code=1)
         assert f"is in use by process {first.pid} on " in second.stderr
         assert files(Path("run")) == before
-    evaluated = subprocess.run(
-        [sys.executable, "-m", "resnet_fn.evaluate", "--checkpoint", "run"], capture_output=True, text=True, timeout=120
-    )
-    assert evaluated.returncode == 0, evaluated.stderr
+    python("-m", "resnet_fn.evaluate", "--checkpoint", "run")
     assert files(Path("run")) == before
     first.kill()
     first.communicate()
@@ -73,7 +70,7 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock():
 
 
 @pytest.mark.slow
-def test_the_printed_line_of_several_workers_starts_them_all(tmp_path):
+def test_the_printed_line_of_several_workers_starts_them_all(wait_for_update):
     workers = [sys.executable, "-m", "resnet_fn.launch", "--workers", "2", "--", *FLAGS]
     process = start(command=workers)
     first = wait_for_update(process, 1, "runs/*")
@@ -85,7 +82,7 @@ def test_the_printed_line_of_several_workers_starts_them_all(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_printed_line_goes_on_without_an_out_dir_and_in_a_branch(tmp_path):
+def test_the_printed_line_goes_on_without_an_out_dir_and_in_a_branch(wait_for_update, tmp_path):
     """In a folder whose name a shell would take apart; then from there into another folder, the same line twice."""
     odd = tmp_path / "it's a folder"
     odd.mkdir()

@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,16 +36,16 @@ RECIPES = [
 ]
 
 
-def run(recipes, kind, cache):
-    done = subprocess.run(
-        [sys.executable, DRIVER, json.dumps(recipes), kind],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-    )
-    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.fixture(scope="module")
+def run(python):
+    """run(recipes, kind, cache): what each recipe's updates gave in a process of their own."""
+
+    def updates(recipes, kind, cache):
+        done = python(DRIVER, json.dumps(recipes), kind, seconds=600, XDG_CACHE_HOME=str(cache))
+        assert "warning" not in done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return updates
 
 
 def bits(results):
@@ -59,7 +58,7 @@ def said(results):
 
 @measured
 @pytest.mark.slow
-def test_recipes_of_every_kind_compute_the_same_bits_from_the_cache(tmp_path):
+def test_recipes_of_every_kind_compute_the_same_bits_from_the_cache(run, tmp_path):
     """And another seed starts from the first one's graphs."""
     more = [*RECIPES, {"seed": 3}]
     plain, cold, warm = run(more, "none", tmp_path), run(RECIPES, "cache", tmp_path), run(more, "cache", tmp_path)
@@ -72,14 +71,14 @@ def test_recipes_of_every_kind_compute_the_same_bits_from_the_cache(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def kept(run, tmp_path_factory):
     """A cache after the first run of one recipe, and that run's results. Not to be changed."""
     cache = tmp_path_factory.mktemp("kept")
     return cache, run([{}], "cache", cache)
 
 
 @measured
-def test_a_second_process_takes_what_the_first_has_compiled(kept):
+def test_a_second_process_takes_what_the_first_has_compiled(run, kept):
     cache, first = kept
     before = sorted((path.name, path.read_bytes()) for path in (cache / "resnet_fn/graphs").iterdir())
     second = run([{}], "cache", cache)
@@ -92,7 +91,7 @@ def test_a_second_process_takes_what_the_first_has_compiled(kept):
 
 @measured
 @pytest.mark.slow
-def test_a_damaged_graph_is_compiled_again_and_replaced(kept, tmp_path):
+def test_a_damaged_graph_is_compiled_again_and_replaced(run, kept, tmp_path):
     """A bit flipped, then a file cut: both steps compile, and what they have compiled is there again."""
     cache, first = kept
     folder = tmp_path / "resnet_fn/graphs"
@@ -113,13 +112,13 @@ def test_a_damaged_graph_is_compiled_again_and_replaced(kept, tmp_path):
 
 @measured
 @pytest.mark.slow
-def test_a_resume_and_an_evaluation_start_from_the_cache(monkeypatch, tmp_path):
+def test_a_resume_and_an_evaluation_start_from_the_cache(python, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     flags = [*("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "2", "--no-progress")]
-    command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "run"]
-    first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = ["-m", "resnet_fn.train", *flags, "--out-dir", "run"]
+    first = python(*command).stdout
     shutil.rmtree("run/checkpoints/step-00000010")
-    resumed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    resumed = python(*command).stdout
     assert "compiling…" in first
     assert "resuming after update 5" in resumed
     assert f"compiled before: taken from {tmp_path}/resnet_fn/graphs" in resumed
@@ -129,9 +128,8 @@ def test_a_resume_and_an_evaluation_start_from_the_cache(monkeypatch, tmp_path):
     graphs = list((tmp_path / "resnet_fn/graphs").iterdir())
     for path in graphs:
         os.utime(path, (0, 0))
-    evaluation = [sys.executable, "-m", "resnet_fn.evaluate", "run", "--json"]
     for words in (["kept.json"], ["anew.json", "--no-compile-cache"]):
-        subprocess.run([*evaluation, *words], check=True)
+        python("-m", "resnet_fn.evaluate", "run", "--json", *words)
     assert Path("kept.json").read_text() == Path("anew.json").read_text()
     assert sorted(path.stat().st_mtime > 0 for path in graphs) == [False, True]  # the evaluation's has been used
 
@@ -184,7 +182,7 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
         ("c._SOURCES = 'of another day'", ""),
     ],
 )
-def test_a_cache_that_cannot_be_used_is_warned_of_and_stops_nothing(before, warning, tmp_path):
+def test_a_cache_that_cannot_be_used_is_warned_of_and_stops_nothing(before, warning, tmp_path, python):
     """A folder, a temporary disk that take no files; replaced code; sources that changed since they were loaded."""
     script = "import resnet_fn; from resnet_fn.runtime import process; process.start()\n"
     script += "import numpy as np; from mindspore import Tensor\n"
@@ -194,11 +192,8 @@ def test_a_cache_that_cannot_be_used_is_warned_of_and_stops_nothing(before, warn
     script += "logits, labels = Tensor(np.zeros((2, 4), np.float32)), Tensor(np.zeros(2, np.int32))\n"
     script += "print(c.open_cache(True).jit(make_loss())(logits, labels))"
     Path("script.py").write_text(script)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
-    )
-    assert (done.returncode, done.stdout) == (0, "1.3862944\n"), done.stderr
+    done = python("script.py", XDG_CACHE_HOME=str(tmp_path), PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.stdout == "1.3862944\n"
     assert re.fullmatch(rf"warning: compile cache: .*{warning}" if warning else "", done.stderr)
     assert not list(tmp_path.rglob("*.graph"))
 
@@ -285,12 +280,10 @@ def test_the_switches_are_put_back_whatever_happens_between(monkeypatch):
     assert not Exchange("key", Ingredients(), b"a graph").offers  # MindSpore looks for no other one now
 
 
-def test_folders_that_killed_processes_left_go_after_a_day_and_ones_own_at_the_end(tmp_path):
+def test_folders_that_killed_processes_left_go_after_a_day_and_ones_own_at_the_end(tmp_path, python):
     for name, age in (("old", 2 * 86400), ("new", 100)):
         (tmp_path / f"resnet_fn-graphs-{name}" / "rank_0").mkdir(parents=True)
         os.utime(tmp_path / f"resnet_fn-graphs-{name}", (time.time() - age,) * 2)
     code = "from resnet_fn.graphs import cache; print(cache._work_folder().is_dir())"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
-    assert done.stdout == "True\n", done.stderr
+    assert python("-c", code, TMPDIR=str(tmp_path)).stdout == "True\n"
     assert [name for name in os.listdir(tmp_path) if "graphs" in name] == ["resnet_fn-graphs-new"]

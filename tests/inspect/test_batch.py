@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_activations_are_the_nets(resnet8):
     (inspected, arrays), seen = resnet8, {}
-    count, rows = activations(inspected, 5, lambda name, values: seen.update({name: values}))
+    count, rows = activations(inspected, 5, seen.__setitem__)
     assert (count, [row.name for row in rows]) == (5, list(seen))
     assert list(seen)[:5] == ["conv1", "bn1", "relu", "maxpool", "layer1.0.conv1"]
     assert seen["layer3.0.relu (2)"].shape == (5, 64, 4, 4)
@@ -31,12 +31,7 @@ def test_activations_are_the_nets(resnet8):
 def test_gradients_obey_the_chain_rule(resnet8):
     """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
     (inspected, arrays), layers, parameters = resnet8, {}, {}
-    found = gradients(
-        inspected,
-        6,
-        lambda name, values: layers.update({name: values}),
-        lambda name, values: parameters.update({name: values}),
-    )
+    found = gradients(inspected, 6, layers.__setitem__, parameters.__setitem__)
     assert found.samples == 6
     assert [row.name for row in found.layers][:3] == ["conv1", "bn1", "relu"]
     assert [row.name for row in found.layers][-2:] == ["layer3.0", "fc"]

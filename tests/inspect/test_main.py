@@ -131,9 +131,9 @@ def test_mistakes(arguments, message):
 def test_a_recipe_file_says_which_lists(folder):
     net = create_model("resnet8", num_classes=2, in_channels=3)
     write_arrays("b.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
-    for name, half in (("train", "train"), ("val", "val")):
+    for half in ("train", "val"):
         rows = [f"{path.relative_to(folder)}\t{path.parent.name}" for path in sorted(folder.glob(f"{half}/[bc]*/*"))]
-        Path(f"{name}.txt").write_text("\n".join(rows))
+        Path(f"{half}.txt").write_text("\n".join(rows))
     settings = {"extends": "finetune", "model": "resnet8", "data_dir": str(folder)}
     settings |= {"train_list": "train.txt", "val_list": "val.txt"}
     settings |= {"image_size": 24, "eval_size": 24, "eval_resize": 32}

@@ -11,7 +11,7 @@ from resnet_fn.parity.stages import Stage
 
 def test_difference_is_the_definition():
     a, b = np.array([[3.0, 4.0], [0.0, 1.0]]), np.array([[3.0, 0.0], [0.0, 0.0]])
-    found = difference("x", a, b, exact=b * 1.01, tolerance=0.1)
+    found = difference("x", a, b, tolerance=0.1, rounding=relative_error(b, b * 1.01))
     assert (found.max_abs, found.ours, found.theirs, found.place) == (4.0, 4.0, 0.0, (0, 1))
     assert math.isclose(found.relative, math.sqrt(17) / 3)
     assert math.isclose(found.cosine, 9 / (math.sqrt(26) * 3))
@@ -25,7 +25,8 @@ def test_difference_is_the_definition():
      (3.0, 1.1, "DIFFERS"), (1.0, 3.0, "ok")],
 )  # fmt: skip
 def test_a_reference_that_is_too_uncertain_decides_nothing(ours, exact, verdict):
-    found = difference("x", np.full(4, ours), np.ones(4), np.full(4, exact), tolerance=1e-4)
+    rounding = relative_error(np.ones(4), np.full(4, exact))
+    found = difference("x", np.full(4, ours), np.ones(4), tolerance=1e-4, rounding=rounding)
     assert found.verdict == verdict
     assert "of its size away from its float64" in found.doubt
 
@@ -45,7 +46,8 @@ INF, NAN = math.inf, math.nan
     ],
 )
 def test_infinity_and_nan_go_by_their_places_and_the_rest_by_value(ours, exact, relative, verdict):
-    found = difference("x", ours, [4.0, -INF, NAN], exact, tolerance=1e-5)
+    rounding = 0.0 if exact is None else relative_error([4.0, -INF, NAN], exact)
+    found = difference("x", ours, [4.0, -INF, NAN], tolerance=1e-5, rounding=rounding)
     assert (found.relative, found.verdict) == (relative, verdict)
     assert relative_error(ours, [4.0, -INF, NAN]) == relative
     assert found.max_abs == (relative * 4)
@@ -64,7 +66,7 @@ def test_two_shapes_are_refused():
 
 def test_a_stage_is_as_bad_as_its_worst_array():
     ok = difference("ok", [1.0], [1.0])
-    rounding = difference("rounding", [1 + 3e-3], [1.0], [1 + 1e-3], tolerance=1e-4)
+    rounding = difference("rounding", [1 + 3e-3], [1.0], tolerance=1e-4, rounding=1e-3 / (1 + 1e-3))
     slightly, far = (difference(name, [value], [1.0], tolerance=1e-4) for name, value in (("a", 1.01), ("b", 3.0)))
     assert [Stage("s", found).verdict for found in ([], [ok], [ok, rounding])] == ["skipped", "ok", "rounding"]
     stage = Stage("s", [ok, slightly, rounding, far])

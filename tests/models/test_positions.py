@@ -1,7 +1,5 @@
 """Sums over positions and values spread over them: their equations, their gradients, and no buffers that stay."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import mindspore
@@ -75,11 +73,8 @@ print(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
 """
 
 
-def test_no_buffers_are_kept():
+def test_no_buffers_are_kept(python):
     """20 products of 8 MiB: MindSpore's own broadcast keeps two buffers for each of them."""
     Path("products.py").write_text(MEMORY)  # a compiled function must have a file
-    plain, ours = (
-        int(subprocess.run([sys.executable, "products.py", kind], check=True, capture_output=True, text=True).stdout)
-        for kind in ("plain", "spread")
-    )
+    plain, ours = (int(python("products.py", kind).stdout) for kind in ("plain", "spread"))
     assert plain - ours > 20 * 8 * 1024  # KiB

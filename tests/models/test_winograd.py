@@ -123,9 +123,8 @@ def small(gate):
 
 def by_products(net):
     """The cells that compute by matrix products."""
-    cells = [(name, cell) for name, cell in net.cells_and_names()]
-    convolutions = {name for name, cell in cells if isinstance(cell, Conv2d) and cell.winograd}
-    return convolutions, {name for name, cell in cells if getattr(cell, "standard", None) is False}
+    gates = {name for name, cell in net.cells_and_names() if getattr(cell, "standard", None) is False}
+    return by_winograd(net), gates
 
 
 @pytest.mark.parametrize(("gate", "gates"), [("", 0), ("se", 2), ("ge-minus", 2), ("ge-plus", 4)])

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
@@ -42,26 +43,39 @@ def paired(torch: Any) -> Callable[..., Any]:
     Layers are of evaluation and training mode, as compare_layers takes them.
     """
     from resnet_fn.parity import mindspore_side, torch_side
-    from resnet_fn.parity.matching import match
+    from resnet_fn.parity.matching import Side, match, shapes_of
 
     def layers_of(side: Any, net: Any, inputs: Any) -> Any:
         return {mode: side.layers_of(net, inputs, mode == "train") for mode in ("eval", "train")}
 
+    def side_of(side: Any, net: Any, inputs: Any) -> Side:
+        roles = side.roles_of(net)
+        return Side(shapes_of(side.state(net)), side.layers_of(net, inputs, False), roles["tied"], roles["constants"])
+
     def pair(net: Any, module: Any, inputs: Any) -> Any:
         theirs, values = layers_of(torch_side, module, inputs), torch_side.state(module)
-        roles = mindspore_side.roles_of(net), torch_side.roles_of(module)
-        names = match(
-            *({name: value.shape for name, value in side.items()} for side in (mindspore_side.state(net), values)),
-            mindspore_side.layers_of(net, inputs, False),
-            theirs["eval"],
-            tied=tuple(side["tied"] for side in roles),
-            constants=tuple(side["constants"] for side in roles),
-        )
+        names = match(side_of(mindspore_side, net, inputs), side_of(torch_side, module, inputs))
         if not names.problems:
             mindspore_side.assign(net, names.rename(values))
         return names, layers_of(mindspore_side, net, inputs), theirs
 
     return pair
+
+
+@pytest.fixture
+def same_for_tuple_and_dict() -> Callable[[Callable[..., Any], Any], None]:
+    """same_for_tuple_and_dict(layers_of, net): a net of an embedding and an LSTM takes its inputs either way."""
+
+    def compare(layers_of: Callable[..., Any], net: Any) -> None:
+        ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
+        by_place = layers_of(net, (ids, mask), False)
+        by_name = layers_of(net, {"mask": mask, "ids": ids}, False)
+        for embed, lstm in (by_place, by_name):
+            np.testing.assert_array_equal(embed.input, ids)
+            assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
+        np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
+
+    return compare
 
 
 class Ported(nn.Cell):

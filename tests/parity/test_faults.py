@@ -39,11 +39,11 @@ MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0], [1, 0, 1, 1,
 
 
 class Theirs(t.Module):
-    """A part between two dense layers of the same names on both sides; what is spatial is averaged before the last."""
+    """A part, or several in a row, and a dense layer; what is spatial is averaged before it."""
 
-    def __init__(self, part: Any, width: int = 8) -> None:
+    def __init__(self, *parts: Any, width: int = 8) -> None:
         super().__init__()
-        self.part, self.head = part, t.Linear(width, 3)
+        self.part, self.head = parts[0] if len(parts) == 1 else t.Sequential(*parts), t.Linear(width, 3)
 
     def forward(self, x: Any) -> Any:
         x = self.part(x)
@@ -51,11 +51,11 @@ class Theirs(t.Module):
 
 
 class Ours(nn.Cell):
-    """The same."""
+    """The same, under the same names."""
 
-    def __init__(self, part: nn.Cell, width: int = 8) -> None:
+    def __init__(self, *parts: nn.Cell, width: int = 8) -> None:
         super().__init__()
-        self.part, self.head = part, nn.Dense(width, 3)
+        self.part, self.head = parts[0] if len(parts) == 1 else nn.SequentialCell(*parts), nn.Dense(width, 3)
 
     def construct(self, x: Tensor) -> Tensor:
         x = self.part(x)
@@ -157,10 +157,8 @@ class PortedEncoder(nn.Cell):
         x = self.last(x + self.out(mixed.transpose(0, 2, 1, 3).reshape(4, 6, 8)))
         small, (_, (h, c)) = self.small(x), self.lstm(x)
         small = small.swapaxes(1, 2) if fault == "order" else small
-        states = c[-1] if fault == "cell" else h[-1]
-        return self.head(x.mean(1) if fault == "token" else x[:, 0]), self.flat(small.reshape(4, 18)) + self.state(
-            states
-        )
+        of_state = self.state(c[-1] if fault == "cell" else h[-1])
+        return self.head(x.mean(1) if fault == "token" else x[:, 0]), self.flat(small.reshape(4, 18)) + of_state
 
 
 def both(function: Any, second: float = 0.5) -> Callable[[Any, Any], Any]:
@@ -247,13 +245,13 @@ HALF = np.random.default_rng(1).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
 def two_convolutions() -> Any:
     pairs = [(t.Conv2d(width, 8, 3, padding=1, bias=False), t.BatchNorm2d(8), t.ReLU()) for width in (3, 8)]
-    return Theirs(t.Sequential(*(layer for pair in pairs for layer in pair)))
+    return Theirs(*(layer for pair in pairs for layer in pair))
 
 
 def in_float16(*more: nn.Cell) -> nn.Cell:
     a, b = (nn.Conv2d(width, 8, 3, pad_mode="pad", padding=1).to_float(mindspore.float16) for width in (3, 8))
     one, two = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
-    net = Ours(nn.SequentialCell(a, one, nn.SequentialCell(nn.ReLU(), *more), b, two, nn.ReLU()))
+    net = Ours(a, one, nn.SequentialCell(nn.ReLU(), *more), b, two, nn.ReLU())
     net.head.to_float(mindspore.float16)
     for norm in (one, two):
         norm.to_float(mindspore.float32)
@@ -376,14 +374,10 @@ def optimizers(theirs: Callable[[Any], Any], ours: Any) -> Fault:
 # The keys are the rows of the table in docs/parity.md: fault, first stage, first layer, cause.
 FAULTS = {
     "GELU by tanh instead of exact | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
-        VECTORS,
-        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.GELU())),
-        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
+        VECTORS, lambda: Theirs(t.Linear(8, 8), t.GELU()), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
     "GELU before a last layer of zeros | eval forward | `part.1` | approximate tanh here, none in the reference": Fault(
-        VECTORS,
-        lambda: zero_head(Theirs(t.Sequential(t.Linear(8, 8), t.GELU()))),
-        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.GELU())),
+        VECTORS, lambda: zero_head(Theirs(t.Linear(8, 8), t.GELU())), lambda: Ours(nn.Dense(8, 8), nn.GELU())
     ),
     "LayerNorm's eps | eval forward | `part` | eps 1e-05 here, 0.01 in the reference": Fault(
         TOKENS, lambda: Theirs(t.LayerNorm(8, eps=1e-2)), lambda: Ours(nn.LayerNorm((8,), epsilon=1e-5))
@@ -397,7 +391,7 @@ FAULTS = {
     ),
     "LayerNorm over the wrong axis | eval forward | `part.norm` | it normalizes over axis 3 of its input [4, 4, "
     "5, 4], the reference over what is axis 1 here; transpose before it and back after it": Fault(
-        IMAGE, lambda: Theirs(Last(), 4), lambda: Ours(Columns(), 4)
+        IMAGE, lambda: Theirs(Last(), width=4), lambda: Ours(Columns(), width=4)
     ),
     "attention scaled by 1/d | eval forward | `out_proj` | attention: scores times 1/4 here, 1/√4 in the "
     "reference": Fault({"x": TOKENS, "mask": MASK}, Attention, lambda: PortedAttention(scale=0.25)),
@@ -419,8 +413,8 @@ FAULTS = {
     "a weight reshaped where it is transposed (--map) | eval forward | `part` | its output is its input times "
     "part.weight here, its input times part.weight reshaped to [4, 8] and transposed in the reference": Fault(
         VECTORS,
-        lambda: Theirs(t.Linear(8, 4, bias=False), 4),
-        lambda: Ours(ByHand(), 4),
+        lambda: Theirs(t.Linear(8, 4, bias=False), width=4),
+        lambda: Ours(ByHand(), width=4),
         options={"corrections": {"part.weight": Source((Part("part.weight"),), shape=(8, 4))}},
     ),
     **{
@@ -443,24 +437,24 @@ FAULTS = {
     "average pool counts its padding | eval forward | `part` | count_include_pad True here, False in the "
     "reference": Fault(
         IMAGE,
-        lambda: Theirs(t.AvgPool2d(3, 2, 1, count_include_pad=False), 4),
-        lambda: Ours(nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), 4),
+        lambda: Theirs(t.AvgPool2d(3, 2, 1, count_include_pad=False), width=4),
+        lambda: Ours(nn.AvgPool2d(3, 2, pad_mode="pad", padding=1, count_include_pad=True), width=4),
     ),
     "interpolation with other corners | eval forward | `part` | align_corners True here, False in the reference": Fault(
         IMAGE,
-        lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), 4),
-        lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), 4),
+        lambda: Theirs(t.Upsample(size=(7, 7), mode="bilinear", align_corners=False), width=4),
+        lambda: Ours(nn.Upsample(size=(7, 7), mode="bilinear", align_corners=True), width=4),
     ),
     "a depthwise convolution with wrong groups | weights |  | groups 2 here, 4 in the reference": Fault(
         IMAGE,
-        lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), 4),
-        lambda: Ours(nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), 4),
+        lambda: Theirs(t.Conv2d(4, 4, 3, padding=1, groups=4), width=4),
+        lambda: Ours(nn.Conv2d(4, 4, 3, pad_mode="pad", padding=1, group=2, has_bias=True), width=4),
     ),
     "a transposed convolution without its output padding | eval forward | `part` | pad_mode pad cuts off 1/1, "
     "the reference 1/0": Fault(
         IMAGE,
-        lambda: Theirs(t.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1), 4),
-        lambda: Ours(nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), 4),
+        lambda: Theirs(t.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1), width=4),
+        lambda: Ours(nn.Conv2dTranspose(4, 4, 3, 2, pad_mode="pad", padding=1, has_bias=True), width=4),
     ),
     "a frozen layer that trains | gradients |  | part.weight: trained here, frozen in the reference": Fault(
         VECTORS, lambda: Theirs(frozen(t.Linear(8, 8))), lambda: Ours(nn.Dense(8, 8))
@@ -470,20 +464,14 @@ FAULTS = {
     ),
     "dropout left on in evaluation | eval forward | `part.1` | the net gives another output each time it is "
     "called in evaluation mode: dropout is left on": Fault(
-        VECTORS,
-        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.5))),
-        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), Dropping())),
+        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)), lambda: Ours(nn.Dense(8, 8), Dropping())
     ),
     "dropout's keep_prob taken for p | dropout |  | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 "
     "in MindSpore; write nn.Dropout(p=0.2)": Fault(
-        VECTORS,
-        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.2))),
-        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8), nn.Dropout(0.2))),
+        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2))
     ),
     "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(
-        VECTORS,
-        lambda: Theirs(t.Sequential(t.Linear(8, 8), t.Dropout(0.2))),
-        lambda: Ours(nn.SequentialCell(nn.Dense(8, 8))),
+        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.SequentialCell(nn.Dense(8, 8)))
     ),
     "a loss that is a sum | loss |  | the sum over the batch instead of the mean": Fault(
         VECTORS, *dense(), options={"loss": summed}
@@ -530,10 +518,7 @@ FAULTS = {
     "Adam's β1 with momentum's other meaning | momentum after update 1 |  | β is the weight of the old state, "
     "not of the new": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
-        HALF,
-        two_convolutions,
-        lambda: in_float16(Less()),
-        recipe=dataclasses.replace(RECIPE, precision="fp16"),
+        HALF, two_convolutions, lambda: in_float16(Less()), recipe=dataclasses.replace(RECIPE, precision="fp16")
     ),
     "a tenth of the learning rate | optimizer settings |  | learning rate: 0.005 here, 0.05 in the reference (4 "
     "parameters, first part.weight)": optimizers(

@@ -1,17 +1,9 @@
 """The command: its output, files and exit codes."""
 
-import subprocess
-import sys
-
 import pytest
 
 from resnet_fn.config import cli
 from resnet_fn.parity import __main__ as command
-
-
-def parity(*flags, timeout=300):
-    command = [sys.executable, "-m", "resnet_fn.parity", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.mark.parametrize(
@@ -43,19 +35,15 @@ def test_mistakes_are_named(arguments, message):
     assert str(error.value).startswith(message)
 
 
-def test_command_mistakes_are_one_line():
-    done = parity("--net", "mine.py:build")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "parity: error: --net: needs --reference FILE:FUNCTION, the torch module that it was ported from\n",
-    )
+def test_command_mistakes_are_one_line(python):
+    words = "--net: needs --reference FILE:FUNCTION, the torch module that it was ported from"
+    assert python("-m", "resnet_fn.parity", "--net", "mine.py:build", code=2).stderr == f"parity: error: {words}\n"
 
 
 @pytest.mark.slow
-def test_resnet50_ladder_at_64_pixels(torch, tmp_path):
+def test_resnet50_ladder_at_64_pixels(torch, tmp_path, python):
     flags = ("--image-size", "64", "--batch-size", "4", "--steps", "5", "--report", "new/out")
-    done = parity("--model", "resnet50", *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "resnet_fn.parity", "--model", "resnet50", *flags, seconds=300)
     assert "verdict: both compute the same" in done.stdout
     assert done.stdout.endswith("report: new/out/parity.html\n")
     assert "Both compute the same" in (tmp_path / "new/out/parity.html").read_text()

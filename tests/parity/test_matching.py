@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, nn
 
-from resnet_fn.parity.matching import match
+from resnet_fn.parity.matching import Side, match
 
 pytest.importorskip("torch", reason="compares with torch: pip install torch")
 
@@ -16,16 +16,11 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
 def test_names_that_agree_up_to_leaf_names_decide():
     ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "bn.moving_variance": (4,), "fc.weight": (2, 4)}
     theirs = {"fc.weight": (2, 4), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,), "bn.running_var": (4,)}
-    found = match(ours, theirs, [], [])
+    found = match(Side(ours), Side(theirs))
     assert (found.how, found.problems) == ("names", ())
-    assert {name: str(source) for name, source in found.parameters.items()} == {
-        "bn.gamma": "bn.weight",
-        "bn.beta": "bn.bias",
-        "bn.moving_mean": "bn.running_mean",
-        "bn.moving_variance": "bn.running_var",
-        "fc.weight": "fc.weight",
-    }
-    found = match(ours, {**theirs, "fc.weight": (3, 4)}, [], [])
+    sources = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "fc.weight")
+    assert {name: str(source) for name, source in found.parameters.items()} == dict(zip(ours, sources, strict=True))
+    found = match(Side(ours), Side({**theirs, "fc.weight": (3, 4)}))
     assert found.problems == ("fc.weight is (2, 4) here, (3, 4) in the reference",)
 
 
@@ -57,8 +52,8 @@ def test_what_has_no_counterpart_is_named(matched, ported, reference):
     )
 
 
-def pairs(ours, theirs, **options):
-    found = match(ours, theirs, [], [], **options)
+def pairs(ours, theirs, tied=(), constants=((), ())):
+    found = match(Side(ours, constants=constants[0]), Side(theirs, tied=tied, constants=constants[1]))
     return {name: str(source) for name, source in found.parameters.items()}, found.problems
 
 
@@ -91,9 +86,9 @@ def test_a_shared_array_may_have_one_name_here_and_two_there():
     one, two = {"embed.embedding_table": (5, 4)}, {"embed.weight": (5, 4), "head.weight": (5, 4)}
     shared = [("embed.weight", "head.weight")]
     assert pairs(one, two)[1] == ("the reference's head.weight [5, 4] has no counterpart here",)
-    assert pairs(one, two, tied=([], shared)) == ({"embed.embedding_table": "embed.weight"}, ())
+    assert pairs(one, two, tied=shared) == ({"embed.embedding_table": "embed.weight"}, ())
     copies = {"embed.embedding_table": (5, 4), "head.weight": (5, 4)}
-    assert pairs(copies, two, tied=([], shared)) == (
+    assert pairs(copies, two, tied=shared) == (
         {"embed.embedding_table": "embed.weight", "head.weight": "head.weight"},
         (),
     )
@@ -135,14 +130,11 @@ def test_a_class_of_the_users_is_known_by_its_parameters(matched, torch):
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 1), GlobalResponseNorm(), torch.nn.Conv2d(6, 4, 1))
     found = matched(net, module)
     assert found.problems == ()
-    assert {name: source.names[0] for name, source in found.parameters.items()} == {
-        "1.weight": "0.weight",
-        "1.bias": "0.bias",
-        "2.gamma": "1.weight",
-        "2.beta": "1.bias",
-        "3.weight": "2.weight",
-        "3.bias": "2.bias",
-    }
+    names = ("1.weight", "1.bias", "2.gamma", "2.beta", "3.weight", "3.bias")
+    sources = [f"{layer}.{leaf}" for layer in range(3) for leaf in ("weight", "bias")]
+    assert {name: source.names[0] for name, source in found.parameters.items()} == dict(
+        zip(names, sources, strict=True)
+    )
     # Where one does not fit, the others are not called missing.
     module[2] = torch.nn.Conv2d(6, 5, 1)
     assert matched(net, module).problems == (

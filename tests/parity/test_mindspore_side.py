@@ -189,7 +189,7 @@ def test_what_cannot_be_used_is_refused():
         of_mindspore(nn.Momentum(other.trainable_params(), 0.1, 0.9), net)
 
 
-def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers():
+def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(same_for_tuple_and_dict):
     class Tokens(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -199,14 +199,7 @@ def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers():
         def construct(self, ids, mask):
             return self.lstm(self.embed(ids) * mask.expand_dims(-1))
 
-    ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
-    net = Tokens()
-    by_place = layers_of(net, (ids, mask), False)
-    by_name = layers_of(net, {"mask": mask, "ids": ids}, False)
-    for embed, lstm in (by_place, by_name):
-        np.testing.assert_array_equal(embed.input, ids)
-        assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
-    np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
+    same_for_tuple_and_dict(layers_of, Tokens())
 
 
 def test_which_arrays_are_what():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.parity.matching import match
+from resnet_fn.parity.matching import Side, match
 from resnet_fn.parity.name_map import NameMap, Part, Source, joined, plain, read_map
 
 FUSED = np.arange(24.0).reshape(6, 4)
@@ -77,7 +77,7 @@ def read(entries):
 
 
 def test_every_entry_is_done():
-    names = match(OURS, THEIRS, [], [], read(CORRECTIONS))
+    names = match(Side(OURS), Side(THEIRS), read(CORRECTIONS))
     assert names.problems == ()
     rng = np.random.default_rng(0)
     theirs = {name: rng.normal(size=shape) for name, shape in THEIRS.items()}
@@ -92,21 +92,16 @@ def test_every_entry_is_done():
 def test_rows_that_are_one_of_three_projections_are_known_as_that():
     ours, theirs = {"k.weight": (2, 4)}, {"fused": (6, 4), "bias": (6,)}
     for rows, words in ([2, 4], "fused [part 2 of 3]"), ([1, 3], "fused [1:3]"):
-        names = match(ours, theirs, [], [], read({"k.weight": {"from": "fused", "rows": rows}}))
+        names = match(Side(ours), Side(theirs), read({"k.weight": {"from": "fused", "rows": rows}}))
         assert str(names.parameters["k.weight"]) == words
 
 
 def test_a_layer_stands_for_all_that_it_holds():
     ours = {"bn.gamma": (4,), "bn.beta": (4,), "bn.moving_mean": (4,), "fc.weight": (4, 4)}
     theirs = {"norm.weight": (4,), "norm.bias": (4,), "norm.running_mean": (4,), "fc.weight": (4, 4)}
-    names = match(ours, theirs, [], [], read({"bn": "norm"}))
+    names = match(Side(ours), Side(theirs), read({"bn": "norm"}))
     assert (names.how, names.problems, names.layers) == ("names", (), {"bn": "norm"})
-    assert {name: str(source) for name, source in names.parameters.items()} == {
-        "bn.gamma": "norm.weight",
-        "bn.beta": "norm.bias",
-        "bn.moving_mean": "norm.running_mean",
-        "fc.weight": "fc.weight",
-    }
+    assert {name: str(source) for name, source in names.parameters.items()} == dict(zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_a_layer_stands_for_all_that_it_holds():
 )
 def test_what_it_cannot_mean_is_refused(entries, message):
     with pytest.raises(ValueError) as error:
-        match(OURS, THEIRS, [], [], read(entries))
+        match(Side(OURS), Side(THEIRS), read(entries))
     assert str(error.value).startswith(message)
 
 
@@ -142,7 +137,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused():
 
 
 def test_parts_that_do_not_make_the_shape_are_a_problem():
-    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [0, 3]}}))
+    names = match(Side(OURS), Side(THEIRS), read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [0, 3]}}))
     assert names.problems == ("q.weight is (2, 4) here, (3, 4) in the reference",)
-    names = match(OURS, THEIRS, [], [], read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [5, 9]}}))
+    names = match(Side(OURS), Side(THEIRS), read({**CORRECTIONS, "q.weight": {"from": "fused", "rows": [5, 9]}}))
     assert names.problems == ("--map: q.weight: rows [5, 9] do not fit fused [6, 4]",)

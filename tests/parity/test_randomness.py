@@ -9,7 +9,7 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.matching import match_recordings
+from resnet_fn.parity.matching import match, side_of
 from resnet_fn.parity.randomness import drops_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.trace_folder import load_recording, save_recording
@@ -88,7 +88,7 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     recording = load_recording(TRACE)
     save_recording(dataclasses.replace(recording, drops=ours), tmp_path / "trace")
     sides = load_recording(tmp_path / "trace"), dataclasses.replace(recording, drops=theirs)
-    ladder = compare_recordings(*sides, match_recordings(*sides, None))
+    ladder = compare_recordings(*sides, match(*(side_of(side, "eval") for side in sides)))
     stage = next((stage for stage in ladder.stages if stage.name == "dropout"), None)
     assert (stage and stage.verdict) == verdict
     assert ladder.agrees == (verdict in (None, "ok"))

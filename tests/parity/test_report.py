@@ -29,7 +29,7 @@ def ladder(*, faulty):
     good = Stage("inputs", [one("images", 1.0)])
     skipped = Stage("initialisation", note="not asked for")
     wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
-    rounded = Stage("gradients", [one("a.b", 1 + 1e-3, exact=np.array([1 + 5e-4]), tolerance=1e-4), one("x", 1.0)])
+    rounded = Stage("gradients", [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)])
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
     layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints, 0)
     notes = ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"] if faulty else []
@@ -62,7 +62,7 @@ def test_a_table_of_a_fault():
 
 def test_undecided_is_never_the_same():
     doubtful = ladder(faulty=False)
-    doubtful.stages[2] = Stage("eval forward", [one("logits", 0.0, exact=np.array([3.0]), tolerance=1e-5)])
+    doubtful.stages[2] = Stage("eval forward", [one("logits", 0.0, rounding=2 / 3, tolerance=1e-5)])
     doubtful.stages.append(Stage("loss", [one("loss", 1.0)], undecided="the net drops 0.2 of x in training"))
     assert (doubtful.agrees, doubtful.first_stage) == (False, None)
     assert [line.split(": ", 1) for line in table(doubtful).splitlines()[-3:]] == [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from resnet_fn.layers.difference import difference
+from resnet_fn.layers.difference import difference, relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.ladder import Ladder
@@ -17,7 +17,7 @@ from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
-from resnet_fn.parity.trace import Flipped, Recording, Task, Trace, make_batches
+from resnet_fn.parity.trace import Recording, Task, Trace, flip_widths, make_batches
 from resnet_fn.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -279,7 +279,7 @@ def test_an_input_near_zero_takes_the_other_side(torch, kind):
 
 def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
     def layer(mode, ours, exact):
-        output = difference("x", np.array([ours]), np.array([1.0]), np.array([exact]))
+        output = difference("x", [ours], [1.0], rounding=relative_error(1.0, exact))
         return LayerDifference(mode, "x", "x", output, None, (), 0)
 
     assert tie_width([]) == 0
@@ -288,7 +288,7 @@ def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
     # A layer that overflows in float32, as masked scores do, is no measure of the others.
     assert tie_width([*layers, layer("train", 1.0, np.inf)]) == tie_width(layers)
     recorded = [Layer("x", 0, "", "", {}, None, None, (), True, 0.0, error) for error in (1e-6, np.inf)]
-    assert max(Flipped(recorded, None).widths) == pytest.approx(4 * 32 * 1e-6)
+    assert max(flip_widths(recorded)) == pytest.approx(4 * 32 * 1e-6)
 
 
 class Ported(nn.Cell):

@@ -21,6 +21,7 @@ from resnet_fn.parity.torch_side import (
     run_torch,
     state,
 )
+from resnet_fn.reference.training import recipe_loss
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 
@@ -37,7 +38,7 @@ def test_a_modules_layers_are_the_same_kinds(torch):
     assert not net[1].running_mean.any()
 
 
-def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(torch):
+def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(torch, same_for_tuple_and_dict):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -47,14 +48,7 @@ def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(torch):
         def forward(self, ids, mask):
             return self.lstm(self.embed(ids) * mask[..., None])
 
-    ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
-    net = Net()
-    by_place = layers_of(net, (ids, mask), False)
-    by_name = layers_of(net, {"mask": mask, "ids": ids}, False)
-    for embed, lstm in (by_place, by_name):
-        np.testing.assert_array_equal(embed.input, ids)
-        assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
-    np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
+    same_for_tuple_and_dict(layers_of, Net())
 
 
 def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
@@ -168,7 +162,7 @@ def test_what_is_recorded(torch):
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(432, 5))
     use = dataclasses.replace(recipe("digits"), clip_norm=0.5, label_smoothing=0.0)
     task = Task(use, BATCHES, 2)
-    found = run_torch(net, task, precision="float64")
+    found = run_torch(net, task, recipe_loss(use), None, "float64")
     names = {"1.weight", "1.bias"}
     assert found.start.keys() == found.gradients.keys() == found.after[1].keys() == names
     assert found.rates == task.rates

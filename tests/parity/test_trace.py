@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.parity.trace import Task, leaves, make_batches, map_tree, named_leaves, recipe_batches, split
+from resnet_fn.layers.record import leaves
+from resnet_fn.parity.trace import Task, make_batches, make_recording, map_tree, named_leaves, recipe_batches, split
 from resnet_fn.recipes import recipe
 
 
@@ -32,9 +33,10 @@ def test_settings_that_the_reference_cannot_follow_are_rejected_by_name(name):
 
 
 def test_the_dropout_of_a_recipe_is_listed():
-    for fields, words in ({"dropout": 0.1, "drop_path": 0.05}, ["dropout=0.1", "drop_path=0.05"]), ({}, []):
-        use = dataclasses.replace(recipe("digits"), **fields)
-        assert Task(use, make_batches(1, 4, 1, 2, 3)).dropped == words
+    words = "dropout is 0 on both sides; the recipe has dropout=0.1, drop_path=0.05"
+    for fields, notes in ({"dropout": 0.1, "drop_path": 0.05}, [words]), ({}, []):
+        task = Task(dataclasses.replace(recipe("digits"), **fields), make_batches(1, 4, 1, 2, 3))
+        assert make_recording("PyTorch 2", task, np.array, (), initial={}, layers={}, trace=None).notes == notes
 
 
 def test_batches_are_the_seeds_and_each_class_has_its_pattern():

@@ -60,7 +60,7 @@ def recording() -> Recording:
         {"eval": layers, "train": layers[:1]},
         trace,
         {"loss": {"loss": 1e-7}},
-        Flipped((), None, known),
+        Flipped(list(known), known.__getitem__),
         [("a", "b")],
         ["dropout is off"],
         environment={"threads": "2"},

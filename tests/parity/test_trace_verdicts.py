@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -40,11 +38,16 @@ OURS = """
 TASK = ("--image-size", "8", "--in-channels", "3", "--steps", "3", "--batch-size", "4", "--clip-norm", "0")
 
 
-def parity(*arguments: str, without: str) -> subprocess.CompletedProcess[str]:
-    """The command, where packages cannot be imported."""
-    code = f"import sys, runpy; sys.modules |= dict.fromkeys({without.split()!r}); "
-    code += "runpy.run_module('resnet_fn.parity', None, '__main__')"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def parity(python):
+    """parity(*arguments, without, code=0): what the command printed, where packages cannot be imported."""
+
+    def run(*arguments: str, without: str, code: int = 0):
+        text = f"import sys, runpy; sys.modules |= dict.fromkeys({without.split()!r}); "
+        text += "runpy.run_module('resnet_fn.parity', None, '__main__')"
+        return python("-c", text, *arguments, code=code, seconds=300)
+
+    return run
 
 
 @pytest.fixture
@@ -55,15 +58,13 @@ def nets(torch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nets")
-def test_a_replay_says_what_the_live_ladder_says(tmp_path):
+def test_a_replay_says_what_the_live_ladder_says(tmp_path, parity):
     recorded = parity("record", "--reference", "theirs.py:build", *TASK, "--out", "trace", without="mindspore")
-    assert recorded.returncode == 0, recorded.stderr
     assert recorded.stdout.startswith("trace: PyTorch ")
     for net, code in (("right", 0), ("wrong", 1)):
         flags = ("--net", f"ours.py:{net}", "--no-initialisation", "--json")
-        replayed = parity("replay", "trace", *flags, "replayed.json", without="torch")
-        live = parity("--reference", "theirs.py:build", *TASK, *flags, "live.json", without="nothing")
-        assert (replayed.returncode, live.returncode) == (code, code), replayed.stderr + live.stderr
+        replayed = parity("replay", "trace", *flags, "replayed.json", without="torch", code=code)
+        live = parity("--reference", "theirs.py:build", *TASK, *flags, "live.json", without="nothing", code=code)
         # The table, the verdict and the hints, to the last digit; a trace may be of another environment.
         other = re.compile(r"(?<=updates of 4 samples with sgd), \d+ s|^environment:\n(?:  .+\n)+", re.MULTILINE)
         assert other.sub("", replayed.stdout.split("\n", 1)[1]) == other.sub("", live.stdout)
@@ -77,53 +78,46 @@ def test_a_replay_says_what_the_live_ladder_says(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nets")
-def test_two_traces_of_one_net_are_compared():
+def test_two_traces_of_one_net_are_compared(parity):
     for arguments in (
         ("record", "--net", "ours.py:right", *TASK, "--out", "a"),
         ("record", "--net", "ours.py:right", "--like", "a", "--out", "b"),
         ("record", "--net", "ours.py:wrong", "--like", "a", "--out", "c"),
     ):
-        done = parity(*arguments, without="torch")
-        assert done.returncode == 0, done.stderr
-    done = parity("compare", "b", "a", without="torch")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the tolerances alone decide" in done.stdout
-    done = parity("compare", "c", "a", without="mindspore")
-    assert done.returncode == 1
+        parity(*arguments, without="torch")
+    assert "the tolerances alone decide" in parity("compare", "b", "a", without="torch").stdout
+    done = parity("compare", "c", "a", without="mindspore", code=1)
     assert "first layer that differs: conv in evaluation mode" in done.stdout
     assert "conv: pad_mode same pads 0/1, the reference 1/1" in done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nets")
-def test_a_net_recorded_like_a_trace_keeps_how_it_came():
+def test_a_net_recorded_like_a_trace_keeps_how_it_came(parity):
     for arguments, missing in (
         (("--reference", "theirs.py:build", *TASK, "--out", "theirs"), "mindspore"),
         (("--net", "ours.py:zeros", "--like", "theirs", "--out", "ours"), "torch"),
     ):
-        done = parity("record", *arguments, without=missing)
-        assert done.returncode == 0, done.stderr
-    done = parity("compare", "ours", "theirs", without="mindspore torch")
-    assert done.returncode == 1, done.stdout
+        parity("record", *arguments, without=missing)
+    done = parity("compare", "ours", "theirs", without="mindspore torch", code=1)
     assert "first stage that differs: initialisation, fc.bias" in done.stdout
     assert "fc.bias: all 0 here, drawn in -0." in done.stdout
     assert "bn." not in done.stdout.partition("first stage that differs")[2]  # fresh on both sides
     assert "with copied weights" not in done.stdout
 
 
-def test_comparing_needs_numpy_alone():
+def test_comparing_needs_numpy_alone(parity):
     trace = Path(__file__).parents[1] / "acceptance" / "trace"
     done = parity("compare", str(trace), str(trace), without="mindspore torch")
-    assert done.returncode == 0, done.stderr
     assert "verdict: both compute the same" in done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nets")
-def test_traces_of_different_tasks_are_rejected():
+def test_traces_of_different_tasks_are_rejected(parity):
     for name, smoothing in (("a", "0.1"), ("b", "0.2")):
         flags = (*TASK, "--label-smoothing", smoothing, "--out", name)
-        assert parity("record", "--reference", "theirs.py:build", *flags, without="mindspore").returncode == 0
-    done = parity("compare", "a", "b", without="mindspore")
+        parity("record", "--reference", "theirs.py:build", *flags, without="mindspore")
+    done = parity("compare", "a", "b", without="mindspore", code=1)
     words = "recipe.label_smoothing 0.1 and 0.2; record one --like the other\n"
-    assert (done.returncode, done.stderr) == (1, f"parity: error: compare: the traces are of different tasks: {words}")
+    assert done.stderr == f"parity: error: compare: the traces are of different tasks: {words}"

@@ -35,5 +35,5 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys):
     )
     assert text.endswith("python -m resnet_fn.train --recipe mine.json\n")
     Path("mine.json").write_text('{"lr": 0}')
-    with pytest.raises(cli.UsageError, match=r"mine.json line 1: learning_rate: 0.0 must be above 0"):
+    with pytest.raises(cli.UsageError, match=r"mine.json line 1: learning_rate: 0 must be above 0"):
         recipe_list.main(["mine.json"])

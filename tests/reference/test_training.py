@@ -1,7 +1,5 @@
 """The recipe's losses and optimizers in torch are what their papers say, and what MindSpore's side computes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import mindspore
@@ -210,7 +208,6 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     assert average.module is not module
 
 
-def test_torchs_side_needs_no_mindspore(torch):
+def test_torchs_side_needs_no_mindspore(torch, python):
     code = "import sys; sys.modules['mindspore'] = None\nimport resnet_fn.reference.nets, resnet_fn.parity.torch_side"
-    root = Path(resnet_fn.__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+    python("-c", code, cwd=Path(resnet_fn.__file__).parents[1])

@@ -146,23 +146,13 @@ def test_what_is_of_one_class_an_image_is_left_out_where_it_has_any_number():
     assert "An image has any number of classes, and is taken for those with a probability of 0.5 or more." in text
     titles = re.findall("<h2>(.*?)</h2>", text)
     assert titles == ["Classes", "The 2 most confident mistakes", "Class by class"]
-    assert re.findall("<span>(.*?)</span></div>", text) == [
-        "loss",
-        "macro F1",
-        "mean average precision",
-        "validation images",
-    ]
-
-
-MISTAKES = [
-    {"index": 0, "name": "x&y.png", "label": "c0<", "prediction": "c1<", "confidence": 0.99},
-    {"index": 1, "name": "z.jpg", "label": "c0<", "prediction": "c2<", "confidence": 0.5},
-]
+    figures = re.findall("<span>(.*?)</span></div>", text)
+    assert figures == ["loss", "macro F1", "mean average precision", "validation images"]
 
 
 def test_each_mistake_is_its_picture_and_its_evidence_with_its_words():
     """Text in the page, not in a picture: it stays legible at any width."""
-    text = "\n".join(mistakes({"mistakes": MISTAKES}, Pictures([PNG, JPEG], [RED, RED])))
+    text = "\n".join(mistakes(make_report(), PICTURES))
     found = re.findall(r"<figure>(.*?)</figure>", text)
     words = [re.sub("(<[^>]*>)+", "|", cell).strip("|") for cell in found]
     assert words == ["c0&lt; → c1&lt;| 99.00%|x&amp;y.png", "c0&lt; → c2&lt;| 50.00%|z.jpg"]
@@ -179,7 +169,7 @@ def test_the_evidence_beside_not_a_class_is_said_to_be_for_that_class():
     assert 'Beside "not X" it is the evidence for X, which was too little.' in words
     words = "\n".join(mistakes({"mistakes": [row | {"label": "", "prediction": "cat"}]}, Pictures([PNG], [RED])))
     assert "<b>no class → cat</b>" in words
-    assert "not X" not in "\n".join(mistakes({"mistakes": MISTAKES}, Pictures([PNG, JPEG], [RED, RED])))
+    assert "not X" not in "\n".join(mistakes(make_report(), PICTURES))
 
 
 def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():

@@ -10,16 +10,12 @@ from pathlib import Path
 import mindspore
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from resnet_fn.data.dataset import Split
 from resnet_fn.evaluation.metrics import average_precisions
 from resnet_fn.evaluation.task import summarise
 from resnet_fn.report.writer import build_report, predictions_csv, write_report
-
-
-def softmax(logits):
-    exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
 
 
 def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
@@ -31,11 +27,11 @@ def test_report_agrees_with_scikit_learn_on_a_nets_own_logits(evaluation):
     ((images, labels, _),) = eval_batches(dataset.test, dataset.input, 360)
     logits = evaluation.trained.net(mindspore.Tensor(images)).asnumpy().astype(np.float64)
     report = build_report(evaluation)
-    assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits)), rel=1e-5)
+    assert report["loss"] == pytest.approx(metrics.log_loss(labels, softmax(logits, axis=1)), rel=1e-5)
     assert report["top1"] == metrics.accuracy_score(labels, logits.argmax(1))
     assert report["top5"] == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(10))
     for index, row in enumerate(report["classes"]):
-        area = metrics.average_precision_score(labels == index, softmax(logits)[:, index].astype(np.float32))
+        area = metrics.average_precision_score(labels == index, softmax(logits, axis=1)[:, index].astype(np.float32))
         assert row["average_precision"] == pytest.approx(area, abs=1e-12)
     areas = [row["average_precision"] for row in report["classes"]]
     assert report["mean_average_precision"] == pytest.approx(np.mean(areas))
@@ -108,17 +104,20 @@ def test_the_gallery_has_the_probability_of_the_samples_own_class(evaluation):
         assert probabilities == sorted(probabilities, reverse=True)
 
 
-def test_two_classes_get_a_table_of_thresholds(evaluation):
-    spec = dataclasses.replace(evaluation.trained.input, classes=("even", "odd"))
+def with_classes(evaluation, classes, labels, **scores):
+    """The evaluation of the same images with other classes, labels and scores."""
+    spec = dataclasses.replace(evaluation.trained.input, classes=classes)
     trained = dataclasses.replace(evaluation.trained, input=spec)
-    labels = evaluation.dataset.test.labels % 2
     dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
-    odd = evaluation.scores.probabilities[:, 1::2].sum(1)
-    prediction = (odd > 0.5).astype(np.int32)
-    scores = evaluation.scores._replace(
-        probabilities=np.stack((1 - odd, odd), 1), prediction=prediction, rank=(prediction != labels).astype(np.int32)
-    )
-    report = build_report(dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores))
+    scores = evaluation.scores._replace(**scores)
+    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
+
+
+def test_two_classes_get_a_table_of_thresholds(evaluation):
+    labels, odd = evaluation.dataset.test.labels % 2, evaluation.scores.probabilities[:, 1::2].sum(1)
+    prediction, probabilities = (odd > 0.5).astype(np.int32), np.stack((1 - odd, odd), 1)
+    scores = {"probabilities": probabilities, "prediction": prediction, "rank": (prediction != labels).astype(np.int32)}
+    report = build_report(with_classes(evaluation, ("even", "odd"), labels, **scores))
     row = report["thresholds"][9]
     assert row["threshold"] == 0.5
     assert row["accuracy"] == pytest.approx(report["top1"])
@@ -136,13 +135,9 @@ def several(evaluation):
     probabilities[0] = 0
     loss, wrong = evaluation.scores.loss.copy(), ((probabilities >= 0.5) != (labels > 0)).sum(1).astype(np.int32)
     loss[0], wrong[0] = np.nan, 3
-    scores = evaluation.scores._replace(
-        **{"loss": loss, "rank": wrong, "probabilities": probabilities}, areas=average_precisions(labels, probabilities)
-    )
-    spec = dataclasses.replace(evaluation.trained.input, classes=("even", "large", "none"))
-    dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
-    trained = dataclasses.replace(evaluation.trained, input=spec)
-    return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
+    scores = {"loss": loss, "rank": wrong, "probabilities": probabilities}
+    areas = average_precisions(labels, probabilities)
+    return with_classes(evaluation, ("even", "large", "none"), labels, **scores, areas=areas)
 
 
 def test_mistakes_of_several_classes_are_none_of_logits_that_are_not_finite(several):

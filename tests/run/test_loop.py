@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,30 +36,27 @@ FINETUNE = {
 NOISE = 24.0  # MB: what the allocator holds back one epoch and gives away in another; a run has about 900
 
 
-def events(run, kind):
-    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+@pytest.fixture
+def compare_runs(events):
+    """compare_runs(one, many): the same samples, losses, norms and weights, but for float rounding."""
 
+    def compare(one, many):
+        for a, b in zip(events(one, "train"), events(many, "train"), strict=True):
+            # One update differs by rounding alone; from then on each starts where the rounding of those before led.
+            tolerance = 1e-5 if a["update"] == 1 else 5e-3
+            for field in ("loss", "grad_norm", "accuracy"):
+                assert b[field] == pytest.approx(a[field], rel=tolerance), (field, a["update"])
+        a, b = (load_checkpoint(Path(run, "checkpoints/step-00000010")) for run in (one, many))
+        for name, values in a.weights.items():
+            assert np.linalg.norm(values - b.weights[name]) <= 1e-3 * np.linalg.norm(values), name
 
-def compare_runs(one, many):
-    """The same samples, losses, norms and weights, but for float rounding."""
-    for a, b in zip(events(one, "train"), events(many, "train"), strict=True):
-        # One update differs by rounding alone; from then on each starts where the rounding of those before led.
-        tolerance = 1e-5 if a["update"] == 1 else 5e-3
-        for field in ("loss", "grad_norm", "accuracy"):
-            assert b[field] == pytest.approx(a[field], rel=tolerance), (field, a["update"])
-    a, b = (load_checkpoint(Path(run, "checkpoints/step-00000010")) for run in (one, many))
-    for name, values in a.weights.items():
-        assert np.linalg.norm(values - b.weights[name]) <= 1e-3 * np.linalg.norm(values), name
+    return compare
 
 
 @pytest.mark.slow
-def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
+def test_workers_and_micro_batches_compute_the_same_numbers(msrun, python, compare_runs):
     """1 worker = 2 workers with 3 micro-batches each = 4 workers, on a net without BatchNorm."""
-    one = subprocess.run(
-        [sys.executable, "-m", "resnet_fn.train", *FREE, "--out-dir", "one"], capture_output=True, timeout=300
-    )
-    assert one.returncode == 0, one.stderr
+    python("-m", "resnet_fn.train", *FREE, "--out-dir", "one", seconds=300)
     msrun(2, "-m", "resnet_fn.train", *FREE, "--out-dir", "two", "--accumulate", "3")
     compare_runs("one", "two")
     log = msrun(4, "-m", "resnet_fn.train", *FREE, "--out-dir", "four")
@@ -71,16 +66,14 @@ def test_workers_and_micro_batches_compute_the_same_numbers(msrun):
 
 
 @pytest.mark.slow
-def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun):
+def test_workers_and_micro_batches_compute_the_same_fine_tuning(msrun, python, compare_runs):
     """Frozen parts, rates by layer, what is left out at random, class weights, balanced sampling."""
     words = (
         "--freeze stem,layer1 --layer-decay 0.75 --drop-path 0.3 --learning-rate 0.05 --head-lr 0.1 --dropout 0.2 "
         "--class-weights balanced --sampling balanced"
     )
     flags = [*FREE, *words.split()]
-    command = [sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", "one"]
-    one = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert one.returncode == 0, one.stderr
+    one = python("-m", "resnet_fn.train", *flags, "--out-dir", "one", seconds=300)
     assert "images      0 143 of weight 1, seen 1 times; 1 146 of weight 0.984, seen 0.984 times" in one.stdout
     msrun(2, "-m", "resnet_fn.train", *flags, "--out-dir", "two", "--accumulate", "3")
     compare_runs("one", "two")
@@ -108,14 +101,12 @@ def write_lists(train, val):
 
 
 @pytest.mark.slow
-def test_workers_compute_and_score_the_same_with_several_classes_an_image(msrun, device):
+def test_workers_compute_and_score_the_same_with_several_classes_an_image(msrun, python, compare_runs, events, device):
     options = write_lists(60, 150)
     settings = {**SEVERAL, **options, "norm": "none", "mixup": 0.2}
     Path("mine.json").write_text(json.dumps(settings))
     train_command = ["-m", "resnet_fn.train", "--recipe", "mine.json"]
-    one = subprocess.run([sys.executable, *train_command, "--out-dir", "one"], capture_output=True, text=True)
-    assert one.returncode == 0, one.stderr
-    assert "classes     " in one.stdout
+    assert "classes     " in python(*train_command, "--out-dir", "one", seconds=300).stdout
     msrun(2, *train_command, "--out-dir", "two")
     compare_runs("one", "two")
     scores = events("two", "eval")[-1]
@@ -124,7 +115,7 @@ def test_workers_compute_and_score_the_same_with_several_classes_an_image(msrun,
 
 
 @pytest.mark.slow
-def test_several_classes_an_image_from_lists_to_predictions(device, capsys):
+def test_several_classes_an_image_from_lists_to_predictions(device, events, capsys):
     recipe = Recipe(**{**SEVERAL, "epochs": 8})
     options = RunOptions(out_dir="run", checkpoint_every=10, keep_last=99, **write_lists(72, 40))
     result = train(recipe, options)
@@ -178,7 +169,7 @@ def final(run):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, capsys):
+def test_a_resumed_run_with_patience_ends_where_the_unbroken_one_does(device, events, capsys):
     """Fine-tuning at a rate of almost nothing: only the statistics move, and two evaluations without a gain come."""
     recipe = Recipe(
         name="digits", model="resnet8", image_size=8, batch_size=240, epochs=6, learning_rate=1e-12, **FINETUNE
@@ -220,7 +211,7 @@ def test_ranks_stay_alike_to_the_bit(msrun):
 
 
 @pytest.mark.slow
-def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun):
+def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun, events):
     (folder / "train" / "bee" / "00 ü.JPEG").write_bytes(b"\xff\xd8 cut")
     (folder / "val" / "bee" / "01 ü.JPEG").write_bytes(b"")
     log = msrun(2, "-m", "resnet_fn.train", "--data-dir", str(folder), *PHOTOGRAPHS)
@@ -236,7 +227,7 @@ def test_two_workers_skip_alike_and_score_every_file_once(folder, msrun):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("device")
-def test_bytes_train_as_normalised_images_do_to_rounding(folder):
+def test_bytes_train_as_normalised_images_do_to_rounding(folder, events):
     """In two micro-batches; the first batch's picture is made of bytes, too."""
     recipe = Recipe(dataset="imagefolder", model="resnet8", image_size=16, batch_size=8, epochs=3, flip=True)
     losses = {}
@@ -249,20 +240,22 @@ def test_bytes_train_as_normalised_images_do_to_rounding(folder):
     assert losses["uint8"][0] == pytest.approx(losses["float32"][0], rel=1e-6)
 
 
-def logged_updates(*flags: str) -> dict[int, list[dict[str, float]]]:
+@pytest.fixture
+def logged_updates(python, events):
     """Train in a process of its own (another test's memory would blur it); the logged updates of each epoch."""
-    command = [sys.executable, "-m", "resnet_fn.train", "--no-progress", "--out-dir", "run"]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    epochs: dict[int, list[dict[str, float]]] = {}
-    for event in map(json.loads, Path("run/metrics.jsonl").read_text().splitlines()):
-        if event["event"] == "train":
+
+    def logged(*flags: str) -> dict[int, list[dict[str, float]]]:
+        python("-m", "resnet_fn.train", "--no-progress", "--out-dir", "run", *flags, seconds=600)
+        epochs: dict[int, list[dict[str, float]]] = {}
+        for event in events("run", "train"):
             epochs.setdefault(event["epoch"], []).append(event)
-    return epochs
+        return epochs
+
+    return logged
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_over_twenty_epochs(folder):
+def test_memory_does_not_grow_over_twenty_epochs(folder, logged_updates):
     flags = ("--dataset", "imagefolder", "--data-dir", str(folder), "--image-size", "64", "--batch-size", "4", "--flip")
     still = ("--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0")
     epochs = logged_updates("--model", "resnet8", "--epochs", "20", *flags, *still)
@@ -273,7 +266,7 @@ def test_memory_does_not_grow_over_twenty_epochs(folder):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_the_loop_never_waits_for_data():
+def test_the_loop_never_waits_for_data(logged_updates):
     """A batch is prepared while the device computes, over an epoch's end too; only the run's first is waited for.
 
     The 22 updates of an epoch of digits take at most 1.05 x (updates x median step time): `step_seconds` reaches

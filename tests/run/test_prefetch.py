@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import BadSampleError
-from resnet_fn.data.feed import blank_batch, make_feed
+from resnet_fn.data.dataset import BadSampleError, blank_batch
+from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import Buffers
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.run.prefetch import Prefetcher, hand_over
@@ -90,17 +90,24 @@ def test_the_next_batch_is_prepared_in_a_thread_while_the_device_computes():
     assert not any(thread.is_alive() for thread in feed.threads)
 
 
-def test_a_bad_sample_gives_a_blank_batch_and_says_why():
-    """So that this worker can take part in the update and tell the others; the next one is as good as ever."""
+def failing(error):
+    """A prefetcher that has prepared update 1, where its feed fails: while an epoch's last update is computed, say."""
 
     def act(update):
         if update == 1:
-            raise BadSampleError("a.jpg: is cut")
+            raise error
 
     prefetcher = Prefetcher(Feed(act), 3, BLANK)
     prefetcher.get(0)
     prefetcher.start(1)
     prefetcher.hand_over()
+    return prefetcher
+
+
+def test_a_bad_sample_gives_a_blank_batch_and_says_why():
+    """So that this worker can take part in the update and tell the others; the next one is as good as ever."""
+
+    prefetcher = failing(BadSampleError("a.jpg: is cut"))
     batch, tensors, _, error = prefetcher.get(1)
     assert batch is BLANK
     assert [tensor.asnumpy().tolist() for tensor in tensors] == [part.tolist() for part in BLANK]
@@ -111,14 +118,7 @@ def test_a_bad_sample_gives_a_blank_batch_and_says_why():
 
 
 def test_any_other_error_waits_for_the_update_that_it_belongs_to():
-    def act(update):
-        if update == 1:
-            raise KeyError("gone")
-
-    prefetcher = Prefetcher(Feed(act), 3, BLANK)
-    prefetcher.get(0)
-    prefetcher.start(1)  # while the epoch's last update is computed: its evaluation and checkpoint still come
-    prefetcher.hand_over()
+    prefetcher = failing(KeyError("gone"))  # nothing is raised yet: an evaluation and a checkpoint may still come
     with pytest.raises(KeyError, match="gone"):
         prefetcher.get(1)
     assert prefetcher.get(2).batch[0].item() == 2

@@ -2,7 +2,9 @@
 
 import pytest
 
-from resnet_fn.run.progress import Progress, describe_best, note_evaluation
+from resnet_fn.run.console import describe_best
+from resnet_fn.run.resume import note_evaluation
+from resnet_fn.run.session import Progress
 
 
 def noted(monitor, values, losses=None):

@@ -1,9 +1,5 @@
 """What the C library's allocator keeps."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 ARENAS = """
@@ -27,11 +23,9 @@ print(open("arenas.xml").read().count("<heap nr="))
 
 
 @pytest.mark.parametrize(("environment", "arenas"), [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3)])
-def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment, arenas):
+def test_six_threads_share_one_arena_unless_the_user_says_otherwise(environment, arenas, python):
     """As glibc's own malloc_info counts them."""
-    inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    command = [sys.executable, "-c", ARENAS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**inherited, **environment})
+    done = python("-c", ARENAS, code=None, without="MALLOC_ARENA_MAX", **environment)
     assert (done.stdout, done.stderr) == (f"{arenas}\n", "")
 
 
@@ -49,12 +43,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_freed_memory_is_used_again_without_a_fault():
+def test_freed_memory_is_used_again_without_a_fault(python):
     """Ten times 125 MB: each comes from the system, or the first alone."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    faults = []
-    for keep in ("True", "False"):
-        command = [sys.executable, "-c", FREED.replace("KEEP", keep)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-        faults.append(int(done.stdout))
+    codes = (FREED.replace("KEEP", keep) for keep in ("True", "False"))
+    faults = [int(python("-c", code, without="MALLOC_").stdout) for code in codes]
     assert 4 * faults[0] < faults[1]

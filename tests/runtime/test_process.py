@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,20 +6,14 @@ import pytest
 from resnet_fn.runtime import process, versions
 
 
-def test_convolutions_are_not_on_the_reference_kernel():
+def test_convolutions_are_not_on_the_reference_kernel(python):
     """oneDNN's own log names the kernel of a 3x3 convolution: never `ref:any`, which is 100 times slower."""
     code = (
         "from resnet_fn.runtime import process; process.start()\n"
         "import numpy as np; from mindspore import Tensor; from resnet_fn.models.resnet import conv\n"
         "conv(16, 16, 3)(Tensor(np.ones((2, 16, 16, 16), np.float32))).asnumpy()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "ONEDNN_VERBOSE": "1"},
-    )
+    done = python("-c", code, ONEDNN_VERBOSE="1")
     lines = [line for line in done.stdout.splitlines() if ",convolution," in line]
     if not versions.avx512_convolutions_are_slow():
         assert not lines, "MindSpore 2.7 and 2.8 had kernels that oneDNN's log does not show; the doctor times them"
@@ -31,12 +23,10 @@ def test_convolutions_are_not_on_the_reference_kernel():
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("davinci*")), reason="this machine has a card, where it is left alone")
-def test_calls_compute_in_the_calling_thread_unless_the_user_says_otherwise():
+def test_calls_compute_in_the_calling_thread_unless_the_user_says_otherwise(python):
     code = "import os, resnet_fn; print(os.environ['MS_DEV_HOST_BLOCKING_RUN'])"
-    clean = {name: value for name, value in os.environ.items() if name != "MS_DEV_HOST_BLOCKING_RUN"}
     for given, expected in (({}, "1"), ({"MS_DEV_HOST_BLOCKING_RUN": "0"}, "0")):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**clean, **given})
-        assert done.stdout.strip() == expected, done.stderr
+        assert python("-c", code, without="MS_DEV_HOST_BLOCKING_RUN", **given).stdout.strip() == expected
 
 
 def test_on_a_machine_with_a_card_they_do_not(monkeypatch):
@@ -65,7 +55,7 @@ def test_another_device_or_number_of_threads_in_one_process_is_rejected():
         process.start("CPU", now + 1)
 
 
-def test_operations_that_ran_before_are_no_hindrance():
+def test_operations_that_ran_before_are_no_hindrance(python):
     """In a notebook: MindSpore can choose no device then, but it computes on the right one already."""
     code = (
         "import resnet_fn, mindspore\n"
@@ -73,11 +63,10 @@ def test_operations_that_ran_before_are_no_hindrance():
         "from resnet_fn.runtime import process; process.start('CPU'); process.start('CPU')\n"
         "print((mindspore.Tensor([2.0]) + 1).asnumpy())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "[2.]\n[3.]\n"), done.stderr
+    assert python("-c", code).stdout == "[2.]\n[3.]\n"
 
 
-def test_exact_kernels_are_asked_for_before_the_collectives_start():
+def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
     """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what was asked for."""
     code = (
         "import os, resnet_fn, mindspore\n"
@@ -88,13 +77,12 @@ def test_exact_kernels_are_asked_for_before_the_collectives_start():
         "print(mindspore.get_context('deterministic'), os.environ.get('HCCL_DETERMINISTIC'))\n"
         "print(op_precision.function_status['conv_allow_hf32'], op_precision.function_status['matmul_allow_hf32'])\n"
     )
-    clean = {name: value for name, value in os.environ.items() if name != "HCCL_DETERMINISTIC"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=clean)
+    done = python("-c", code, without="HCCL_DETERMINISTIC")
     assert done.stdout.splitlines()[-3:] == ["OFF None", "ON true", "True True"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", ["ours", "link", "open", "file"])
-def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
+def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path, python):
     """MindSpore writes the graph of a failed compilation there."""
     shared = tmp_path / "tmp"
     shared.mkdir()
@@ -106,23 +94,16 @@ def test_what_another_user_could_have_made_first_is_not_taken(kind, tmp_path):
         place.chmod(0o777)
     elif kind == "file":
         place.touch()
-    environment = {name: value for name, value in os.environ.items() if name != "MS_OM_PATH"}
     code = "import os, resnet_fn; print(os.environ['MS_OM_PATH'])"
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**environment, "TMPDIR": str(shared)},
-        )
+        done = python("-c", code, without="MS_OM_PATH", TMPDIR=str(shared))
         folder = Path(done.stdout.strip())
         assert (folder == place) == (kind == "ours"), done
         status = folder.lstat()
         assert (status.st_uid, status.st_mode & 0o777) == (os.getuid(), 0o700)
 
 
-def test_mindspore_computes_with_two_threads_at_least(tmp_path):
+def test_mindspore_computes_with_two_threads_at_least(tmp_path, python):
     """As the help of --threads says: by the CPU time of each thread over 60 large products."""
     script = tmp_path / "products.py"
     script.write_text(
@@ -140,7 +121,7 @@ def test_mindspore_computes_with_two_threads_at_least(tmp_path):
         "    user = int(fields.split()[11])  # ticks of 10 ms\n"
         "    if name.startswith(('ActorThread', 'KernelThread')) and user >= 5: print(name)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    done = python(script, code=None)
     if done.stderr == "one CPU\n":
         pytest.skip("needs two CPUs")
     assert sorted(done.stdout.split()) == ["ActorThread_0", "KernelThread_0"], done.stderr

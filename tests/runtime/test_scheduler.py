@@ -11,24 +11,17 @@ from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.parent import children
 
 
-def test_a_taken_port_is_named_before_mindspore_tries_it():
+def test_a_taken_port_is_named_before_mindspore_tries_it(python):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, "-m", "resnet_fn.train"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**job_at(port), "MS_ROLE": "MS_SCHED"},
-        )
-    assert (done.returncode, done.stderr) == (
-        1,
+        done = python("-m", "resnet_fn.train", code=1, seconds=60, **job_at(port), MS_ROLE="MS_SCHED")
+    assert done.stderr == (
         f"train: error: master port {port} at 127.0.0.1 cannot be used (OSError: Address already in use); "
-        "give msrun another --master_port\n",
+        "give msrun another --master_port\n"
     )
 
 
-def test_a_signal_does_not_end_it_before_the_workers_of_its_job():
+def test_a_signal_does_not_end_it_before_the_workers_of_its_job(wait_until):
     """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20 s."""
     job = job_at(port := claim_port("127.0.0.1", 0))
     code = "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; workers.join()"
@@ -57,7 +50,7 @@ def test_a_signal_does_not_end_it_before_the_workers_of_its_job():
             process.wait()
 
 
-def test_it_ends_when_it_is_killed():
+def test_it_ends_when_it_is_killed(wait_until):
     """By a signal that nobody can heed; MindSpore's part of it, too."""
     job = job_at(port := claim_port("127.0.0.1", 0))
     command = [sys.executable, "-m", "resnet_fn.train"]
@@ -70,37 +63,29 @@ def test_it_ends_when_it_is_killed():
     wait_until(lambda: not listens(port))
 
 
-def test_it_ends_with_the_exit_code_of_its_child():
+def test_it_ends_with_the_exit_code_of_its_child(python):
     """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some starters have it."""
     code = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from resnet_fn.runtime.scheduler import outlast_workers; outlast_workers(); {}"
     )
     for end, expected in (("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)):
-        done = subprocess.run([sys.executable, "-c", code.format(end)], timeout=60)
-        assert done.returncode == expected
+        python("-c", code.format(end), code=expected, seconds=60)
 
 
-def test_outside_the_main_thread_it_is_as_mindspore_has_it():
+def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
     code = (
         "import os, threading; from resnet_fn.runtime.scheduler import outlast_workers; here = os.getpid()\n"
         "def job(): outlast_workers(); print(os.getpid() == here)\n"
         "threading.Thread(target=job).start()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    done = python("-c", code, seconds=60)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def job_at(port):
     """The environment of a job's processes, but for their roles."""
     return {**os.environ, "MS_WORKER_NUM": "1", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(port)}
-
-
-def wait_until(holds):
-    deadline = time.monotonic() + 60
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert holds()
 
 
 def listens(port):

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from resnet_fn.runtime.signals import StoppedError, StopRequest, agreed_signal, raise_if_stopped
+from resnet_fn.runtime.signals import StopRequest, agreed_signal
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process():
+def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process(python):
     code = (
         "import os, signal, time\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # as train does: before NumPy's threads start
@@ -64,16 +62,8 @@ def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process():
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(20)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "interrupted before the first update: there is nothing to save\n"
-
-
-def test_an_evaluation_is_left_for_a_signal_only():
-    raise_if_stopped(0)
-    with pytest.raises(StoppedError, match="SIGINT") as stopped:
-        raise_if_stopped(signal.SIGINT)
-    assert stopped.value.number == signal.SIGINT
+    done = python("-c", code, code=130, seconds=15)
+    assert (done.stdout, done.stderr) == ("", "interrupted before the first update: there is nothing to save\n")
 
 
 def test_all_ranks_stop_for_one_signal():

@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import mindspore
 import numpy as np
 import pytest
@@ -36,17 +32,15 @@ def test_a_version_that_was_not_run_is_met_by_one_line(version, monkeypatch):
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(None, 1), ("0", 1), ("1", 0)])
-def test_the_warning_is_no_refusal_and_comes_once(rank, lines):
+def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     code = (
         "from resnet_fn.runtime import process, versions\n"
         "versions.installed = {'mindspore': '2.11.0', 'pillow': '9.1.0'}.get\n"
         "process.start(threads=1); process.start(threads=1)\n"
         "print((__import__('mindspore').Tensor([1.0]) + 1).asnumpy())"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
-    environment |= {"RANK_ID": rank} if rank else {}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
-    assert (done.returncode, done.stdout) == (0, "[2.]\n"), done.stderr
+    done = python("-c", code, without="RANK_ID", **({"RANK_ID": rank} if rank else {}))
+    assert done.stdout == "[2.]\n"
     assert done.stderr.count("warning: MindSpore 2.11.0 was never tried") == len(done.stderr.splitlines()) == lines
 
 

@@ -3,8 +3,6 @@
 import dataclasses
 import shutil
 import struct
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -56,7 +54,7 @@ def test_a_picture_never_ends_a_run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
-def test_where_no_thread_can_start_the_process_ends(allowed):
+def test_where_no_thread_can_start_the_process_ends(allowed, python):
     """At a limit of processes or memory: with an error, and not waiting for a thread that never was."""
     code = (
         "import threading; from resnet_fn.telemetry.board import SummaryWriter; start = threading._start_new_thread\n"
@@ -65,9 +63,8 @@ def test_where_no_thread_can_start_the_process_ends(allowed):
         "    return start(*arguments, **more)\n"
         "threading._start_new_thread = limited; SummaryWriter('.', purge_step=0)"
     )
-    command = [sys.executable, "-c", code.replace("ALLOWED", str(allowed))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "RuntimeError: can't start new thread")
+    done = python("-c", code.replace("ALLOWED", str(allowed)), code=1, seconds=30)
+    assert done.stderr.splitlines()[-1] == "RuntimeError: can't start new thread"
 
 
 def test_every_group_of_names_is_there(run):
@@ -201,10 +198,9 @@ print(torch.answer)
 """
 
 
-def test_it_writes_without_loading_pytorch_which_stays_importable(tmp_path):
+def test_it_writes_without_loading_pytorch_which_stays_importable(tmp_path, python):
     """A stand-in that would be found where PyTorch is: what counts is that nobody asks for it."""
     (tmp_path / "torch.py").write_text("answer = 42")
     Path("script.py").write_text(_SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
+    assert python("script.py").stdout == "42\n"
     assert len(list(Path("run").glob("events.out.tfevents.*"))) == 1

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("device")
 def test_layer_norms_are_the_definition():
     net = create_model("resnet8", num_classes=10, in_channels=1)
     weights = net.trainable_params()
-    norms = LayerNorms(list(net.get_parameters()), every=3)
+    norms = LayerNorms(weights, every=3)
     squares = Tensor(np.full(len(weights), 4.0, np.float32))
     for update in (1, 2):
         norms.before(update)

@@ -6,9 +6,8 @@ from mindspore import Parameter, Tensor, jit
 
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.exchange import (
-    all_were_finite,
+    all_finite,
     average_statistics,
-    loss_of,
     make_flags,
     none_withheld,
     pack,
@@ -39,11 +38,13 @@ def test_all_workers_read_the_same_of_their_sum():
         assert (float(parts.loss), float(parts.metric), float(parts.withheld)) == (3.0, 1.5, 1.0)
         assert parts.flags.tolist() == [0, 1]
         assert parts.not_finite.tolist() == [0, 1, 0]
-    assert loss_of(total).asnumpy() == 3
-    assert not all_were_finite(total, 3).asnumpy()
+    one, infinite = Tensor(np.float32(1)), Tensor(np.float32(np.inf))
+    assert not all_finite(total, one, 3).asnumpy()
     assert not none_withheld(total).asnumpy()
     good = report(0, make_flags([0, 1])) + report(1, make_flags([5, 0]))
-    assert all_were_finite(good, 3).asnumpy()  # flags are no fault
+    assert all_finite(good, one, 3).asnumpy()  # flags are no fault
+    assert not all_finite(good, infinite, 3).asnumpy()
+    assert not all_finite(good + Tensor(np.float32([np.inf, *[0] * 7])), one, 3).asnumpy()
     assert none_withheld(good).asnumpy()
 
 

@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +37,7 @@ def test_a_cut_file_is_rejected(ending):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "ckpt", "pth"])
-def test_equal_weights_give_equal_files_that_others_may_read(ending):
+def test_equal_weights_give_equal_files_that_others_may_read(ending, python):
     """Written by two processes, under two names."""
     if ending == "pth":
         pytest.importorskip("torch", reason="writing .pth needs torch")
@@ -48,7 +46,7 @@ def test_equal_weights_give_equal_files_that_others_may_read(ending):
         "write_arrays(sys.argv[1], {'fc.weight': np.ones((3, 2), np.float32), 'fc.bias': np.zeros(3, np.float32)})"
     )
     for name in ("a", "other"):
-        subprocess.run([sys.executable, "-c", code, f"{name}.{ending}"], check=True, timeout=100)
+        python("-c", code, f"{name}.{ending}")
     first, other = Path(f"a.{ending}"), Path(f"other.{ending}")
     assert first.read_bytes() == other.read_bytes()
     umask = os.umask(0)

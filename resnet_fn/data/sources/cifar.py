@@ -3,10 +3,9 @@
 MindSpore's own readers want exactly 10,000 (50,000) records per file.
 """
 
-import dataclasses
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +16,10 @@ _PIXELS = 3 * 32 * 32
 _CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """File names of one archive, and the number of label bytes before an image (the last is the class)."""
 
     folder: str
-    archive: str
     train: tuple[str, ...]
     test: str
     names: str  # file of the class names; "": _CIFAR10_CLASSES
@@ -31,16 +28,14 @@ class _Layout:
 
 
 _TEN = tuple(f"data_batch_{number}" for number in range(1, 6))
-_TEN_BINARY = tuple(f"{name}.bin" for name in _TEN)
-_FINE = "fine_label_names.txt"
 _LAYOUTS = {
     "cifar10": (
-        _Layout("cifar-10-batches-bin", "cifar-10-binary.tar.gz", _TEN_BINARY, "test_batch.bin", "", 1, True),
-        _Layout("cifar-10-batches-py", "cifar-10-python.tar.gz", _TEN, "test_batch", "", 1, False),
+        _Layout("cifar-10-batches-bin", tuple(f"{name}.bin" for name in _TEN), "test_batch.bin", "", 1, True),
+        _Layout("cifar-10-batches-py", _TEN, "test_batch", "", 1, False),
     ),
     "cifar100": (
-        _Layout("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", _FINE, 2, True),
-        _Layout("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", "meta", 2, False),
+        _Layout("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", 2, True),
+        _Layout("cifar-100-python", ("train",), "test", "meta", 2, False),
     ),
 }
 # Mean and standard deviation of the training pixels / 255, per channel.
@@ -61,62 +56,53 @@ def load_cifar(name: str, data_dir: str) -> DataSet:
         ValueError: a missing or damaged file; names it, the files that are there and the archive.
     """
     folder, layout = _find(name, data_dir)
-    read = _read_binary if layout.binary else _read_pickle
-    parts = [read(folder / file, layout) for file in layout.train]
+    parts = [_read(folder / file, layout) for file in layout.train]
     train = Split(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
     classes = _class_names(folder, layout) if layout.names else _CIFAR10_CLASSES
     spec = color_spec(name, classes, *_MOMENTS[name], size=32, resize=0)
-    return DataSet(train, read(folder / layout.test, layout), spec)
+    return DataSet(train, _read(folder / layout.test, layout), spec)
 
 
 def _find(name: str, data_dir: str) -> tuple[Path, _Layout]:
     root = Path(data_dir)
+    archive = f"{name.replace('cifar', 'cifar-')}-binary.tar.gz"
+    advice = f"get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
     if not root.is_dir():
-        raise ValueError(f"data_dir: {data_dir!r} is not a folder; {_advice(name)}")
-    nearest: tuple[int, list[str], Path] | None = None
+        raise ValueError(f"data_dir: {data_dir!r} is not a folder; {advice}")
+    partial: list[tuple[Path, list[str]]] = []  # folders with some of the files, and those that they lack
     for layout in _LAYOUTS[name]:
         wanted = [*layout.train, layout.test, *([layout.names] if layout.names else [])]
         for folder in (root, root / layout.folder):
             missing = [file for file in wanted if not (folder / file).is_file()]
             if not missing:
                 return folder, layout
-            if len(missing) < len(wanted) and (nearest is None or len(missing) < nearest[0]):
-                nearest = (len(missing), missing, folder)
-    if nearest is not None:
-        raise ValueError(f"data_dir: {nearest[2]} lacks {', '.join(nearest[1])}; {_advice(name)}")
+            if len(missing) < len(wanted):
+                partial.append((folder, missing))
+    if partial:
+        folder, missing = min(partial, key=lambda place: len(place[1]))
+        raise ValueError(f"data_dir: {folder} lacks {', '.join(missing)}; {advice}")
     there = ", ".join(sorted(path.name for path in root.iterdir())[:5]) or "nothing"
     looked = " or ".join(layout.train[0] for layout in _LAYOUTS[name])
-    raise ValueError(f"data_dir: looked for {looked} in {root}, found {there}; {_advice(name)}")
+    raise ValueError(f"data_dir: looked for {looked} in {root}, found {there}; {advice}")
 
 
-def _advice(name: str) -> str:
-    layout = _LAYOUTS[name][0]
-    return f"get {layout.archive} from https://www.cs.toronto.edu/~kriz/cifar.html and extract it there"
-
-
-def _read_binary(path: Path, layout: _Layout) -> Split:
-    data = np.fromfile(path, np.uint8)
-    record = layout.label_bytes + _PIXELS
-    if len(data) == 0 or len(data) % record:
-        wrong = f"{len(data)} bytes are not whole records of {record}"
-        raise ValueError(f"{path}: {wrong}; the file is cut: extract the archive again")
-    rows = data.reshape(-1, record)
-    return _split(rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1])
-
-
-def _read_pickle(path: Path, layout: _Layout) -> Split:
-    content = _unpickle(path)
-    key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
-    try:
-        images, labels = np.asarray(content[b"data"]), np.asarray(content[key])
-        if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
-            raise ValueError(f"data of {images.dtype} {images.shape} for {len(labels)} labels")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
-    return _split(images, labels)
-
-
-def _split(pixels: np.ndarray, labels: np.ndarray) -> Split:
+def _read(path: Path, layout: _Layout) -> Split:
+    if layout.binary:
+        data, record = np.fromfile(path, np.uint8), layout.label_bytes + _PIXELS
+        if len(data) == 0 or len(data) % record:
+            wrong = f"{len(data)} bytes are not whole records of {record}"
+            raise ValueError(f"{path}: {wrong}; the file is cut: extract the archive again")
+        rows = data.reshape(-1, record)
+        pixels, labels = rows[:, layout.label_bytes :], rows[:, layout.label_bytes - 1]
+    else:
+        content = _unpickle(path)
+        key = b"labels" if layout.label_bytes == 1 else b"fine_labels"
+        try:
+            pixels, labels = np.asarray(content[b"data"]), np.asarray(content[key])
+            if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS):
+                raise ValueError(f"data of {pixels.dtype} {pixels.shape} for {len(labels)} labels")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: is not a CIFAR batch ({error}); extract the archive again") from None
     # Rows are planes, red, green, blue, each row by row.
     images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return Split(images, labels.astype(np.int32))

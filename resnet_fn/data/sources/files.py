@@ -5,8 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -100,39 +99,31 @@ class FileSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        return decode_batches(self._read_batches(batches), spec, self.threads, self.undecodable)
-
-    def _read_batches(self, batches: Iterable[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
-        rows = list(batches)
-        with closing(read_ahead(self.read, chain.from_iterable(rows))) as samples:
-            for row in rows:
-                yield list(islice(samples, len(row)))
+        return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
 
 def decode_batches(
-    batches: Generator[list[tuple[int, bytes]], None, None],
+    stream: Callable[[np.ndarray], Generator[tuple[int, bytes], None, None]],
+    undecodable: Callable[[int], BadSampleError],
+    batches: Iterable[np.ndarray],
     spec: InputSpec,
     threads: int,
-    undecodable: Callable[[int], BadSampleError],
 ) -> Iterator[np.ndarray]:
-    """Decode batches of samples (number and bytes) for evaluation, one ahead of the caller; threads end with it."""
+    """`eval_images` of a split with these methods, decoded one batch ahead of the caller; threads end with it."""
 
     def pixels(index: int, data: bytes) -> np.ndarray:
         with naming(undecodable, index):
             return eval_pixels(data, spec.eval_resize, spec.image_size)
 
-    pool = ThreadPoolExecutor(threads)
-    waiting: list[list[Future[np.ndarray]]] = []
+    rows = list(batches)
+    samples, pool = stream(np.fromiter(chain.from_iterable(rows), np.int64)), ThreadPoolExecutor(threads)
+    begun = ([pool.submit(pixels, *sample) for sample in islice(samples, len(row))] for row in rows)
     try:
-        for batch in chain(batches, (None,)):
-            if batch is not None:
-                waiting.append([pool.submit(pixels, *sample) for sample in batch])
-            if waiting and (batch is None or len(waiting) > 1):
-                images = np.stack([future.result() for future in waiting.pop(0)])
-                yield prepare(images, spec.image_size, spec)
+        for batch, _ in pairwise(chain(begun, ([],))):
+            yield prepare(np.stack([future.result() for future in batch]), spec.image_size, spec)
     finally:
         pool.shutdown(cancel_futures=True)
-        batches.close()
+        samples.close()
 
 
 def read_ahead(

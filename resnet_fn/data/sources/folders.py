@@ -46,10 +46,8 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
     if share and not whole:
         notes.append(f"{root / 'val'} validates: nothing is split off the training images")
-    names: tuple[str, ...] = ()
     if whole:
         train, test = split_off(train, share, seed, run)
-        names = test.names
     elif folders := _class_folders(root / "val"):
         unknown = sorted(set(folders) - set(classes))
         if unknown:
@@ -64,7 +62,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
     spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
-    return DataSet(train, test, spec, tuple(notes), held_out=names)
+    return DataSet(train, test, spec, tuple(notes), held_out=test.names if whole else ())
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
@@ -80,9 +78,8 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
         wrong, fix = f"{place} holds no class folders", f"lay the images out as {place}/CLASS/*.JPEG"
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
-        inner = _class_folders(empty)
         wrong, fix = f"{empty} holds no images", "remove the folder or fill it (it would count as a class)"
-        if inner:
+        if inner := _class_folders(empty):
             condition = "" if "train" in inner else " if these are the classes"
             fix = f"it holds the folders {few(inner)}: give --data-dir {empty}{condition}"
     elif len(classes) == 1:

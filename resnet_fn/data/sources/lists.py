@@ -24,9 +24,6 @@ class Row(NamedTuple):
     path: str
     labels: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return repr(";".join(self.labels))
-
 
 def load_lists(
     data_dir: str, train_list: str, val_list: str, threads: int, known: Sequence[str] = (), several: bool = False
@@ -95,8 +92,9 @@ def _read(option: str, name: str, data_dir: str, several: bool, looked_for: bool
     for row in rows:
         other = first.setdefault(os.path.normpath(row.path), row)
         if {*other.labels} != {*row.labels}:
+            now, before = (";".join(one.labels) for one in (row, other))
             line, fix = other.place.rpartition(" ")[2], "write both on one, with ;" if several else "keep one"
-            raise ValueError(f"{row.place}: {row.path} is {row}, but {other} on line {line}; {fix}")
+            raise ValueError(f"{row.place}: {row.path} is {now!r}, but {before!r} on line {line}; {fix}")
     if looked_for and not any(os.path.exists(os.path.join(data_dir, row.path)) for row in rows[:_LOOKED_AT]):
         path = os.path.join(data_dir, rows[0].path)
         hint = near_path(path, "paths are relative to --data-dir: give the folder that they begin at")

@@ -20,7 +20,6 @@ from resnet_fn.data.sources.scan import check_files, read_bad_files
 from resnet_fn.runtime.cpus import cpu_count, cpu_share
 from resnet_fn.runtime.workers import Workers
 
-_NEED_NO_FOLDER = ("digits", "synthetic")
 _SIGNS = {  # files in a folder of each of the other sets
     "mindrecord": (INDEX,),
     "cifar10": ("data_batch_1*", "cifar-10-*/data_batch_1*"),
@@ -119,10 +118,38 @@ def load_dataset(
     classes: Sequence[str] = (),
 ) -> DataSet:
     """Load or list a recipe's data set, unchecked; arguments and errors as `open_dataset` and `load_lists`."""
-    dataset = _load(recipe, data_dir, data_threads(threads), run, lists, classes)
+    name, threads = recipe.dataset, data_threads(threads)
+    if lists[1] and name != "imagefolder":
+        raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
+    if name in ("digits", "synthetic"):
+        if data_dir:
+            looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
+            hint = f"it looks like --dataset {looks[0]}" if looks else "leave it out"
+            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; {hint}")
+        synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
+        dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)
+    elif not data_dir:
+        raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
+    elif Path(data_dir).is_file():
+        raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
+    elif not Path(data_dir).exists() and (near := near_path(data_dir, "")):
+        raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
+    elif lists[1]:
+        dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
+        if recipe.validation_share:
+            note = f"{lists[1]} validates: nothing is split off the training images"
+            dataset = dataclasses.replace(dataset, notes=(*dataset.notes, note))
+    elif recipe.multi_label:
+        raise ValueError("multi_label: a folder's image has one class; give --train-list FILE --val-list FILE")
+    elif name == "imagefolder":
+        dataset = load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
+    elif name == "mindrecord":
+        dataset = load_records(data_dir, threads)
+    else:
+        dataset = load_cifar(name, data_dir)
     spec = dataclasses.replace(
         dataset.input,
-        name=recipe.dataset,
+        name=name,
         image_size=recipe.evaluation_size,
         eval_resize=recipe.evaluation_resize if recipe.of_files else 0,
         data_dir=str(Path(data_dir).resolve()) if data_dir else "",
@@ -130,45 +157,6 @@ def load_dataset(
         val_list=str(Path(lists[1]).resolve()) if lists[1] else "",
     )
     return dataclasses.replace(dataset, input=spec)
-
-
-def _load(
-    recipe: Recipe, data_dir: str, threads: int, run: Path | None, lists: tuple[str, str], classes: Sequence[str]
-) -> DataSet:
-    name = recipe.dataset
-    if lists[1] and name != "imagefolder":
-        raise ValueError(f"val_list: is for --dataset imagefolder, and this is {name}; leave it out")
-    if name in _NEED_NO_FOLDER:
-        if data_dir:
-            looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
-            hint = f"; it looks like --dataset {looks[0]}" if looks else "; leave it out"
-            raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none{hint}")
-        if name == "digits":
-            return load_digits()
-        return make_synthetic(recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size)
-    if not data_dir:
-        raise ValueError(f"data_dir: the set {name} needs one; give --data-dir FOLDER")
-    suggest_folder(data_dir)
-    if lists[1]:
-        dataset = load_lists(data_dir, *lists, threads, classes, recipe.multi_label)
-        note = f"{lists[1]} validates: nothing is split off the training images"
-        return dataclasses.replace(dataset, notes=(*dataset.notes, *([note] if recipe.validation_share else [])))
-    if recipe.multi_label:
-        raise ValueError("multi_label: a folder's image has one class; give --train-list FILE --val-list FILE")
-    if name in ("cifar10", "cifar100"):
-        return load_cifar(name, data_dir)
-    if name == "imagefolder":
-        return load_folder(data_dir, threads, recipe.validation_share, recipe.seed, run)
-    return load_records(data_dir, threads)
-
-
-def suggest_folder(data_dir: str) -> None:
-    """ValueError for a file, and for a missing folder if there is one of nearly that name."""
-    if Path(data_dir).is_file():
-        raise ValueError(f"data_dir: {data_dir!r} is a file; give the folder that it unpacks to")
-    near = "" if Path(data_dir).exists() else near_path(data_dir, "")
-    if near:
-        raise ValueError(f"data_dir: {data_dir!r} does not exist; {near}")
 
 
 def data_threads(threads: int) -> int:

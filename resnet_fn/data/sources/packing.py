@@ -24,7 +24,6 @@ from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 
 _CHUNK = 256  # samples in memory at a time
 _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"type": "int32"}}
-Advance = Callable[[int], object]
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
@@ -61,7 +60,7 @@ class Packer:
         self.samples = sum(len(split) for split in self._splits.values())
         self._check_plan()
 
-    def write(self, advance: Advance = lambda samples: None) -> int:
+    def write(self, advance: Callable[[int], object] = lambda samples: None) -> int:
         """Write missing shards, then the index.
 
         Args:
@@ -98,12 +97,8 @@ class Packer:
 
     def _check_plan(self) -> None:
         files = (split.listing + split.labels.tobytes() + split.contents for split in self._splits.values())
-        plan = {
-            "files": sha256(b"".join(files)),
-            "shards": self._shards,
-            "short_side": self._short_side,
-            "quality": self._quality,
-        }
+        plan = {"files": sha256(b"".join(files)), "shards": self._shards}
+        plan |= {"short_side": self._short_side, "quality": self._quality}
         path = self._out / "plan.json"
         self._out.mkdir(parents=True, exist_ok=True)
         if path.exists() and json.loads(path.read_text()) != plan:

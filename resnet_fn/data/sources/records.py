@@ -66,20 +66,7 @@ class RecordSplit:
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
-        return decode_batches(self._read_batches(list(batches)), spec, self.threads, self.undecodable)
-
-    def _read_batches(self, batches: list[np.ndarray]) -> Generator[list[tuple[int, bytes]], None, None]:
-        # Each sample once: MindDataset takes no more numbers than it has samples, and a filled batch repeats one.
-        wanted = list(dict.fromkeys(np.concatenate(batches).tolist()))
-        filler, held = int(batches[-1][-1]), b""
-        with closing(self._read(np.array(wanted))) as images:
-            for batch in batches:
-                part = []
-                for index in batch.tolist():
-                    part.append((index, held if index == filler and held else next(images)))
-                    if index == filler:
-                        held = part[-1][1]
-                yield part
+        return decode_batches(self.stream, self.undecodable, batches, spec, self.threads)
 
     def _read(self, order: np.ndarray) -> Generator[bytes, None, None]:
         from mindspore import dataset as engine

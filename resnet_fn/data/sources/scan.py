@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
@@ -42,8 +43,7 @@ def examine(path: str, decode: bool = True) -> tuple[int, int]:
         if not decode:
             size = os.stat(path).st_size
             return size, _GOOD if size else _EMPTY
-        with open(path, "rb") as file:
-            data = file.read()
+        data = Path(path).read_bytes()
     except OSError as error:
         return 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE
     return len(data), _examine_bytes(data)
@@ -103,10 +103,9 @@ def _exchange(column: np.ndarray, workers: Workers) -> np.ndarray:
     # Each entry is zero on all ranks but one. The sum is one of float32, exact for whole numbers below 2^24.
     if workers.size == 1:
         return column
-    shifts = (0, 16, 32, 48) if column.dtype == np.int64 else (0,)
-    sums = (sum_over_ranks(((column >> shift) & 0xFFFF).astype(np.float32), workers) for shift in shifts)
     total = np.zeros(len(column), np.int64)
-    for shift, part in zip(shifts, sums, strict=True):
+    for shift in range(0, 8 * column.itemsize, 16):
+        part = sum_over_ranks(((column >> shift) & 0xFFFF).astype(np.float32), workers)
         total |= part.astype(np.int64) << shift
     return total.astype(column.dtype)
 
@@ -153,15 +152,14 @@ def check_files(
             counts.append(f"{len(bad)} of {len(split)} {what}")
             names = _names(split, dataset)
             lines += [f"{names[index]}\t{REASONS[codes[index]]}" for index in bad]
-            named += [_describe(split.path(index), codes[index]) for index in bad]
-            if skip:
-                first = "; ".join(_describe(split.path(index), codes[index]) for index in bad[:3])
-                notes.append(f"skipping {counts[-1]} files: {first}{_more(bad)}")
-                if len(bad) == len(split):
-                    raise ValueError(f"data_dir: all {len(split)} {what} files are bad: {first}{_more(bad)}; fix them")
+            faults = [_describe(split.path(index), codes[index]) for index in bad]
+            named += faults
+            notes.append(f"skipping {counts[-1]} files: {few(faults, 3, '; ')}")
+            if skip and len(bad) == len(split):
+                raise ValueError(f"data_dir: all {len(bad)} {what} files are bad: {few(faults, 3, '; ')}; fix them")
     if counts and not skip:
-        examples = f"{'; '.join(named[:3])}{_more(named)}; fix them, or give --on-bad-sample skip"
-        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {examples}")
+        fix = "fix them, or give --on-bad-sample skip"
+        raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(named, 3, '; ')}; {fix}")
     if left_out:
         notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
     elif checked and not decode:
@@ -179,10 +177,6 @@ def _names(split: FileSplit, dataset: DataSet) -> list[str]:
 
 def _describe(path: str, code: int) -> str:
     return f"{path!r} {'' if code == _UNREADABLE else 'is '}{REASONS[code]}"
-
-
-def _more(bad: Sequence[object] | np.ndarray) -> str:
-    return f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:

@@ -16,3 +16,18 @@ def pack():
         return load_dataset(Recipe(dataset="mindrecord", image_size=24), out)
 
     return run
+
+
+@pytest.fixture
+def same_batches():
+    """same_batches(one, two, updates): two feeds give the same images and labels, to the bit."""
+
+    def compare(one, two, updates):
+        for update in updates:
+            (images, labels), (again, same) = one.batch(update), two.batch(update)
+            assert images.tobytes() == again.tobytes()
+            assert labels.tolist() == same.tolist()
+        one.close()
+        two.close()
+
+    return compare

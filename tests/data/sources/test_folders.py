@@ -29,20 +29,12 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     )
 
 
-def test_wrong_layouts_are_explained(folder, tmp_path):
+# More are in tests/test_mistakes.py.
+def test_wrong_layouts_are_explained(folder):
     with pytest.raises(ValueError, match=r"looked for train/ and val/ in 'nowhere', found nothing; lay the images out"):
         load_dataset(RECIPE, "nowhere")
-    with pytest.raises(ValueError, match=r"found photographs; give --data-dir .*photographs$"):
-        load_dataset(RECIPE, str(tmp_path))
     with pytest.raises(ValueError, match=r"found bee, cat .*; lay the images out as .*--validation-share 0.2"):
         load_dataset(RECIPE, str(folder / "train"))
-    (folder / "val" / "beee").mkdir()
-    with pytest.raises(ValueError, match=r"^data_dir: .*val/beee is not a class of train; use one of bee, cat"):
-        load_dataset(RECIPE, str(folder))
-    (folder / "val" / "beee").rmdir()
-    (folder / "train" / "zebra").mkdir()
-    with pytest.raises(ValueError, match=r"train/zebra holds no images; remove the folder or fill it"):
-        load_dataset(RECIPE, str(folder))
 
 
 SPLIT = Recipe(dataset="imagefolder", image_size=24, batch_size=4, validation_share=0.3)
@@ -66,7 +58,7 @@ def test_an_existing_val_validates(folder):
     assert dataset.notes == (f"{folder}/val validates: nothing is split off the training images",)
 
 
-def test_wrong_levels_and_too_few_classes_are_explained(folder, tmp_path):
+def test_wrong_levels_are_explained(folder, tmp_path):
     shutil.rmtree(folder / "val")
     around = r"^data_dir: .*photographs holds no images; it holds the folders train: give --data-dir .*photographs$"
     with pytest.raises(ValueError, match=around):
@@ -75,17 +67,9 @@ def test_wrong_levels_and_too_few_classes_are_explained(folder, tmp_path):
     around = r"other holds no images; it holds the folders x: give --data-dir .*other if these are the classes$"
     with pytest.raises(ValueError, match=around):
         load_dataset(SPLIT, str(tmp_path))
-    with pytest.raises(ValueError, match=r"bee holds images and no folders; .*: --data-dir .*photographs$"):
-        load_dataset(SPLIT, str(folder / "train" / "bee"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty holds no class folders; lay the images out as .*empty/CLASS"):
         load_dataset(SPLIT, str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match=r"data_dir: '.*phtographs' does not exist; did you mean .*photographs"):
-        load_dataset(SPLIT, str(tmp_path / "phtographs"))
-    for name in ("bee", "éléphant"):
-        shutil.rmtree(folder / "train" / name)
-    with pytest.raises(ValueError, match=r"train holds one class only, 'cat with a space'; lay the images out with"):
-        load_dataset(SPLIT, str(folder))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +43,10 @@ def test_a_second_run_writes_only_what_is_missing(folder, pack, capsys):
         pack(folder, "out", "--short-side", "16")
 
 
-def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys):
+def test_a_killed_packing_leaves_no_set_and_is_continued(folder, capsys, wait_until):
     command = [sys.executable, "-m", "resnet_fn.pack", str(folder), "out", "--shards", "20", "--no-progress"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(Path().glob("out/train-*.mindrecord.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: list(Path().glob("out/train-*.mindrecord.json")))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     with pytest.raises(ValueError, match=r"looked for index.json in 'out', found .*; pack an image folder with: "):

@@ -22,7 +22,7 @@ FOLDER = Recipe(dataset="imagefolder", image_size=24, batch_size=4, flip=True, p
 RECORDS = dataclasses.replace(FOLDER, dataset="mindrecord")
 
 
-def test_records_give_the_very_bits_of_the_folder(folder, pack, make_photograph, encode):
+def test_records_give_the_very_bits_of_the_folder(folder, pack, same_batches, make_photograph, encode):
     """Same order, same labels, and from the same seed even the same random crops and colours."""
     exif = Image.Exif()
     exif[0x112] = 6
@@ -35,13 +35,7 @@ def test_records_give_the_very_bits_of_the_folder(folder, pack, make_photograph,
     assert records.classes == files.classes
     assert records.train.labels.tolist() == files.train.labels.tolist()
     one, two = make_feed(files, FOLDER), make_feed(records, RECORDS)
-    for update in (0, 1, 4, 7, 2):
-        images, labels = one.batch(update)
-        again, same = two.batch(update)
-        assert images.tobytes() == again.tobytes()
-        assert labels.tolist() == same.tolist()
-    one.close()
-    two.close()
+    same_batches(one, two, (0, 1, 4, 7, 2))
 
 
 @pytest.mark.parametrize("fields", [{"repeats": 4}, {"sampling": "balanced"}])
@@ -85,6 +79,12 @@ def test_packed_data_that_vanishes_or_is_cut_later_says_what_to_do(folder, pack)
     gone = r"^data: [^\n]*mindrecord[^\n]*does not exist[^\n]*; check the packed files, then resume$"
     with pytest.raises(ValueError, match=gone):
         list(records.test.eval_images(batches, records.input))
+
+
+def test_no_images_are_no_batches(folder, pack):
+    """As of the report of a net that makes no mistake."""
+    for dataset in (load_dataset(FOLDER, str(folder)), pack(folder)):
+        assert list(dataset.test.eval_images([], dataset.input)) == []
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -85,7 +85,7 @@ def test_error_names_the_files_of_all_splits_together_before_anything_is_compute
             open_dataset(RECIPE, str(folder), check=decode_all, splits=("test",))
     message = (
         r"on_bad_sample: 5 of 36 training and 1 of 9 validation files are bad: '.*cut header.jpg' is cut or damaged; "
-        r"'.*cut late.jpg' is cut or damaged; '.*empty.jpg' is empty; and 3 more; fix them, or give --on-bad-sample"
+        r"'.*cut late.jpg' is cut or damaged; '.*empty.jpg' is empty and 3 more; fix them, or give --on-bad-sample"
     )
     with pytest.raises(ValueError, match=message):
         open_dataset(RECIPE, str(folder))

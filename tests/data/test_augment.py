@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.colour import CHOICE, OPERATIONS, PAIRS, choose, colour, colour_arrays, enhance, magnitude
+from resnet_fn.data.augment import CHOICE, OPERATIONS, PAIRS, choose, colour, colour_arrays, enhance, magnitude
 
 # A magnitude that does something, and one of the other sign.
 SIGNED = {

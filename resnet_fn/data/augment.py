@@ -1,6 +1,6 @@
-"""Colours of training images, of files and in memory: colour jitter and torchvision's policies.
+"""Variations of colour images: crop and flip in memory; jitter and torchvision's policies, of files too.
 
-The operations give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges); the random
+The colours give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges); the random
 numbers are ours. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
 """
 
@@ -16,6 +16,30 @@ from resnet_fn.data.order import Streams
 
 _JITTERED = ("Brightness", "Contrast", "Color")
 _BLACK = (0, 0, 0)
+
+
+def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: bool) -> np.ndarray:
+    """Pad with black, cut a random window of the old size, mirror half of the images (arXiv 1512.03385, section 4.2).
+
+    Args:
+        images: uint8 [N, H, W, C].
+        draws: [N, 3] in [0, 1): vertical place, horizontal place, mirrored if below 1/2.
+        padding: pixels on each side.
+        flip: whether to mirror at all.
+
+    Returns:
+        uint8 [N, H, W, C].
+    """
+    height, width = images.shape[1:3]
+    top, left = ((draws[:, :2] * (2 * padding + 1)).astype(int) - padding).T.tolist()
+    mirrored = (draws[:, 2] < 0.5).tolist() if flip else [False] * len(images)
+    result = np.zeros_like(images)
+    # A slice per image is four times as fast as one gather over all pixels.
+    for image, target, y, x, mirror in zip(images, result, top, left, mirrored, strict=True):
+        window = target[:, ::-1] if mirror else target
+        rows, columns = slice(max(-y, 0), min(height - y, height)), slice(max(-x, 0), min(width - x, width))
+        window[rows, columns] = image[rows.start + y : rows.stop + y, columns.start + x : columns.stop + x]
+    return result
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
@@ -125,13 +149,11 @@ Solarize 0.6 5, AutoContrast 0.6;     Invert 0.6, Equalize 1.0;          Color 0
 Equalize 0.8, Equalize 0.6
 """
 
-
 # By `Recipe.of_files`: sets in memory have small images.
 PAIRS = {
     of_files: [[operation.split() for operation in pair.split(",")] for pair in re.split("[;\n]", policy.strip())]
     for of_files, policy in ((True, IMAGENET), (False, CIFAR10))
 }
-Chosen = list[tuple[str, float]]
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
@@ -153,33 +175,30 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
     return float(_linspace(255.0, 0.0, bins)[level]) if name == "Solarize" else 0.0
 
 
-def choose(settings: Recipe, size: int, rng: np.random.Generator) -> Chosen:
+def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
     """A policy's operations for one image, in order, with their magnitudes; none without a policy.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal
     around the strength, drawn for each operation.
     """
-    if settings.policy == "autoaugment":
-        chosen = []
-        for name, probability, *level in PAIRS[settings.of_files][rng.integers(len(PAIRS[settings.of_files]))]:
-            drawn, sign = rng.random(), _sign(rng)
+    policy, chosen = settings.policy, []
+    if policy == "autoaugment":
+        pairs = PAIRS[settings.of_files]
+        for name, probability, *strength in pairs[rng.integers(len(pairs))]:
+            drawn, negative = rng.random(), rng.integers(2)
             if drawn < float(probability):
-                strength = magnitude(name, int(level[0]), size, "autoaugment") if level else 0.0
-                chosen.append((name, (sign if name in _SIGNED else 1) * strength))
-        return chosen
-    chosen = []
-    for _ in range({"": 0, "trivialaugment": 1, "randaugment": settings.policy_ops}[settings.policy]):
-        name, level, sign = CHOICE[rng.integers(len(CHOICE))], int(rng.integers(_BINS)), _sign(rng)
-        if settings.policy == "randaugment":
+                chosen.append((name, int(strength[0]) if strength else 0, negative))
+    for _ in range({"trivialaugment": 1, "randaugment": settings.policy_ops}.get(policy, 0)):
+        name, level, negative = CHOICE[rng.integers(len(CHOICE))], int(rng.integers(_BINS)), rng.integers(2)
+        if policy == "randaugment":
             level = settings.policy_magnitude
             if settings.policy_noise:
                 level = min(max(round(rng.normal(level, settings.policy_noise)), 0), _BINS - 1)
-        chosen.append((name, (sign if name in _SIGNED else 1) * magnitude(name, level, size, settings.policy)))
-    return chosen
-
-
-def _sign(rng: np.random.Generator) -> int:
-    return 1 - 2 * int(rng.integers(2))
+        chosen.append((name, level, negative))
+    return [
+        (name, (-1 if negative and name in _SIGNED else 1) * magnitude(name, level, size, policy))
+        for name, level, negative in chosen
+    ]
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:

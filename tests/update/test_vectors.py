@@ -1,0 +1,122 @@
+"""Parameters as views of vectors: the same update, names and shapes as one by one."""
+
+import dataclasses
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.models import create_model
+from resnet_fn.telemetry.norms import LayerNorms
+from resnet_fn.update import optimizer as optimizers
+from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.optimizer import make_fast_optimizer, make_optimizer
+from resnet_fn.update.state import make_state
+from resnet_fn.update.step import StepPlan, make_train_step
+
+pytestmark = pytest.mark.usefixtures("device")
+RECIPE = Recipe(dataset="synthetic", model="resnet8", image_size=8, learning_rate=0.05, clip_norm=0.0)
+
+
+def batch(number):
+    rng = np.random.default_rng(number)
+    images = rng.normal(size=(8, 3, 8, 8)).astype(np.float32)
+    return Tensor(images), Tensor(rng.integers(0, 10, 8).astype(np.int32))
+
+
+def start(make, recipe, plan=StepPlan()):
+    mindspore.set_seed(1)
+    net = create_model("resnet8", num_classes=10)
+    optimizer = make(recipe, net)
+    state = make_state(net, optimizer)
+    return state, make_train_step(net, make_loss(), optimizer, state=state, plan=plan), optimizer
+
+
+def values(state):
+    return {parameter.name: parameter.asnumpy().copy() for parameter in (*state.weights, *state.training)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tolerance", "vectors"),
+    [
+        ({}, 0, 2),  # with weight decay, and without
+        ({"layer_decay": 0.75}, 0, 10),  # both for each of the stem, three blocks and the last layer
+        ({"optimizer": "adam", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2),
+        ({"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3}, 1e-6, 2),
+    ],
+)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_vectors_take_the_same_update(settings, tolerance, vectors, micro_batches):
+    """To the bit if the kernel is; without clipping, because the global norm is rounded otherwise."""
+    recipe, plan = dataclasses.replace(RECIPE, **settings), StepPlan(micro_batches=micro_batches)
+    (single, one_by_one, _), (joined, together, optimizer) = (
+        start(make, recipe, plan) for make in (make_optimizer, make_fast_optimizer)
+    )
+    assert len(optimizer.vectors) == vectors
+    for number in range(3):
+        expected, result = one_by_one(*batch(number), 0.05), together(*batch(number), 0.05)
+        np.testing.assert_allclose(result.grad_norm.asnumpy(), expected.grad_norm.asnumpy(), rtol=1e-6)
+    before, after = values(single), values(joined)
+    assert sorted(before) == sorted(after)
+    for name, value in before.items():
+        np.testing.assert_allclose(after[name], value, rtol=0, atol=tolerance * np.abs(value).max(), err_msg=name)
+
+
+def test_what_set_data_gives_a_view_counts():
+    """Before the first call, as by `load_param_into_net`, and later."""
+    state, step, optimizer = start(make_fast_optimizer, RECIPE)
+    weight, buffer = state.trained[0], state.optimizer[0]
+    for number in range(2):
+        weight.set_data(Tensor(np.full(weight.shape, 7.0, np.float32)))
+        buffer.set_data(Tensor(np.full(buffer.shape, 3.0, np.float32)))
+        step(*batch(number), 0.0)
+        np.testing.assert_array_equal(weight.asnumpy(), 7.0)
+        assert (buffer.asnumpy() != 0).all()
+        np.testing.assert_array_equal(optimizer.vectors[0].whole.asnumpy()[: weight.size], 7.0)
+
+
+def test_an_evaluation_that_is_compiled_first_sees_the_trained_weights():
+    """As in a run that was stopped between an epoch and its evaluation, and resumes with that."""
+    mindspore.set_seed(1)
+    net = create_model("resnet8", num_classes=10)
+    optimizer = make_fast_optimizer(RECIPE, net)
+    evaluate, step = make_eval_step(net, with_logits=True), make_train_step(net, make_loss(), optimizer)
+    evaluate(*batch(0))
+    for part in optimizer.vectors[0].parts:
+        mindspore.ops.assign(part, part * 0.5)  # as a checkpoint is restored
+    halved = evaluate(*batch(0)).logits.asnumpy().copy()
+    step(*batch(0), 0.5)
+    after = evaluate(*batch(0)).logits.asnumpy().copy()
+    fresh = make_eval_step(net, with_logits=True)(*batch(0)).logits.asnumpy()
+    assert not np.allclose(halved, after)
+    np.testing.assert_array_equal(after, fresh)
+
+
+def test_norms_by_group_are_those_of_single_gradients():
+    measured = []
+    for make in (make_optimizer, make_fast_optimizer):
+        state, step, _ = start(make, RECIPE)
+        norms = LayerNorms(state.trained, every=1)
+        norms.before(1)
+        measured.append(norms.after(step(*batch(0), 0.05).squares))
+    for kind in ("gradient", "weight", "update"):
+        assert measured[0][kind] == pytest.approx(measured[1][kind], rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "lars"}, {"optimizer": "lamb"}, {"ema": 0.9}])
+def test_what_is_no_matter_of_single_elements_has_no_vectors(settings):
+    recipe = dataclasses.replace(RECIPE, nesterov=False, **settings)
+    assert not make_fast_optimizer(recipe, create_model("resnet8", num_classes=10)).vectors
+
+
+def test_larger_nets_and_cards_have_no_vectors(monkeypatch):
+    net = create_model("resnet8", num_classes=10)
+    assert make_fast_optimizer(RECIPE, net).vectors
+    with monkeypatch.context() as patch:
+        patch.setattr(mindspore, "get_context", lambda _: "Ascend")
+        assert not make_fast_optimizer(RECIPE, net).vectors
+    monkeypatch.setattr(optimizers, "_MOST", 78_000)  # the net has 78,042
+    assert not make_fast_optimizer(RECIPE, net).vectors
