@@ -26,10 +26,11 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def close_to(value):
-    """Equal in every bit on such a machine as the fixture was made on; another kind of CPU rounds in another order."""
+    """Equal on such a machine as the fixture was made on; another kind of CPU adds in another order."""
     versions, flags = json.loads((RUN / "config.json").read_text())["versions"], Path("/proc/cpuinfo")
     same = mindspore.__version__ == versions["mindspore"] and flags.exists() and "avx512f" in flags.read_text()
-    return pytest.approx(value, rel=0 if same else 1e-3, abs=0)
+    # Up to one rounding: since then small gradients are joined (`Vector`), so their squares add in another order.
+    return pytest.approx(value, rel=2e-7 if same else 1e-3, abs=0)
 
 
 def test_it_loads():
@@ -54,10 +55,8 @@ def test_it_goes_on_as_the_code_of_then_did():
     shutil.copytree(RUN, "run")
     recipe = recipe_from_dict(load_checkpoint(STEP).state["recipe"])
     assert train(recipe, RunOptions(out_dir="run", progress=False)).updates == 10
-    for kind, fields in (
-        ("train", ("update", "loss", "accuracy", "lr", "grad_norm")),
-        ("eval", ("update", "loss", "top1")),
-    ):
+    compared = {"train": ("update", "loss", "accuracy", "lr", "grad_norm"), "eval": ("update", "loss", "top1")}
+    for kind, fields in compared.items():
         then, now = (
             [e for e in read_events(run) if e["event"] == kind and e["update"] > 5] for run in (RUN, Path("run"))
         )
