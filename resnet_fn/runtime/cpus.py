@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from resnet_fn.runtime.workers import launched_by_msrun
@@ -48,7 +48,7 @@ def cpu_share() -> int:
     after `workers.join`, when all have started.
     """
     mine = os.sched_getaffinity(0)
-    masks = (local_workers() if launched_by_msrun() else []) or [mine]
+    masks = list(local_workers().values()) or [mine]
     return min(shared(mine, masks), max(1, cpu_quota() // len(masks)))
 
 
@@ -57,15 +57,34 @@ def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
-def local_workers() -> list[set[int]]:
-    """The affinity masks of this job's workers on this machine, with this one's; [] without /proc."""
+def keep_to_one_cpu() -> None:
+    """Give this worker a CPU of its own, if this machine has as many workers as they may use CPUs.
+
+    A process that may use two CPUs computes with at least two threads, which would disturb the other workers.
+    """
+    cpus, workers = os.sched_getaffinity(0), local_workers()
+    own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
+    # Where somebody else has divided the CPUs, the masks differ; those who come first here have their own already.
+    if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
+        for thread in os.listdir("/proc/self/task"):  # what sums the gradients has threads already
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), own[_place(os.environ)])
+
+
+def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(environment.get(name, "") for name in _PLACE)
+
+
+def local_workers() -> dict[tuple[str, ...], set[int]]:
+    """The affinity masks of this job's workers on this machine, with this one's; {} without msrun or /proc."""
+    if not launched_by_msrun():
+        return {}
     job = {name: os.environ.get(name) for name in _JOB}
-    masks: dict[tuple[str | None, ...], set[int]] = {}
+    masks: dict[tuple[str, ...], set[int]] = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # another user's, or it has gone meanwhile
             words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
             environment = {name: value for name, _, value in words}
             if all(environment.get(name) == value for name, value in job.items()):
-                place = tuple(environment.get(name) for name in _PLACE)
-                masks.setdefault(place, set()).update(os.sched_getaffinity(int(path.parent.name)))
-    return list(masks.values())
+                masks.setdefault(_place(environment), set()).update(os.sched_getaffinity(int(path.parent.name)))
+    return masks

@@ -100,6 +100,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {garbage}; unset it: {kept}")
     import mindspore
 
+    from resnet_fn.runtime.cpus import keep_to_one_cpu
     from resnet_fn.runtime.workers import join
 
     if mindspore.get_context("enable_compile_cache"):
@@ -124,8 +125,9 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
 
-        if not threads:
-            join(device)  # before they are all there, they cannot be counted
+        join(device)  # before the workers are all there, they cannot be counted
+        if threads <= 1:
+            keep_to_one_cpu()
         started["threads"] = kernel_threads(threads)
         op_tuning.threads_num(started["threads"])  # read when the first operation runs
     elif not fast_math:

@@ -73,6 +73,22 @@ def test_workers_of_other_machines_and_other_jobs_have_no_part():
         process.communicate("x")
 
 
+@pytest.mark.skipif(cpu_count() < 2, reason="needs two CPUs")
+def test_as_many_workers_as_cpus_keep_to_one_each():
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    code = (
+        f"import os; from resnet_fn.runtime.cpus import keep_to_one_cpu; os.sched_setaffinity(0, {cpus})\n"
+        "print('here', flush=True); input(); keep_to_one_cpu(); print(os.sched_getaffinity(0), flush=True); input()"
+    )
+    workers = [worker(rank, code) for rank in (0, 1)]
+    assert [process.stdout.readline() for process in workers] == ["here\n"] * 2
+    for process, cpu in zip(workers, cpus, strict=True):  # the second sees that the first has its own
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == f"{{{cpu}}}\n"
+    for process in workers:
+        process.communicate("x")
+
+
 def test_without_msrun_all_are_this_processes(monkeypatch):
     monkeypatch.delenv("MS_ROLE", raising=False)
     assert cpu_share() == cpu_count() == len(os.sched_getaffinity(0))
