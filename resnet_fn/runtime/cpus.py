@@ -68,7 +68,7 @@ def keep_to_one_cpu() -> None:
     if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
         for thread in os.listdir("/proc/self/task"):  # what sums the gradients has threads already
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(thread), own[_place(os.environ)])
+                os.sched_setaffinity(int(thread), own.get(_place(os.environ), cpus))
 
 
 def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
