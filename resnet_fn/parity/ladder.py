@@ -37,6 +37,7 @@ class Ladder:
         environment: versions, devices and kernels that differ, a line each.
         precision: in which the reference's own rounding was measured.
         curves: losses and learning rates.
+        compiled: whether MindSpore's side was.
     """
 
     stages: list[Stage]
@@ -48,6 +49,7 @@ class Ladder:
     environment: list[str] = dataclasses.field(default_factory=list)
     precision: str = "float32"
     curves: Curves = dataclasses.field(default_factory=dict)
+    compiled: bool = True
 
     @property
     def agrees(self) -> bool:
@@ -112,6 +114,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
+    ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}
