@@ -76,7 +76,8 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        return next((stage.first for stage in self.stages if stage.name == stages.GRADIENTS), None)
+        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS))
+        return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property
     def first_layer(self) -> LayerDifference | None:
@@ -108,7 +109,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
 
     def all_stages(rounding: Rounding) -> list[Stage]:
         computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
-        return with_doubts([*first_stages, *computed], ours, theirs, names.layers)
+        with_layers = [stage for one in computed for stage in (one, *_layers_stage(one.name, layers))]
+        return with_doubts([*first_stages, *with_layers], ours, theirs, names.layers)
 
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
@@ -135,6 +137,13 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder
+
+
+def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
+    """The stage of the paired layers' outputs, which follows that of the net's outputs; [] after another."""
+    mode, name = stages.LAYERS_OF.get(after, ("", ""))
+    outputs = [one.output for one in layers if one.mode == mode]
+    return [stages.sure(Stage(name, outputs))] if outputs else []
 
 
 def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: bool) -> Stage:

@@ -28,6 +28,7 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
+LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 SETTINGS, CHANGE_AGAIN = "optimizer settings", "change by update 2"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
@@ -147,6 +148,8 @@ STAGES = (
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
+# What is compared on each batch, with the weights before any update.
+EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _CHANGES, _AFTER = (CHANGE, CHANGE_AGAIN), (FIRST, LAST, AVERAGE)
@@ -177,7 +180,23 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
                 error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
+    for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
+        roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
     return roundings
+
+
+def sure(stage: Stage) -> Stage:
+    """The stage without the arrays of which the reference itself is unsure, and a note of how many they were."""
+    decided = [item for item in stage.differences if item.verdict != UNDECIDED]
+    if lost := len(stage.differences) - len(decided):
+        stage.differences = decided
+        stage.note = f"without {lost} arrays of which the reference itself is unsure"
+    return stage
+
+
+def later_stage(name: str) -> str:
+    """The name of a stage of the batches after the first."""
+    return f"{name}, later batches"
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -258,13 +277,6 @@ class Comparison:
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
         names = {"all": order, "trained": trained, "backward": on_both[::-1]}
         names["rest"] = [name for name in order if name not in ours.gradients]
-        # One number may be close to its float64 value by luck; the arrays of which it is made are many.
-        outputs = self.rounding.get(_OUTPUTS, {})
-        least = {
-            LOSS: {"loss": outputs.get("update 1", 0.0)},
-            NORM: {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)},
-            TRAJECTORY: self._growing(outputs),
-        }
         half = self.theirs.task.recipe.precision == "fp16"  # in which no gradient of update 2 is sure: a ReLU's zeros
         states = {
             CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])],
@@ -284,24 +296,45 @@ class Comparison:
             if row.name == SETTINGS:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
             elif not row.of:
-                stage = self._numbers(row, least.get(row.name, {}))
+                stage = self._numbers(row, self._least(row.name))
             elif row.name == LAST and len(ours.after) < 2:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
             if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
-                # Rounding grows from update to update: arrays of which the reference is unsure are left out.
-                sure = [item for item in stage.differences if item.verdict != UNDECIDED]
-                if lost := len(stage.differences) - len(sure):
-                    stage.differences = sure
-                    stage.note = f"without {lost} arrays of which the reference itself is unsure"
+                stage = sure(stage)  # rounding grows from update to update
             elif row.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
             elif row.name == GRADIENTS:
                 stage.hints += training_notes(self.names, ours.gradients, theirs.gradients)
                 stage.failed = "; ".join(stage.hints)
             stages.append(stage)
+            if row.name == GRADIENTS:
+                stages += self._later_batches(names["backward"])
         return stages
+
+    def _later_batches(self, backward: Sequence[str]) -> list[Stage]:
+        """The stages up to the gradients on each further batch, with the weights before any update."""
+        combined = [Stage(later_stage(row.name)) for row in EACH_BATCH]
+        for index, pair in enumerate(zip(self.ours.trace.later, self.theirs.trace.later, strict=True)):
+            batch = f" of batch {index + 2}"
+            ours, theirs = (replace(side, trace=one) for side, one in zip((self.ours, self.theirs), pair, strict=True))
+            errors = {name.removesuffix(batch): one for name, one in self.rounding.items() if name.endswith(batch)}
+            on_batch = Comparison(ours, theirs, self.names, errors)
+            for row, stage in zip(EACH_BATCH, combined, strict=True):
+                one = on_batch._arrays(row, backward) if row.of else on_batch._numbers(row, on_batch._least(row.name))
+                stage.differences += [replace(item, name=f"{item.name}{batch}") for item in one.differences]
+                stage.failed = stage.failed or one.failed
+        return [sure(stage) for stage in combined if stage.differences or stage.failed]
+
+    def _least(self, name: str) -> dict[str, float]:
+        """The least rounding of a number: it may be close to its float64 by luck; what it is made of are many."""
+        outputs = self.rounding.get(_OUTPUTS, {})
+        if name == LOSS:
+            return {"loss": outputs.get("update 1", 0.0)}
+        if name == NORM:
+            return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
+        return self._growing(outputs) if name == TRAJECTORY else {}
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
         """The rounding of each update's loss, at least that of the update before."""

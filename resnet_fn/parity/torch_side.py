@@ -24,6 +24,7 @@ from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
+    Batch,
     Flipped,
     Recording,
     Rounding,
@@ -44,6 +45,7 @@ from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}  # float16 by autocasting
 
 
 def record_reference(
@@ -230,19 +232,14 @@ def run_torch(
             of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
-    dtype = torch.float64 if precision == "float64" else torch.float32
-    module = copy.deepcopy(module).to(dtype)
-    module.eval()
-    with torch.no_grad(), _autocast(precision):
-        eval_outputs = outputs_of(call(module, tensors(task.batches[0][0], dtype)))
-    module.train()
+    dtype = _DTYPES[precision]
+    untrained, module = module, copy.deepcopy(module).to(dtype)
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
-    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-    trace = Trace(eval_outputs, start=state(module), rates=task.rates)
-    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
+    parameters = _trained(module)
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
@@ -250,24 +247,10 @@ def run_torch(
         for group, share in zip(optimizer.param_groups, shares, strict=True):
             group["lr"] = trace.rates[update] * share
         optimizer.zero_grad()
-        total, before = 0.0, None
-        for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
-            with _autocast(precision):
-                outputs = call(module, tensors(micro_inputs, dtype))
-            half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
-            value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(micro_labels, dtype)))
-            (value * (scale / task.accumulate)).backward()
-            total += float(value.detach()) / task.accumulate
-            if update == 0 and task.accumulate > 1:
-                now = _gradients(parameters)
-                part = now if before is None else {name: now[name] - before[name] for name in now}
-                trace.parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
-                before = now
-        trace.losses.append(total)
-        trace.train_outputs.append(outputs_of(outputs))
-        for parameter in parameters.values():
-            if scale != 1.0 and parameter.grad is not None:
-                parameter.grad /= scale
+        value, outputs, parts = _backward(module, (inputs, labels), task, loss, precision)
+        trace.parts = trace.parts or parts
+        trace.losses.append(value)
+        trace.train_outputs.append(outputs)
         if update == 0:
             trace.gradients = _gradients(parameters)
         limit = task.recipe.clip_norm or float("inf")
@@ -283,7 +266,53 @@ def run_torch(
             setattr(trace, ("state", "second")[update], _optimizer_state(optimizer, parameters))
     if average is not None:
         trace.average = state(average.module)
+    for batch in task.batches[1:]:
+        module = copy.deepcopy(untrained).to(dtype)
+        later = Trace(_evaluate(module, batch, precision), start={}, rates=[])
+        value, outputs, _ = _backward(module, batch, task, loss, precision)
+        later.losses, later.train_outputs, later.gradients = [value], [outputs], _gradients(_trained(module))
+        trace.later.append(later)
     return trace
+
+
+def _trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _evaluate(module: torch.nn.Module, batch: Batch, precision: str) -> Arrays:
+    """The outputs in evaluation mode."""
+    module.eval()
+    with torch.no_grad(), _autocast(precision):
+        return outputs_of(call(module, tensors(batch[0], _DTYPES[precision])))
+
+
+def _backward(
+    module: torch.nn.Module, batch: Batch, task: Task, loss: Loss, precision: str
+) -> tuple[float, Arrays, list[Arrays]]:
+    """Compute the gradients of a batch in training mode, from none.
+
+    Returns:
+        The mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch; [] of a single one.
+    """
+    module.train()
+    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
+    total, parts, before, parameters, dtype = 0.0, [], None, _trained(module), _DTYPES[precision]
+    for inputs, labels in split(tuple(batch), task.accumulate):
+        with _autocast(precision):
+            outputs = call(module, tensors(inputs, dtype))
+        half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
+        value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(labels, dtype)))
+        (value * (scale / task.accumulate)).backward()
+        total += float(value.detach()) / task.accumulate
+        if task.accumulate > 1:
+            now = _gradients(parameters)
+            part = now if before is None else {name: now[name] - before[name] for name in now}
+            parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
+            before = now
+    for parameter in parameters.values():
+        if scale != 1.0 and parameter.grad is not None:
+            parameter.grad /= scale
+    return total, outputs_of(outputs), parts
 
 
 def _autocast(precision: str) -> Any:

@@ -184,6 +184,7 @@ class Trace:
         second: the same after the second update; empty if there is only one.
         settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
         average: the weights' moving average after the last update; empty if there is none.
+        later: of each batch after the first, outputs, loss and gradients with the weights before any update.
     """
 
     eval_outputs: Arrays
@@ -200,6 +201,7 @@ class Trace:
     second: dict[str, Arrays] = dataclasses.field(default_factory=dict)
     settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     average: Arrays = dataclasses.field(default_factory=dict)
+    later: list["Trace"] = dataclasses.field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
