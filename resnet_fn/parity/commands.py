@@ -65,6 +65,12 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=words)
 
 
+def _add_device(parser: cli.Parser) -> None:
+    """The flags of MindSpore's side."""
+    group, words = cli.add_device_flags(parser), "an update as one compiled function, or as none; default graph"
+    group.add_argument("--mode", choices=("graph", "pynative"), default="graph", help=words)
+
+
 def live(arguments: Sequence[str]) -> int:
     """Compare both nets in this process. Returns 1 if they differ."""
     recipe = flags.recipe_named_in(list(arguments))
@@ -74,7 +80,7 @@ def live(arguments: Sequence[str]) -> int:
     default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
     _add(group, "model", "net", "reference", "our-loss", "our-optimizer", **default)
     flags.add_task_flags(parser, recipe)
-    cli.add_device_flags(parser)
+    _add_device(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
     alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
@@ -111,7 +117,7 @@ def record(arguments: Sequence[str]) -> int:
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
     flags.add_task_flags(parser, recipe)
-    cli.add_device_flags(parser)
+    _add_device(parser)
     group = parser.add_argument_group("what is written")
     group.add_argument("--out", metavar="FOLDER", help="a new folder")
     layers = "none: without the layers' outputs: the first that differs is not named, and nets must agree in names"
@@ -154,20 +160,21 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
-    from resnet_fn.parity.mindspore_side import assign, record_net, state
+    from resnet_fn.parity.mindspore_side import assign, record_net, run_in, state
     from resnet_fn.parity.replay import names_of, paired_optimizer
 
     _start(parsed, task.seed)
     net = _build_net(parsed, functions, task, 0)
     make_ours, initial = functions.get("optimizer"), state(net)
     optimizer = make_ours(net) if make_ours else None
-    if like is not None:
-        names = names_of(net, like)
-        if names.problems:
-            raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
-        assign(net, names.rename(like.trace.start))
-        optimizer = optimizer or paired_optimizer(net, like, names)[0]
-    return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
+    with run_in(parsed.mode):
+        if like is not None:
+            names = names_of(net, like)
+            if names.problems:
+                raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+            assign(net, names.rename(like.trace.start))
+            optimizer = optimizer or paired_optimizer(net, like, names)[0]
+        return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
@@ -177,7 +184,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
     group = parser.add_argument_group("what is compared")
     _add(group, "model", "net", "our-loss", "our-optimizer", model="; default the trace's recipe's")
-    cli.add_device_flags(parser)
+    _add_device(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
     cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
@@ -255,7 +262,7 @@ def _replay(
 
     make_ours, initialisation = functions.get("our_optimizer"), _initialisation(parsed, reference.task)
     ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
-    return replay(reference, net, **ours, initialisation=initialisation, corrections=corrections)
+    return replay(reference, net, **ours, mode=parsed.mode, initialisation=initialisation, corrections=corrections)
 
 
 def _start(parsed: argparse.Namespace, seed: int) -> None:

@@ -38,6 +38,7 @@ class Ladder:
         environment: versions, devices and kernels that differ, a line each.
         precision: in which the reference's own rounding was measured.
         curves: losses and learning rates.
+        compiled: whether MindSpore's side was.
     """
 
     stages: list[Stage]
@@ -49,6 +50,7 @@ class Ladder:
     environment: list[str] = dataclasses.field(default_factory=list)
     precision: str = "float32"
     curves: Curves = dataclasses.field(default_factory=dict)
+    compiled: bool = True
 
     @property
     def agrees(self) -> bool:
@@ -120,6 +122,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
+    ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}

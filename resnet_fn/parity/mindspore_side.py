@@ -2,6 +2,8 @@
 
 import contextlib
 import inspect
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.config.hints import first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
@@ -41,10 +45,32 @@ from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer, make_state
-from resnet_fn.update.step import StepPlan, StepResult, TrainStep, accuracy, make_train_step
+from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, accuracy, make_train_step
 
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
+
+_NO_KERNEL = re.compile(r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]")
+_OF_SHAPES = re.compile(r"shape|dim|rank|channel|broadcast|size|length|(positional|keyword) argument", re.IGNORECASE)
+_OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
+
+
+@contextlib.contextmanager
+def run_in(mode: str) -> Iterator[None]:
+    """Within, nothing is compiled if the mode is "pynative", not even functions for which the port has `@jit`."""
+    before = os.environ.get("MS_JIT")  # which MindSpore reads in each call
+    if mode == "pynative":
+        os.environ["MS_JIT"] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop("MS_JIT", None)
+        os.environ.update({} if before is None else {"MS_JIT": before})
+
+
+def compiler() -> Compile | None:
+    """What compiles a function; None if nothing is compiled (`run_in`, or the user's own MS_JIT=0)."""
+    return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
 
 
 def record_net(
@@ -64,16 +90,6 @@ def record_net(
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
-    with without_dropout(net.cells_and_names()):
-        path = () if loss else path_to_logits("the net", first_call(net, first, True))
-
-    def of_logits(outputs: Any, labels: Tensor) -> Tensor:
-        for key in path:
-            outputs = outputs[key]
-        return of_recipe(outputs, labels)
-
-    criterion = loss or of_logits
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
@@ -84,6 +100,7 @@ def record_net(
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
     with without_dropout(net.cells_and_names()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        criterion = loss or _recipe_loss(task.recipe, like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
@@ -93,7 +110,7 @@ def record_net(
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
-    trace.settings = settings
+    trace.settings, mode = settings, "graph" if compiler() else "pynative"
     assign(net, start)
     return make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -103,12 +120,27 @@ def record_net(
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
-        environment=environment(deterministic=mindspore.get_context("deterministic"), **process.started),
+        environment=environment(deterministic=mindspore.get_context("deterministic"), mode=mode, **process.started),
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
         **roles_of(net),
     )
+
+
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a net's outputs, which are as `like`."""
+    of_logits, path = (
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
+        path_to_logits("the net", like),
+    )
+
+    def loss(outputs: Any, labels: Any) -> Tensor:
+        for key in path:
+            outputs = outputs[key]
+        return of_logits(outputs, labels)
+
+    return loss
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -152,6 +184,7 @@ def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
     inputs, labels = task.batches[0]
     forward = with_inputs(net, inputs)
     keep, kept = output_recorder(like, "eval")
+    jit = compiler()
 
     def recorded(x: Any) -> Any:
         outputs = forward(x)
@@ -160,10 +193,13 @@ def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
 
     if is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu":
         recorded.set_train = net.set_train  # type: ignore[attr-defined]
-        make_eval_step(recorded)(arguments(net, inputs), Tensor(labels.astype(np.int32)))[0].asnumpy()
+        step = make_eval_step(recorded, jit=jit)
+        with explained(inputs, compiled=jit is not None):
+            step(arguments(net, inputs), Tensor(labels.astype(np.int32)))[0].asnumpy()
     else:
         net.set_train(False)
-        mindspore.jit(recorded)(arguments(net, inputs))
+        with explained(inputs, compiled=jit is not None):
+            (jit(recorded) if jit else recorded)(arguments(net, inputs))
     return kept()
 
 
@@ -197,7 +233,8 @@ def run_mindspore(
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> TrainStep:
         scaler = make_scaler(task.recipe)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
-        return make_step(with_inputs(net, inputs), recording_loss, update, state=run_state, metric=metric, plan=plan)
+        options: dict[str, Any] = {"state": run_state, "metric": metric, "plan": plan, "jit": compiler()}
+        return make_step(with_inputs(net, inputs), recording_loss, update, **options)
 
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
@@ -231,7 +268,10 @@ def run_mindspore(
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
-    return step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
+    with explained(inputs, compiled=compiler() is not None):
+        result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
+        result.grad_norm.asnumpy()  # in this mode or that, operations may fail after the call
+    return result
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
@@ -298,12 +338,30 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     was_training, given = net.training, positional(net, inputs)
     net.set_train(train)
     try:
-        with unchanged(net) if train else contextlib.nullcontext():
-            return net(*given)
-    except Exception as error:
-        raise what_failed("net", inputs, error, "give it the inputs that the reference takes") from error
+        with explained(inputs), unchanged(net) if train else contextlib.nullcontext():
+            outputs = net(*given)
+            outputs_of(outputs)  # operations may fail after the call
+            return outputs
     finally:
         net.set_train(was_training)
+
+
+@contextlib.contextmanager
+def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+    """Errors within become a ValueError with a net's inputs and what to do; `compiled`: uncompiled, it did not fail."""
+    try:
+        yield
+    except Exception as error:
+        text, fix = str(error), "--debug shows where"
+        shapes = _OF_SHAPES.search(first_line(error)) and not compiled
+        if kernel := _NO_KERNEL.search(text):
+            device = process.started.get("device", "CPU")
+            fix = f"no {device} kernel: {kernel[kernel.lastindex or 0]}; record it where there is one (parity record)"
+        elif shapes:
+            fix = "give it the inputs that the reference takes"
+        elif compiled or _OF_GRAPHS in text:
+            fix = "it does not compile; correct that, or compare it uncompiled with --mode pynative"
+        raise what_failed("net", inputs, error, fix) from error
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:

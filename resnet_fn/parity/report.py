@@ -29,7 +29,8 @@ def table(ladder: Ladder) -> str:
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
         lines.append(f"          {undecided}, over all updates; the figures allow for both")
-    lines += [*ladder.changed, "", *findings(ladder)]
+    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
+    lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
     return "\n".join(lines)
@@ -54,7 +55,7 @@ def findings(ladder: Ladder) -> list[str]:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
     elif stage is None:
         but = ", on these inputs; but they are set differently" if ladder.notes else ""
-        lines = [f"verdict: both compute the same{but}"]
+        lines = [f"verdict: both compute the same{'' if ladder.compiled else ', not compiled'}{but}"]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed
@@ -117,6 +118,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         "format": "resnet_fn parity ladder",
         "version": VERSION,
         "agrees": ladder.agrees,
+        "compiled": ladder.compiled,
         "undecided": [stage.name for stage in ladder.undecided],
         "first_stage": first_stage.name if first_stage else None,
         "first_layer": layer.name if layer else None,
