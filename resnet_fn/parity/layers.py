@@ -56,7 +56,7 @@ def compare_layers(
         inputs: both nets' inputs: a mask among them may be the cause.
     """
     compared: list[LayerDifference] = []
-    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf is not None}
+    given = named_leaves(inputs, "inputs")
     for mode, executions in ours.items():
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
         for index, layer in enumerate(executions):

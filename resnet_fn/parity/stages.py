@@ -369,7 +369,7 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
-            if largest and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
+            if largest and key not in self._zero and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
                 a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(title, a, b, tolerance=tolerance, rounding=error)
@@ -395,18 +395,34 @@ class Comparison:
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
-        stage, ours, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
-        shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
-        if shapes[0] != shapes[1]:
-            words = [", ".join(f"{name} {list(shape)}" for name, shape in side.items()) for side in shapes]
+        stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
+        ours = _in_order(given, theirs)
+        if ours is None:
+            words = [", ".join(f"{name} {list(one.shape)}" for name, one in side.items()) for side in (given, theirs)]
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
+        more = [name for name, value in given.items() if not any(value is one for one in ours.values())]
+        note = f"here alone: {', '.join(more)}" if more else ""
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
         items = [difference(name, ours[name], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
-        note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else ""
+        note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note
         return Stage(stage, [one for one in items if one not in chaotic], note)
+
+
+def _in_order(ours: Arrays, theirs: Arrays) -> Arrays | None:
+    """Our outputs by the reference's names: by name, else, a tuple against a dict, by order and shape; None if one
+    has no counterpart. What we have more (keys and values, which it may keep in a cache) is left out."""
+    if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
+        return None
+    left, paired = iter([value for name, value in ours.items() if name not in theirs]), {}
+    for name, b in theirs.items():
+        value = ours[name] if name in ours else next((one for one in left if one.shape == b.shape), None)
+        if value is None or value.shape != b.shape:
+            return None
+        paired[name] = value
+    return paired
 
 
 def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
@@ -473,6 +489,8 @@ def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
     mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
     moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
+    if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
+        return []  # one number may be drawn, unless it is a round one
     if spread_a == 0 or spread_b == 0:
         moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
     elif count >= _FEW:
