@@ -179,12 +179,9 @@ def _no_metric(outputs: Any, labels: Any) -> Tensor:
     return Tensor(0.0, mindspore.float32)
 
 
-def _evaluation(net: nn.Cell, batch: Batch, like: Any) -> Callable[[Batch], Arrays]:
-    """Batch → outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass.
-
-    `batch` is one of the batches, and `like` the net's outputs on it, for their structure.
-    """
-    inputs, labels = batch
+def _evaluation(net: nn.Cell, task: Task, like: Any) -> Callable[[Batch], Arrays]:
+    """Batch → outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
+    inputs, labels = task.batches[0]
     forward = with_inputs(net, inputs)
     keep, kept = output_recorder(like, "eval")
     jit = compiler()
@@ -194,12 +191,10 @@ def _evaluation(net: nn.Cell, batch: Batch, like: Any) -> Callable[[Batch], Arra
         keep(outputs)
         return outputs
 
-    of_classes = is_classifier(like, labels) and labels.ndim == 1 and labels.dtype.kind in "iu"
+    of_classes = is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu"
     if of_classes:
         recorded.set_train = net.set_train  # type: ignore[attr-defined]
-        step = make_eval_step(recorded, jit=jit)
-    else:
-        step = jit(recorded) if jit else recorded
+    step: Any = make_eval_step(recorded, jit=jit) if of_classes else jit(recorded) if jit else recorded
 
     def evaluate(batch: Batch) -> Arrays:
         net.set_train(False)
@@ -224,7 +219,7 @@ def run_mindspore(
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
     its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
     """
-    evaluate = _evaluation(net, task.batches[0], like["eval"])
+    evaluate = _evaluation(net, task, like["eval"])
     trace = Trace(evaluate(task.batches[0]), start=state(net), rates=list(rates))
     weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
@@ -257,6 +252,13 @@ def run_mindspore(
     step, changing = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
     if not task.recipe.clip_norm:
         unclipped, at_start = step, changing
+    for batch in task.batches[1:]:
+        later = Trace(evaluate(batch), start=trace.start, rates=[])
+        later.losses = [float(_call(unclipped, net, batch, rates[0]).loss.asnumpy())]
+        later.train_outputs, later.gradients = [outputs()], gradients()
+        trace.later.append(later)
+        for parameter, value in at_start:
+            ops.assign(parameter, Tensor(value, parameter.dtype))
     for update, batch in enumerate(task.batches):
         result = _call(step, net, batch, rates[update])
         trace.losses.append(float(result.loss.asnumpy()))
@@ -274,13 +276,6 @@ def run_mindspore(
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
-    for batch in task.batches[1:]:
-        for parameter, value in at_start:
-            ops.assign(parameter, Tensor(value, parameter.dtype))
-        later = Trace(evaluate(batch), start={}, rates=[])
-        later.losses = [float(_call(unclipped, net, batch, rates[0]).loss.asnumpy())]
-        later.train_outputs, later.gradients = [outputs()], gradients()
-        trace.later.append(later)
     return trace
 
 

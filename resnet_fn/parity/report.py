@@ -28,7 +28,7 @@ def table(ladder: Ladder) -> str:
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"          {undecided}, over all updates; the figures allow for both")
+        lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
     uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
     lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:

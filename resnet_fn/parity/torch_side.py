@@ -276,7 +276,7 @@ def run_torch(
         trace.average = state(average.module)
     for batch in task.batches[1:]:
         module = copy.deepcopy(untrained).to(dtype)
-        later = Trace(_evaluate(module, batch, precision), start={}, rates=[])
+        later = Trace(_evaluate(module, batch, precision), start=trace.start, rates=[])
         value, outputs, _ = _backward(module, batch, task, loss, precision)
         later.losses, later.train_outputs, later.gradients = [value], [outputs], _gradients(_trained(module))
         trace.later.append(later)

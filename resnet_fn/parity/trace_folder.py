@@ -215,7 +215,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     fields["later"] = []
     for index, loss in enumerate(manifest["later"]):
         outputs, train, gradients = (files.read(f"{name}-later-{index + 1}") for name in ("eval", "train", "gradients"))
-        one = Trace(outputs, start={}, rates=[], losses=[loss], train_outputs=[train], gradients=gradients)
+        one = Trace(outputs, start=fields["start"], rates=[], losses=[loss], train_outputs=[train], gradients=gradients)
         fields["later"].append(one)
     layers = {}
     for mode, described in manifest["layers"].items():
