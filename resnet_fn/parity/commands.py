@@ -59,6 +59,8 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
     _add(group, "map")
     trained = "leave out initialisation (nets that load trained weights)"
     group.add_argument("--no-initialisation", action="store_true", help=trained)
+    strict = "exit code 1 also for arrays that differ beyond rounding, within their tolerance"
+    group.add_argument("--strict", action="store_true", help=strict)
     group = parser.add_argument_group("what is written")
     _add(group, "json")
     words = "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)"
@@ -317,4 +319,4 @@ def _finish(
         report.write_json(ladder, parsed.json)
     if parsed.report:
         print(f"report: {write_page(ladder, parsed.report, title)}")
-    return 0 if ladder.agrees else 1
+    return 0 if ladder.agrees and not (parsed.strict and ladder.beyond) else 1

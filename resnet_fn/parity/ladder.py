@@ -39,6 +39,8 @@ class Ladder:
         precision: in which the reference's own rounding was measured.
         curves: losses and learning rates.
         compiled: whether MindSpore's side was.
+        beyond: the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
+            tolerance; the furthest beyond first. Empty if no rounding was measured.
     """
 
     stages: list[Stage]
@@ -51,6 +53,7 @@ class Ladder:
     precision: str = "float32"
     curves: Curves = dataclasses.field(default_factory=dict)
     compiled: bool = True
+    beyond: list[Difference] = dataclasses.field(default_factory=list)
 
     @property
     def agrees(self) -> bool:
@@ -134,6 +137,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+    measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
+    if theirs.rounding and precision == "float32":
+        ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder

@@ -55,7 +55,12 @@ def findings(ladder: Ladder) -> list[str]:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
     elif stage is None:
         but = ", on these inputs; but they are set differently" if ladder.notes else ""
-        lines = [f"verdict: both compute the same{'' if ladder.compiled else ', not compiled'}{but}"]
+        within = ""
+        if ladder.beyond:
+            worst = ladder.beyond[0]
+            count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
+            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
+        lines = [f"verdict: both compute the same{'' if ladder.compiled else ', not compiled'}{within}{but}"]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed
@@ -151,6 +156,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
+        "beyond_rounding": {one.name: one.beyond for one in ladder.beyond},
     }
     write_text(Path(path), json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 

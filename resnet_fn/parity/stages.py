@@ -150,6 +150,9 @@ STAGES = (
 )
 # What is compared on each batch, with the weights before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
+# Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
+MEASURED = {name for row in EACH_BATCH for name in (row.name, f"{row.name}, later batches")}
+MEASURED |= {name for _, name in LAYERS_OF.values()}
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _CHANGES, _AFTER = (CHANGE, CHANGE_AGAIN), (FIRST, LAST, AVERAGE)
@@ -158,6 +161,8 @@ _OTHER = 0.01  # an element whose gradients are further apart is rounding beside
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
+SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
+_LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
 
 
@@ -197,6 +202,19 @@ def sure(stage: Stage) -> Stage:
 def later_stage(name: str) -> str:
     """The name of a stage of the batches after the first."""
     return f"{name}, later batches"
+
+
+def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
+    """The rounding of each batch's arrays, at least `SPREADS` times the largest change by rounding alone.
+
+    `noisy` are the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
+    """
+    grown = {}
+    for stage, errors in measured.items():
+        changes = [one.get(stage.partition(" of batch ")[0], {}) for one in noisy]
+        least = {name: SPREADS * max(one.get(name, 0.0) for one in changes) for name in errors}
+        grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
+    return grown
 
 
 def worst_rounding(*roundings: Rounding) -> Rounding:
@@ -358,7 +376,7 @@ class Comparison:
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
-        usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
+        usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
         whole, largest = _norm_of_all(theirs.values()), self._largest_change(stage, theirs)
         differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import importlib
 import os
@@ -86,6 +87,15 @@ def record_reference(
     random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
+    noisy, first_update = [], dataclasses.replace(trace, later=[])
+    for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
+        with _Noise(seed):
+            one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
+            noisy.append(stages.rounding(one, first_update))
+            for mode, recorded in layers.items():
+                again = {layer.title: layer for layer in layers_of(reference, first, mode == "train")}
+                for layer in recorded:
+                    _note_rounding(layer, again.get(layer.title, layer), layer, stages.SPREADS)
     drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
@@ -103,7 +113,7 @@ def record_reference(
         initial=initial,
         layers=layers,
         trace=trace,
-        rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
+        rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
         flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
@@ -127,11 +137,16 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     with _autocast(rounded):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
-        other = exact.get(layer.title, layer)  # a layer may be skipped at random
-        for what in ("input", "output"):
-            if getattr(one, what) is not None and getattr(other, what) is not None:
-                setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
+        _note_rounding(layer, one, exact.get(layer.title, layer))  # a layer may be skipped at random
     return layers
+
+
+def _note_rounding(layer: Layer, one: Layer, other: Layer, factor: float = 1.0) -> None:
+    """Raise a layer's rounding to `factor` times the relative error of `one` from `other`."""
+    for what in ("input", "output"):
+        a, b, field = getattr(one, what), getattr(other, what), f"{what}_rounding"
+        if a is not None and b is not None and a.shape == b.shape:
+            setattr(layer, field, max(getattr(layer, field), factor * relative_error(a, b)))
 
 
 @contextlib.contextmanager
@@ -247,6 +262,7 @@ def run_torch(
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
+    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
     parameters = _trained(module)
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
@@ -274,13 +290,78 @@ def run_torch(
             setattr(trace, ("state", "second")[update], _optimizer_state(optimizer, parameters))
     if average is not None:
         trace.average = state(average.module)
-    for batch in task.batches[1:]:
-        module = copy.deepcopy(untrained).to(dtype)
-        later = Trace(_evaluate(module, batch, precision), start=trace.start, rates=[])
-        value, outputs, _ = _backward(module, batch, task, loss, precision)
-        later.losses, later.train_outputs, later.gradients = [value], [outputs], _gradients(_trained(module))
-        trace.later.append(later)
     return trace
+
+
+def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
+    """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
+    module = copy.deepcopy(module).to(_DTYPES[precision])
+    trace = Trace(_evaluate(module, batch, precision), start=start, rates=[])
+    value, outputs, _ = _backward(module, batch, task, loss, precision)
+    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], _gradients(_trained(module))
+    return trace
+
+
+_NOISY_RUNS = 4
+# Calls that only move numbers, or make or read them: nothing is rounded.
+_EXACT = {
+    *(
+        "__get__",
+        "__set__",
+        "__getitem__",
+        "__deepcopy__",
+        "__reduce_ex__",
+        "backward",
+        "clone",
+        "contiguous",
+        "cpu",
+        "detach",
+        "double",
+        "float",
+        "numpy",
+    ),
+    *("to", "item", "tolist", "size", "dim", "reshape", "view", "view_as", "permute", "transpose", "swapaxes", "t"),
+    *(
+        "flatten",
+        "unflatten",
+        "expand",
+        "expand_as",
+        "squeeze",
+        "unsqueeze",
+        "cat",
+        "stack",
+        "chunk",
+        "split",
+        "unbind",
+    ),
+    *("repeat", "roll", "flip", "gather", "index_select", "masked_fill", "where", "relu", "relu_", "max_pool2d"),
+    *("embedding", "dropout", "arange", "zeros", "ones", "empty", "full", "tensor", "zeros_like", "ones_like", "pad"),
+}
+
+
+class _Noise(torch.overrides.TorchFunctionMode):
+    """Inside, every torch call rounds otherwise: its float32 operands and outputs get noise of 2⁻²³ of their size."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name in _EXACT:
+            return function(*args, **kwargs)
+        in_place = (
+            (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set")) or "out" in kwargs
+        )
+        noisy = torch.utils._pytree.tree_map
+        given = args if in_place else noisy(self._add, args)
+        outputs = function(*given, **kwargs)
+        return outputs if in_place else noisy(self._add, outputs)
+
+    def _add(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+            return leaf
+        return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
 
 
 def _trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
