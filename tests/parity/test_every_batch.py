@@ -1,11 +1,13 @@
 """Faults that the first batch's outputs do not show: inside a layer, or on a later batch alone."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from mindspore import nn, ops
 
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
@@ -85,3 +87,43 @@ def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
         named = {one.name: one for one in stages["gradients, later batches"].differences}
         item = named[f"head.bias of batch {number}"]
         assert item.ours == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
+
+
+THEIRS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.head(self.norm(x.mean((1, 2))))
+"""
+OURS = """
+from mindspore import nn
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm((4,), epsilon=EPS), nn.Dense(4, 10)
+
+    def construct(self, x):
+        return self.head(self.norm(x.mean((1, 2))))
+"""
+
+
+@pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("1.05e-5", 1)])
+def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    (tmp_path / "ours.py").write_text(OURS.replace("EPS", epsilon))
+    words = ["--reference", "theirs.py:Net", "--net", "ours.py:Net", "--image-size", "4", "--steps", "2"]
+    assert main([*words, "--no-initialisation", "--json", "ladder.json", "--strict"]) == code
+    out, ladder = capsys.readouterr().out, json.loads((tmp_path / "ladder.json").read_text())
+    assert ladder["agrees"]
+    assert bool(ladder["beyond_rounding"]) == bool(code)
+    assert ("the same within tolerance" in out) == bool(code)
+    if code:
+        name, times = next(iter(ladder["beyond_rounding"].items()))
+        assert f"beyond rounding: {name} {times:.2g} ×" in out
+        assert times > 1
