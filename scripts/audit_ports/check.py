@@ -1,0 +1,96 @@
+"""Whether a port is right, found out without the ladder: by its own pairing of names, and against float64.
+
+Both nets get the same noisy weights, no dropout; logits, loss and every gradient of both are compared with those of the
+reference in float64, in evaluation and in training mode.
+"""
+
+import copy
+
+import adapter
+import mindspore
+import numpy as np
+import torch
+from mindspore import Tensor
+
+_RENAMED = (("embedding_table", "weight"), ("gamma", "weight"), ("beta", "bias"), (".parametrizations.weight.", "."))
+_BOUND = 1e-4  # of float32's rounding in these small nets; what is wrong is wrong by much more
+_CERTAIN = 16  # times the reference's own float32
+
+
+def _pairs(net, module):
+    """Our parameters by the reference's names; names of either side that have no partner."""
+    theirs = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+    paired, alone = {}, []
+    for name, parameter in net.parameters_and_names(expand=True):
+        candidates = [name]
+        for ours, other in _RENAMED:
+            candidates += [one.replace(ours, other) for one in candidates]
+        there = next((one for one in candidates if one in theirs), None)
+        if there is None or tuple(theirs[there].shape) != tuple(parameter.shape):
+            alone.append(name)
+        else:
+            paired[there] = parameter
+    ids = {id(theirs[name]) for name in paired}
+    alone += [name for name, parameter in module.named_parameters() if id(parameter) not in ids]
+    return paired, alone
+
+
+def _gradients(module, inputs, labels, dtype):
+    """Logits, loss and gradients by name in a dtype."""
+    module.zero_grad()
+    torch.set_default_dtype(dtype)
+    try:
+        outputs = module(*[torch.from_numpy(x).to(dtype if x.dtype.kind == "f" else None) for x in inputs])
+        value = adapter.loss(outputs, torch.from_numpy(labels))
+        value.backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    named = module.named_parameters(remove_duplicate=False)
+    gradients = {name: np.zeros(p.shape) if p.grad is None else p.grad.double().numpy() for name, p in named}
+    return outputs.detach().double().numpy(), value.item(), gradients
+
+
+def check(name):
+    """What is wrong with a port, in words; none if nothing is."""
+    net, module = adapter.build(name, dropout=False)
+    rng = np.random.default_rng(5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += torch.from_numpy(rng.normal(0, 0.05, tuple(parameter.shape)).astype(np.float32))
+    paired, alone = _pairs(net, module)
+    state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+    for there, parameter in paired.items():
+        parameter.set_data(Tensor(state[there].detach().numpy().copy()).astype(parameter.dtype))
+    inputs, labels = adapter.inputs_of(name)[0]
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    exact, wrong = copy.deepcopy(module).double(), []
+    for mode in ("evaluation", "training"):
+        for one in (module, exact):
+            one.train(mode == "training")
+        net.set_train(mode == "training")
+        logits, value, gradients = _gradients(exact, inputs, labels, torch.float64)
+        if not np.isfinite(logits).all():  # a mask of float32's minimum, say
+            logits, value, gradients = _gradients(module, inputs, labels, torch.float32)
+        single, _, rounded = _gradients(module, inputs, labels, torch.float32)
+        parameters = net.trainable_params()
+        differentiate = mindspore.value_and_grad(lambda *x: adapter.loss(net(*x), Tensor(labels)), None, parameters)
+        tensors = [Tensor(x) for x in inputs]
+        ours, (our_value, our_gradients) = net(*tensors).asnumpy(), differentiate(*tensors)
+        if (off := _off(ours, logits, single)) > 1:
+            wrong.append(f"{mode}: logits {off * _BOUND:.0e} off")
+        elif abs(float(our_value.asnumpy()) - value) > _BOUND * abs(value):
+            wrong.append(f"{mode}: the loss is {float(our_value.asnumpy()):.6g}, in float64 {value:.6g}")
+        whole = float(np.sqrt(sum(np.square(g).sum() for g in gradients.values())))
+        there = {id(parameter): other for other, parameter in paired.items()}
+        for parameter, gradient in zip(parameters, our_gradients, strict=True):
+            if (other := there.get(id(parameter))) in gradients:
+                off = _off(gradient.asnumpy(), gradients[other], rounded[other], 1e-5 * whole)
+                wrong += [f"{mode}: gradient of {other} {off * _BOUND:.0e} off"] * (off > 1)
+    return [*([f"without a partner: {', '.join(alone[:3])}"] if alone else ()), *wrong]
+
+
+def _off(ours, exact, rounded, least=0.0):
+    """How far ours is from float64, in units of what rounding may do."""
+    size = max(float(np.linalg.norm(exact)), least) or 1.0
+    own = float(np.linalg.norm(rounded - exact)) / size
+    return float(np.linalg.norm(ours - exact)) / size / max(_BOUND, _CERTAIN * own)
