@@ -76,6 +76,11 @@ class Difference:
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
+def norm(array: Any) -> float:
+    """‖a‖ in float64: in float32 the squares of 1e-23 are 0."""
+    return float(np.linalg.norm(np.asarray(array, np.float64)))
+
+
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
@@ -88,8 +93,7 @@ def relative_error(a: Any, b: Any) -> float:
         return math.inf
     if a.size and not finite.any():
         return math.nan
-    norm = float(np.linalg.norm(b[finite]))
-    return float(np.linalg.norm(a[finite] - b[finite])) / (norm or 1.0)
+    return norm(a[finite] - b[finite]) / (norm(b[finite]) or 1.0)
 
 
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
@@ -105,7 +109,7 @@ def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, roundi
     apart = np.where(np.isnan(apart), np.inf, apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b)
-    norms = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
+    norms = norm(a[finite]) * norm(b[finite])
     return Difference(
         name=name,
         max_abs=float(apart.max(initial=0.0)),

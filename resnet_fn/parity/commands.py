@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from resnet_fn.config import cli
 from resnet_fn.layers.record import leaves
 from resnet_fn.parity import flags
@@ -307,7 +309,7 @@ def _finish(
     print(report.table(ladder))
     if environment and not ladder.agrees:
         print("\n  ".join(["environment:", *environment]))
-    size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
+    size = next((len(leaf) for _, leaf in leaves(tuple(reversed(task.batches[0]))) if np.ndim(leaf)), 1)
     seconds = time.perf_counter() - began
     print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
     print("not compared: which samples an update sees, and their augmentation")

@@ -7,6 +7,7 @@ and in every stage after it. The first stage that differs names the kind of the 
 import dataclasses
 from collections.abc import Sequence
 
+from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
@@ -102,6 +103,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
+    idle = stages.Comparison(ours, theirs, names, {}).without_gradient
+    decayed = [name for name in order if name in idle and (ours.trace.after[0][name] != ours.trace.start[name]).any()]
+
     def all_stages(rounding: Rounding) -> list[Stage]:
         computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
         return with_doubts([*first_stages, *computed], ours, theirs, names.layers)
@@ -111,6 +115,10 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
+    if decayed:
+        changed.append(
+            f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
+        )
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)

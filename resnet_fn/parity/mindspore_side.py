@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
@@ -33,6 +34,7 @@ from resnet_fn.parity.trace import (
     map_tree,
     named_leaves,
     parameter_roles,
+    path_to_logits,
     split,
     what_failed,
 )
@@ -88,7 +90,6 @@ def record_net(
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    criterion = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
@@ -99,6 +100,7 @@ def record_net(
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
     with without_dropout(net.cells_and_names()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        criterion = loss or _recipe_loss(task.recipe, like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
@@ -126,6 +128,21 @@ def record_net(
     )
 
 
+def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
+    """The recipe's loss of a net's outputs, which are as `like`."""
+    of_logits, path = (
+        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
+        path_to_logits("the net", like),
+    )
+
+    def loss(outputs: Any, labels: Any) -> Tensor:
+        for key in path:
+            outputs = outputs[key]
+        return of_logits(outputs, labels)
+
+    return loss
+
+
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
     """Run a net on a batch and record every layer."""
     return record_cell(net, positional(net, inputs), train)
@@ -151,9 +168,10 @@ def outputs_of(value: Any) -> Arrays:
     return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
-def is_classifier(like: Any, labels: Any) -> bool:
-    """Whether a net's outputs are logits [n, classes] and its labels classes [n] or probabilities [n, classes]."""
-    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and labels.ndim <= 2
+def is_classifier(like: Any, task: Task) -> bool:
+    """Whether a net's outputs are logits [n, classes] and labels classes [n] or probabilities [n, classes]."""
+    labels = task.batches[0][1]
+    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and not task.own_loss
 
 
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
@@ -173,7 +191,7 @@ def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
         keep(outputs)
         return outputs
 
-    if is_classifier(like, labels) and labels.ndim == 1 and labels.dtype.kind in "iu":
+    if is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu":
         recorded.set_train = net.set_train  # type: ignore[attr-defined]
         step = make_eval_step(recorded, jit=jit)
         with explained(inputs, compiled=jit is not None):
@@ -202,7 +220,7 @@ def run_mindspore(
     trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
     weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
-    inputs, labels = task.batches[0]
+    inputs = task.batches[0][0]
     keep, outputs = output_recorder(like["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
@@ -210,7 +228,7 @@ def run_mindspore(
         return loss(values, targets).reshape(())
 
     average = make_average(task.recipe, net, task.updates_per_epoch)
-    metric = accuracy if is_classifier(like["train"], labels) else _no_metric
+    metric = accuracy if is_classifier(like["train"], task) else _no_metric
 
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> TrainStep:
         scaler = make_scaler(task.recipe)
@@ -249,8 +267,9 @@ def run_mindspore(
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
+    targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
-        result = step(arguments(net, inputs), map_tree(Tensor, labels), Tensor(rate, mindspore.float32))
+        result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
         result.grad_norm.asnumpy()  # in this mode or that, operations may fail after the call
     return result
 
@@ -260,8 +279,18 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     if not isinstance(inputs, dict | tuple):
         return net
 
+    defaults = tuple(default for _, default in _positions(net, inputs))
+    given = tuple(key is not None for key, _ in _positions(net, inputs))
+
     def forward(tensors: tuple[Tensor, ...]) -> Any:
-        return net(*tensors)
+        every, place = (), 0
+        for index in range(len(given)):
+            if given[index]:
+                every += (tensors[place],)
+                place += 1
+            else:
+                every += (defaults[index],)
+        return net(*every)
 
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
@@ -271,22 +300,37 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 def arguments(net: nn.Cell, inputs: Tree) -> Any:
     """Inputs as tensors in the order of the net's arguments; ValueError if names differ from `construct`'s."""
     if isinstance(inputs, dict):
-        names = list(inspect.signature(net.construct).parameters)
-        if wrong := [key for key in inputs if key not in names]:
-            raise ValueError(
-                f"net: construct takes {', '.join(names)}, and there is an input {wrong[0]!r}; give both the same names"
-            )
-        keys = [key for key in names if key in inputs]
-        if missing := [key for key in names[: len(keys)] if key not in inputs]:
-            raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs before the last that is given")
-        inputs = tuple(inputs[key] for key in keys)
+        inputs = tuple(inputs[key] for key, _ in _positions(net, inputs) if key is not None)
     return map_tree(Tensor, inputs)
+
+
+def _positions(net: nn.Cell, inputs: Tree) -> list[tuple[Any, Any]]:
+    """For each argument up to the last that is given: (its key in the inputs, None), or (None, its default)."""
+    if not isinstance(inputs, dict):
+        return [(index, None) for index in range(len(inputs))]
+    named = inspect.signature(net.construct).parameters
+    names = list(named)
+    if wrong := [key for key in inputs if key not in names]:
+        raise ValueError(
+            f"net: construct takes {', '.join(names)}, and there is an input {wrong[0]!r}; give both the same names"
+        )
+    last = max(map(names.index, inputs))
+    pairs = [(name, None) if name in inputs else (None, named[name].default) for name in names[: last + 1]]
+    if inspect.Parameter.empty in [default for _, default in pairs]:
+        missing = next(
+            name for name, (_, default) in zip(names, pairs, strict=False) if default is inspect.Parameter.empty
+        )
+        raise ValueError(f"net: construct needs {missing!r} too; give all inputs that have no default")
+    return pairs
 
 
 def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     """The net's positional arguments."""
     tensors = arguments(net, inputs)
-    return tensors if isinstance(tensors, tuple) else (tensors,)
+    if not isinstance(tensors, tuple):
+        return (tensors,)
+    left = iter(tensors)
+    return tuple(default if key is None else next(left) for key, default in _positions(net, inputs))
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:

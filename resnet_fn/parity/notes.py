@@ -9,7 +9,7 @@ from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.origins import FITS
+from resnet_fn.parity.origins import FITS, attempt
 
 # Settings whose values are compared as they are, in the order in which differences are listed.
 _PLAIN = (
@@ -32,7 +32,7 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
-        notes += [f"{layer.name}: {difference}" for difference in settings_differences(layer, other)]
+        notes += [f"{layer.name}: {difference}" for difference in attempt(settings_differences, layer, other)]
     return notes
 
 

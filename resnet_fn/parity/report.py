@@ -43,7 +43,7 @@ def _row(stage: Stage) -> str:
     cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
     rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
     name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
-    name += f"; {stage.note}" if stage.note else ""
+    name += "".join(f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words)
     numbers = f"{worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} {worst.tolerance:8.0e} {rounding:>9}"
     return f"{stage.name:36} {len(stage.differences):8} {numbers}  {stage.verdict}{name}"
 
@@ -95,7 +95,8 @@ def settings(ladder: Ladder) -> list[str]:
 def _stage_lines(title: str, stage: Stage) -> list[str]:
     first = stage.first
     where = f", {first.name}: {first.values()}" if first else ""
-    lines = [f"{title}: {stage.name}{where}", *(f"  {hint}" for hint in stage.hints[:12])]
+    why = [] if stage.failed in "; ".join(stage.hints) else [f"  {stage.failed}"]
+    lines = [f"{title}: {stage.name}{where}", *why, *(f"  {hint}" for hint in stage.hints[:12])]
     return [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"] if len(stage.hints) > 12 else lines
 
 
@@ -126,7 +127,7 @@ def write_json(ladder: Ladder, path: str) -> None:
             {
                 "name": stage.name,
                 "verdict": stage.verdict,
-                "note": stage.note or stage.failed or stage.doubt,
+                "note": "; ".join(filter(None, (stage.note, stage.failed or stage.doubt))),
                 "hints": stage.hints,
                 "differences": [_difference(item) for item in stage.differences],
             }

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import CEILING, DIFFERS, UNDECIDED, VERDICTS, Difference, difference, relative_error
+from resnet_fn.layers.difference import (
+    CEILING,
+    DIFFERS,
+    UNDECIDED,
+    VERDICTS,
+    Difference,
+    difference,
+    norm,
+    relative_error,
+)
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
@@ -25,6 +34,7 @@ CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "Bat
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
 _STATE_TOLERANCES = (1e-4, 1e-3)
+_OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
 SKIPPED = "skipped"
 
 
@@ -87,6 +97,10 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
+def _norm_of_all(values: Iterable[np.ndarray]) -> float:
+    return math.hypot(*map(norm, values))
+
+
 def _first(trace: Trace, trained: bool) -> Arrays:
     first = trace.after[0] if trace.after else {}
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
@@ -125,18 +139,19 @@ STAGES = (
     Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
     Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
-    Row(CHANGE, 1e-3, "trained", _change),
+    Row(CHANGE, _OF_CHANGE, "trained", _change),
     Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
     Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
-    Row(CHANGE_AGAIN, 1e-3, "trained", lambda trace: _change(trace, 2)),
+    Row(CHANGE_AGAIN, _OF_CHANGE, "trained", lambda trace: _change(trace, 2)),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_CHANGES = (CHANGE, CHANGE_AGAIN)
-_WEIGHTS = (*_CHANGES, FIRST, LAST, AVERAGE)
+_CHANGES, _AFTER = (CHANGE, CHANGE_AGAIN), (FIRST, LAST, AVERAGE)
+_WEIGHTS = (*_CHANGES, *_AFTER)
+_OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
@@ -193,10 +208,38 @@ class Comparison:
     def _zero(self) -> set[str]:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
-        limit = _SMALL * float(np.linalg.norm(_flat(gradients.values())))
+        limit = _SMALL * _norm_of_all(gradients.values())
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE]
-        return {str(part) for part, a in noise if np.linalg.norm(part.take(a)) <= limit}
+        return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
+
+    @functools.cached_property
+    def without_gradient(self) -> set[str]:
+        """Our parameters that have no gradient on either side, as those that no output depends on."""
+        ours, theirs = self.ours.trace.gradients, self.names.rename(self.theirs.trace.gradients)
+        return {name for name, b in theirs.items() if not b.any() and name in ours and not ours[name].any()}
+
+    def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
+        """Whether the reference leaves a parameter as it is: torch updates none that has no gradient, nor decays it."""
+        if stage not in _WEIGHTS or name not in self.without_gradient:
+            return False
+        return (
+            not theirs[name].any() if stage in _CHANGES else np.array_equal(theirs[name], self.ours.trace.start[name])
+        )
+
+    @functools.cached_property
+    def _unsure(self) -> tuple[Arrays, Arrays]:
+        """Elements whose gradients, of the first update or of the first two, are rounding, by our names."""
+        pairs = [(self.ours.trace.clipped, self.theirs.trace.clipped)]
+        pairs.append(tuple(one.trace.second.get("momentum", {}) for one in (self.ours, self.theirs)))
+        masks: list[Arrays] = []
+        for ours, theirs in pairs:
+            apart = {
+                k: np.abs(ours[k] - b) > _OTHER * np.abs(b) for k, b in self.names.rename(theirs).items() if k in ours
+            }
+            masks.append(apart)
+        first, second = masks
+        return first, {name: mask | second.get(name, False) for name, mask in first.items()}
 
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
         """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
@@ -272,28 +315,34 @@ class Comparison:
         if not names:
             return Stage(stage, note="there are none")
         ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
-        common = [name for name in names if name in ours and name in theirs]
+        common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none")
-        alone = [name for name in names if (name in ours) != (name in theirs)]
+        idle = self.without_gradient
+        alone = [name for name in names if (name in ours) != (name in theirs) and name not in idle]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
-        whole = math.sqrt(sum(float(np.vdot(array, array)) for array in theirs.values()))
+        whole, largest = _norm_of_all(theirs.values()), self._largest_change(stage, theirs)
         differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage in _CHANGES else 0.0
-            size = float(np.linalg.norm(b)) or 1.0
+            unit = 2**-24 * norm(start[name][rows]) if stage in _CHANGES else 0.0
+            size, tolerance = norm(b) or 1.0, row.tolerance
             error = max(error, usual, unit / size)
-            item = difference(title, a, b, tolerance=row.tolerance, rounding=error)
+            if stage in _AFTER and name in self.ours.trace.gradients:
+                tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
+            if largest and key not in self._zero and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
+                # Adam changes what is rounding by up to the learning rate, with either sign.
+                a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
+            item = difference(title, a, b, tolerance=tolerance, rounding=error)
             if item.verdict in (UNDECIDED, DIFFERS) and key in self._zero:
                 # Adam's change is up to the learning rate whatever the noise; two differ by twice that, here a quarter.
-                most = 8 * self._largest_change(stage, theirs) * a.size**0.5
+                most = 8 * largest * a.size**0.5
                 part = size / (most or whole or 1.0)
                 item = replace(item, relative=item.relative * part, rounding=CEILING if most else usual)
             elif item.verdict == UNDECIDED and 4 * unit > CEILING * size and whole:
@@ -313,18 +362,34 @@ class Comparison:
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
-        stage, ours, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
-        shapes = [{name: value.shape for name, value in side.items()} for side in (ours, theirs)]
-        if shapes[0] != shapes[1]:
-            words = [", ".join(f"{name} {list(shape)}" for name, shape in side.items()) for side in shapes]
+        stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
+        ours = _in_order(given, theirs)
+        if ours is None:
+            words = [", ".join(f"{name} {list(one.shape)}" for name, one in side.items()) for side in (given, theirs)]
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
+        more = [name for name, value in given.items() if not any(value is one for one in ours.values())]
+        note = f"here alone: {', '.join(more)}" if more else ""
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
         items = [difference(name, ours[name], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
-        note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else ""
+        note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note
         return Stage(stage, [one for one in items if one not in chaotic], note)
+
+
+def _in_order(ours: Arrays, theirs: Arrays) -> Arrays | None:
+    """Our outputs by the reference's names: by name, else, a tuple against a dict, by order and shape; None if one
+    has no counterpart. What we have more (keys and values, which it may keep in a cache) is left out."""
+    if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
+        return None
+    left, paired = iter([value for name, value in ours.items() if name not in theirs]), {}
+    for name, b in theirs.items():
+        value = ours[name] if name in ours else next((one for one in left if one.shape == b.shape), None)
+        if value is None or value.shape != b.shape:
+            return None
+        paired[name] = value
+    return paired
 
 
 def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
@@ -391,6 +456,8 @@ def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
     count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
     mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
     moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
+    if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
+        return []  # one number may be drawn, unless it is a round one
     if spread_a == 0 or spread_b == 0:
         moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
     elif count >= _FEW:

@@ -36,6 +36,7 @@ from resnet_fn.parity.trace import (
     map_tree,
     named_leaves,
     parameter_roles,
+    path_to_logits,
     split,
     what_failed,
 )
@@ -57,7 +58,7 @@ def record_reference(
     """
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    criterion = loss or recipe_loss(task.recipe)
+    criterion = loss or _of_logits(recipe_loss(task.recipe))
     original = copy.deepcopy(module).float()
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
@@ -71,7 +72,14 @@ def record_reference(
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
-        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(criterion(outputs, tensors(labels, torch.float32))))}
+        try:
+            value = criterion(outputs, tensors(labels, torch.float32))
+        except Exception as error:
+            given = {"outputs": outputs_of(outputs), "labels": labels}
+            raise what_failed(
+                "loss of the reference", given, error, "give it labels that it takes, or --loss"
+            ) from error
+        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
 
     random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
@@ -284,6 +292,13 @@ def run_torch(
     if average is not None:
         trace.average = state(average.module)
     return trace
+
+
+def _of_logits(loss: Loss) -> Loss:
+    """The recipe's loss of a module's outputs."""
+    return lambda outputs, labels: loss(
+        functools.reduce(lambda value, key: value[key], path_to_logits("the reference", outputs), outputs), labels
+    )
 
 
 def _autocast(precision: str) -> Any:
