@@ -225,7 +225,7 @@ def run_mindspore(
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(())
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
 
     average = make_average(task.recipe, net, task.updates_per_epoch)
     metric = accuracy if is_classifier(like["train"], task) else _no_metric

@@ -64,7 +64,9 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     sizes = [one if isinstance(one, str) else _pair(one)[-1] for one in (stride, padding, dilation)]
-    stride, padding, dilation = (one if isinstance(one, str) else (first, one) for one, first in zip(sizes, (1, 0, 1), strict=True))
+    stride, padding, dilation = (
+        one if isinstance(one, str) else (first, one) for one, first in zip(sizes, (1, 0, 1), strict=True)
+    )
     return conv2d(input.expand_dims(2), weight.expand_dims(2), bias, stride, padding, dilation, groups).squeeze(2)
 
 
@@ -149,7 +151,7 @@ def einsum(equation, *operands):
     product = 1
     for term, operand in zip(terms, operands, strict=True):
         sizes = dict(zip(term, operand.shape, strict=True))
-        placed = operand.transpose(tuple(sorted(range(len(term)), key=lambda i: order.index(term[i]))))  # noqa: B023
+        placed = operand.transpose(tuple(sorted(range(len(term)), key=lambda i: order.index(term[i]))))
         product = product * placed.reshape(tuple(sizes.get(letter, 1) for letter in order))
     summed = tuple(range(len(right), len(order)))
     return product.sum(summed) if summed else product

@@ -72,7 +72,8 @@ def summary(ladder):
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    lines = ["| net | verdict | true? | seconds | initial values | what the ladder prints |", "|---|---|---|---|---|---|"]
+    head = ("net", "verdict", "true?", "seconds", "initial values", "what the ladder prints")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
         wrong = "; ".join(row["wrong"][:1])
         true = (row["verdict"] == "same") == (not wrong) and row["verdict"] not in ("undecided", "failed")
