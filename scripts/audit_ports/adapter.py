@@ -16,7 +16,7 @@ ports = importlib.import_module("mindone.transformers")  # it binds functions of
 
 
 def _config(name, dropout):
-    head, task, values, _ = NETS[name]
+    head, _, values, _ = NETS[name]
     config = getattr(transformers, f"{head}Config")(**values)
     config._attn_implementation = "eager"
     if not dropout:
@@ -40,6 +40,8 @@ def _logits(outputs, task):
 
 
 class Theirs(torch.nn.Module):
+    """The reference, of transformers."""
+
     def __init__(self, name, dropout=True):
         super().__init__()
         head, self.task, _, kind = NETS[name]
@@ -50,6 +52,8 @@ class Theirs(torch.nn.Module):
 
 
 class Ours(nn.Cell):
+    """The port, of mindone."""
+
     def __init__(self, name, dropout=True):
         super().__init__()
         head, self.task, _, kind = NETS[name]

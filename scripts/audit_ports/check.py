@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from mindspore import Tensor
 
-_RENAMED = (("embedding_table", "weight"), ("gamma", "weight"), ("beta", "bias"), (".parametrizations.weight.", "."))
+_NORMED = "parametrizations.weight.original"  # torch's weight norm
+_RENAMED = (("embedding_table", "weight"), ("gamma", "weight"), ("beta", "bias"))
+_RENAMED += (("weight_g", f"{_NORMED}0"), ("weight_v", f"{_NORMED}1"))
 _BOUND = 1e-4  # of float32's rounding in these small nets; what is wrong is wrong by much more
 _CERTAIN = 16  # times the reference's own float32
 
@@ -26,13 +28,18 @@ def _pairs(net, module):
         for ours, other in _RENAMED:
             candidates += [one.replace(ours, other) for one in candidates]
         there = next((one for one in candidates if one in theirs), None)
-        if there is None or tuple(theirs[there].shape) != tuple(parameter.shape):
+        if there is None or _shape(theirs[there]) != _shape(parameter):
             alone.append(name)
         else:
             paired[there] = parameter
     ids = {id(theirs[name]) for name in paired}
     alone += [name for name, parameter in module.named_parameters() if id(parameter) not in ids]
     return paired, alone
+
+
+def _shape(array):
+    """Without axes of 1: MindSpore's Conv1d has one more."""
+    return [size for size in array.shape if size != 1]
 
 
 def _gradients(module, inputs, labels, dtype):
@@ -58,12 +65,16 @@ def check(name):
         for parameter in module.parameters():
             parameter += torch.from_numpy(rng.normal(0, 0.05, tuple(parameter.shape)).astype(np.float32))
     paired, alone = _pairs(net, module)
-    state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+    named = dict(module.named_parameters(remove_duplicate=False))
+    state = {**named, **dict(module.named_buffers())}
     for there, parameter in paired.items():
-        parameter.set_data(Tensor(state[there].detach().numpy().copy()).astype(parameter.dtype))
+        values = state[there].detach().numpy().reshape(parameter.shape)
+        parameter.set_data(Tensor(values.copy()).astype(parameter.dtype))
+    frozen = {other: parameter.requires_grad for other, parameter in paired.items() if other in named}
     inputs, labels = adapter.inputs_of(name)[0]
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     exact, wrong = copy.deepcopy(module).double(), []
+    wrong += [f"{other} is trained on one side" for other, one in frozen.items() if one != named[other].requires_grad]
     for mode in ("evaluation", "training"):
         for one in (module, exact):
             one.train(mode == "training")
@@ -84,9 +95,27 @@ def check(name):
         there = {id(parameter): other for other, parameter in paired.items()}
         for parameter, gradient in zip(parameters, our_gradients, strict=True):
             if (other := there.get(id(parameter))) in gradients:
-                off = _off(gradient.asnumpy(), gradients[other], rounded[other], 1e-5 * whole)
+                ours = gradient.asnumpy().reshape(gradients[other].shape)
+                off = _off(ours, gradients[other], rounded[other], 1e-5 * whole)
                 wrong += [f"{mode}: gradient of {other} {off * _BOUND:.0e} off"] * (off > 1)
     return [*([f"without a partner: {', '.join(alone[:3])}"] if alone else ()), *wrong]
+
+
+def check_initial(name):
+    """Which initial values are drawn otherwise: mean and deviation over three builds, within six standard errors."""
+    drawn = {}
+    for seed in range(3):
+        net, module = adapter.build(name, seed=seed)
+        for other, parameter in _pairs(net, module)[0].items():
+            if (there := dict(module.named_parameters(remove_duplicate=False)).get(other)) is not None:
+                drawn.setdefault(other, []).append((parameter.asnumpy().ravel(), there.detach().numpy().ravel()))
+    wrong = []
+    for other, pairs in drawn.items():
+        a, b = (np.concatenate(side).astype(np.float64) for side in zip(*pairs, strict=True))
+        spread, error = max(a.std(), b.std()), 6 / np.sqrt(a.size)
+        same = abs(a.std() - b.std()) <= error * spread and abs(a.mean() - b.mean()) <= 1e-6 + 2 * error * spread
+        wrong += [f"{other}: deviation {a.std():.2g} here, {b.std():.2g} there"] * (not same)
+    return wrong
 
 
 def _off(ours, exact, rounded, least=0.0):

@@ -50,7 +50,7 @@ def run_one(name, folder, optimizer):
     import check
 
     try:
-        wrong = check.check(name)
+        wrong = [*check.check(name), *check.check_initial(name)]
         row["wrong"] = [*wrong[:3], *([f"and {len(wrong) - 3} more"] if len(wrong) > 3 else ())]
     except Exception as error:
         row["wrong"] = [f"it fails: {type(error).__name__}: {str(error).strip().splitlines()[0]}"]
@@ -58,27 +58,24 @@ def run_one(name, folder, optimizer):
 
 
 def summary(ladder):
-    """Verdict and place of a ladder; initial values apart, of which the independent check sees nothing."""
-    from resnet_fn.parity.stages import INITIALISATION
-
-    first = ladder.first_computed
-    initial = any(one.name == INITIALISATION and one.verdict == "DIFFERS" for one in ladder.stages)
+    """Verdict, place and cause of a ladder: what differs first, with the reference's weights if anything does then."""
+    first = ladder.first_computed or ladder.first_stage
     verdict = "differs" if first else "undecided" if ladder.undecided else "same"
     words = [f"{first.name}: {'; '.join(first.hints[:2]) or first.failed or first.first.name}"] if first else []
     words += [f"`{ladder.first_layer.name}` {'; '.join(ladder.first_layer.hints[:1])}"] if ladder.first_layer else []
     words += [f"{one.name}: {one.doubt}" for one in ladder.undecided[:1]] if not first else []
-    return {"verdict": verdict, "words": ", ".join(words), "initial": "differ" if initial else "same"}
+    return {"verdict": verdict, "words": ", ".join(words)}
 
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    head = ("net", "verdict", "true?", "seconds", "initial values", "what the ladder prints")
+    head = ("net", "verdict", "true?", "seconds", "what the ladder prints")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
         wrong = "; ".join(row["wrong"][:1])
         true = (row["verdict"] == "same") == (not wrong) and row["verdict"] not in ("undecided", "failed")
         check = f"{'yes' if true else 'no'}, {f'the check finds {wrong}' if wrong else 'it is right'}"
-        cells = (name, row["verdict"], check, f"{row['seconds']:.0f}", row.get("initial", ""), row["words"])
+        cells = (name, row["verdict"], check, f"{row['seconds']:.0f}", row["words"])
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
 
