@@ -50,7 +50,10 @@ from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, accu
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
 
-_NO_KERNEL = re.compile(r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]")
+_NO_KERNEL = re.compile(
+    r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not found op (\w+) on device"
+    r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
+)
 _OF_SHAPES = re.compile(r"shape|dim|rank|channel|broadcast|size|length|(positional|keyword) argument", re.IGNORECASE)
 _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
 

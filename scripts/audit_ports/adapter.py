@@ -15,9 +15,9 @@ mint_cpu.install()
 ports = importlib.import_module("mindone.transformers")  # it binds functions of mint that are replaced by now
 
 
-def _config(name, dropout):
+def _config(name, dropout, changes):
     head, _, values, _ = NETS[name]
-    config = getattr(transformers, f"{head}Config")(**values)
+    config = getattr(transformers, f"{head}Config")(**{**values, **changes})
     config._attn_implementation = "eager"
     if not dropout:
         _without_dropout(config)
@@ -42,10 +42,10 @@ def _logits(outputs, task):
 class Theirs(torch.nn.Module):
     """The reference, of transformers."""
 
-    def __init__(self, name, dropout=True):
+    def __init__(self, name, config):
         super().__init__()
         head, self.task, _, kind = NETS[name]
-        self.net, self.names = getattr(transformers, head + self.task)(_config(name, dropout)), KINDS[kind]
+        self.net, self.names = getattr(transformers, head + self.task)(config), KINDS[kind]
 
     def forward(self, *inputs):
         return _logits(self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task)
@@ -54,10 +54,10 @@ class Theirs(torch.nn.Module):
 class Ours(nn.Cell):
     """The port, of mindone."""
 
-    def __init__(self, name, dropout=True):
+    def __init__(self, name, config):
         super().__init__()
         head, self.task, _, kind = NETS[name]
-        self.net, self.names = getattr(ports, head + self.task)(_config(name, dropout)), KINDS[kind]
+        self.net, self.names = getattr(ports, head + self.task)(config), KINDS[kind]
 
     def construct(self, *inputs):
         return _logits(self.net(**dict(zip(self.names, inputs, strict=True)), return_dict=True), self.task)
@@ -78,9 +78,13 @@ def loss(logits, labels):
     return ops.cross_entropy(rows, numbers.astype(mindspore.int32))
 
 
-def build(name, dropout=True, seed=0):
-    """(MindSpore's net, torch's), each with its own random weights."""
+def build(name, dropout=True, seed=0, repair=None, **changes):
+    """(MindSpore's net, torch's), each with its own random weights; `changes` of both configurations."""
     torch.manual_seed(seed)
     np.random.seed(seed)
     mindspore.set_seed(seed + 1)
-    return Ours(name, dropout), Theirs(name, dropout)
+    config = _config(name, dropout, changes)
+    net, module = Ours(name, config), Theirs(name, config)
+    if repair:
+        repair(net)
+    return net, module

@@ -67,6 +67,18 @@ def summary(ladder):
     return {"verdict": verdict, "words": ", ".join(words)}
 
 
+def print_faults():
+    """The table of what is wrong where, each with what the check finds before and after it is put right."""
+    import check
+
+    print("| net | in mindone/transformers/models | the check finds | put right |\n|---|---|---|---|")
+    for name, (place, words, how, changes) in check.FAULTS.items():
+        model, line = place.split(":")
+        before, after = ((found or ["nothing"])[0] for found in (check.check(name), check.check(name, **changes)))
+        cells = (f"`{name}`", f"`{model}/modeling_{model}.py:{line}`: {words}", before, how and f"{how}: {after}")
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def table(rows):
     """The Markdown table of {name: row}."""
     head = ("net", "verdict", "true?", "seconds", "what the ladder prints")
@@ -85,8 +97,11 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NET", help=f"default all of: {', '.join(NETS)}")
     parser.add_argument("--keep", metavar="FOLDER", help="keep each net's result here; what is there is not run again")
     parser.add_argument("--optimizer", default="adamw", help="default adamw")
+    parser.add_argument("--faults", action="store_true", help="prove each fault of mindone by putting it right")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.faults:
+        return print_faults()
     names = options.names or list(NETS)
     if unknown := [name for name in names if name not in NETS]:
         parser.error(f"{unknown[0]} is not among {', '.join(NETS)}")
