@@ -14,7 +14,7 @@ from mindspore import Tensor, ops
 
 _NORMED = "parametrizations.weight.original"  # torch's weight norm
 _RENAMED = (("embedding_table", "weight"), ("gamma", "weight"), ("beta", "bias"))
-_RENAMED += (("weight_g", f"{_NORMED}0"), ("weight_v", f"{_NORMED}1"))
+_RENAMED += (("weight_norm_cell.", ""), ("weight_g", f"{_NORMED}0"), ("weight_v", f"{_NORMED}1"))
 _BOUND = 1e-4  # of float32's rounding in these small nets; what is wrong is wrong by much more
 _CERTAIN = 16  # times the reference's own float32
 

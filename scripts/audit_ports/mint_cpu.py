@@ -5,6 +5,7 @@ Only what the audit's nets call, by operations that have kernels and right gradi
 
 import mindspore as ms
 import numpy as np
+import torch
 from mindspore import Tensor, mint, ops
 from mindspore.mint.nn import functional
 
@@ -157,6 +158,15 @@ def einsum(equation, *operands):
     return product.sum(summed) if summed else product
 
 
+def interpolate(input, size, mode="nearest", align_corners=None):
+    for axis, count in zip((-2, -1), size, strict=True):  # a matrix along each axis: what torch makes of an identity
+        eye = torch.eye(input.shape[axis])[None, None]
+        matrix = torch.nn.functional.interpolate(eye, (eye.shape[-2], count), mode=mode, align_corners=align_corners)
+        moved = input.swapaxes(axis, -1)
+        input = ops.matmul(moved, Tensor(matrix[0, 0].numpy())).swapaxes(axis, -1)
+    return input
+
+
 def rms_norm(input, gamma, epsilon=1e-6):
     inverse = ops.rsqrt((input * input).mean(-1, keep_dims=True) + epsilon)
     return input * inverse * gamma, inverse
@@ -176,7 +186,7 @@ def _like(make):
 
 _FUNCTIONAL = {
     **{one.__name__: one for one in (layer_norm, group_norm, batch_norm, embedding, conv2d, conv1d, max_pool2d, gelu)},
-    **{one.__name__: one for one in (avg_pool2d, dropout, softmax, pad, normalize)},
+    **{one.__name__: one for one in (avg_pool2d, dropout, softmax, pad, normalize, interpolate)},
     "adaptive_avg_pool2d": adaptive_avg_pool,
     "adaptive_avg_pool1d": adaptive_avg_pool,
     "relu6": lambda input, inplace=False: ops.relu6(input),
@@ -266,6 +276,13 @@ def install():
         return one
 
     ms.Parameter.__getitem__ = item
+    made = mint.nn.Conv2d.__init__
+
+    def init(self, *given, **named):
+        made(self, *given, **named)
+        self.conv2d = conv2d  # which mindone's Conv1d calls
+
+    mint.nn.Conv2d.__init__ = init
     draw = np.random
     Tensor.normal_ = lambda self, mean=0.0, std=1.0, **_: _write(self, draw.normal(mean, std, self.shape))
     Tensor.uniform_ = lambda self, low=0.0, high=1.0, **_: _write(self, draw.uniform(low, high, self.shape))
