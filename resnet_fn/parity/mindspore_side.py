@@ -12,8 +12,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.layers.cells import record_cell, unchanged
+from resnet_fn.layers.cells import record_cell, unchanged, write
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
@@ -33,8 +32,8 @@ from resnet_fn.parity.trace import (
     make_recording,
     map_tree,
     named_leaves,
+    of_logits,
     parameter_roles,
-    path_to_logits,
     split,
     what_failed,
 )
@@ -91,6 +90,8 @@ def record_net(
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
 
+    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
         value = criterion(outputs, map_tree(Tensor, labels))
@@ -100,7 +101,7 @@ def record_net(
     random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
     with without_dropout(net.cells_and_names()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        criterion = loss or _recipe_loss(task.recipe, like["train"])
+        criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
@@ -126,21 +127,6 @@ def record_net(
         drops=drops,
         **roles_of(net),
     )
-
-
-def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
-    """The recipe's loss of a net's outputs, which are as `like`."""
-    of_logits, path = (
-        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
-        path_to_logits("the net", like),
-    )
-
-    def loss(outputs: Any, labels: Any) -> Tensor:
-        for key in path:
-            outputs = outputs[key]
-        return of_logits(outputs, labels)
-
-    return loss
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -283,7 +269,8 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     given = tuple(key is not None for key, _ in _positions(net, inputs))
 
     def forward(tensors: tuple[Tensor, ...]) -> Any:
-        every, place = (), 0
+        every: tuple[Any, ...] = ()
+        place = 0
         for index in range(len(given)):
             if given[index]:
                 every += (tensors[place],)
@@ -477,4 +464,4 @@ def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
     """Set a net's parameters in place, so that compiled functions use the new values."""
     parameters = parameters_by_path(net)
     for name, value in values.items():
-        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))
+        write(parameters[name], value)

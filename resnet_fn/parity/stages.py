@@ -175,7 +175,8 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
-                error = relative_error(part.take(value), part.take(exactly[name]))
+                # A layer that is skipped at random has no state in one of the runs.
+                error = relative_error(part.take(value), part.take(exactly[name])) if name in exactly else math.inf
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     return roundings
 
@@ -183,7 +184,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
 def worst_rounding(*roundings: Rounding) -> Rounding:
     """The larger of each."""
     return {
-        stage: {name: max(one[stage][name] for one in roundings) for name in errors}
+        stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
     }
 
@@ -230,15 +231,13 @@ class Comparison:
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
         """Elements whose gradients, of the first update or of the first two, are rounding, by our names."""
-        pairs = [(self.ours.trace.clipped, self.theirs.trace.clipped)]
-        pairs.append(tuple(one.trace.second.get("momentum", {}) for one in (self.ours, self.theirs)))
-        masks: list[Arrays] = []
-        for ours, theirs in pairs:
-            apart = {
-                k: np.abs(ours[k] - b) > _OTHER * np.abs(b) for k, b in self.names.rename(theirs).items() if k in ours
-            }
-            masks.append(apart)
-        first, second = masks
+
+        def apart(ours: Arrays, theirs: Arrays) -> Arrays:
+            pairs = {name: (ours[name], b) for name, b in self.names.rename(theirs).items() if name in ours}
+            return {name: np.abs(a - b) > _OTHER * np.abs(b) for name, (a, b) in pairs.items()}
+
+        a, b = self.ours.trace, self.theirs.trace
+        first, second = apart(a.clipped, b.clipped), apart(a.second.get("momentum", {}), b.second.get("momentum", {}))
         return first, {name: mask | second.get(name, False) for name, mask in first.items()}
 
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
