@@ -106,7 +106,11 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     order = list(dict.fromkeys([*used, *names.parameters]))
 
     idle = stages.Comparison(ours, theirs, names, {}).without_gradient
-    decayed = [name for name in order if name in idle and (ours.trace.after[0][name] != ours.trace.start[name]).any()]
+    decayed = [
+        name
+        for name in order
+        if name in idle and ours.trace.after and (ours.trace.after[0][name] != ours.trace.start[name]).any()
+    ]
 
     def all_stages(rounding: Rounding) -> list[Stage]:
         computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)

@@ -62,12 +62,7 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     a, b = ours.settings, theirs.settings
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
         # The name of a user's class is no evidence; its output is compared instead.
-        if (
-            ours.is_own
-            or theirs.is_own
-            or {ours.kind, theirs.kind} in _ALIKE
-            or (_is_relu6(ours) and _is_relu6(theirs))
-        ):
+        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if _same_windows(ours, theirs):
@@ -139,8 +134,8 @@ def _same_output(ours: Layer, theirs: Layer) -> bool:
     return a is not None and b is not None and a.shape == b.shape and relative_error(a, b) < FITS
 
 
-def _is_relu6(layer: Layer) -> bool:
-    return layer.kind == "relu6" or [layer.settings.get(name) for name in ("min", "max")] == [0, 6]
+def _are_relu6(*layers: Layer) -> bool:
+    return all(one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6) for one in layers)
 
 
 def _words(pads: Pads) -> str:

@@ -274,6 +274,7 @@ class Comparison:
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
             CHANGE_AGAIN: half or len(ours.after) < 2,
+            TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
@@ -284,7 +285,7 @@ class Comparison:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
             elif not row.of:
                 stage = self._numbers(row, least.get(row.name, {}))
-            elif row.name == LAST and len(ours.after) < 2:
+            elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
@@ -316,7 +317,7 @@ class Comparison:
         ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
-            return Stage(stage, note="one side keeps none")
+            return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
         idle = self.without_gradient
         alone = [name for name in names if (name in ours) != (name in theirs) and name not in idle]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"

@@ -39,7 +39,9 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def split(tree: Tree, parts: int) -> list[Tree]:
     """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
-    return [tree] if parts == 1 else [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
+    if parts == 1:
+        return [tree]
+    return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
 
 
 def make_batches(

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.experimental import optim as experimental
 
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.replay import compare_step
@@ -583,3 +584,41 @@ def test_ties_of_a_relu6():
     assert count() == 2
     np.testing.assert_allclose(y.detach(), F.relu6(x).detach(), atol=1e-5)
     assert gradient.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def like_torch(net: nn.Cell) -> Any:
+    """Groups in another order, each with its own rate and weight decay."""
+    first, last = net.body.trainable_params(), net.head.trainable_params()
+    groups = [{"params": last, "lr": 0.002}, {"params": first, "weight_decay": 0.0}]
+    return experimental.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def of_torch(module: Any) -> Any:
+    groups = [
+        {"params": module.body.parameters(), "weight_decay": 0.0},
+        {"params": module.head.parameters(), "lr": 0.002},
+    ]
+    return torch.optim.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def test_an_experimental_optimizer_in_groups():
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(
+        net, module, vectors(3), ADAMW, mode="pynative", optimizer=like_torch(net), reference_optimizer=of_torch
+    )
+    compared = {stage.name for stage in ladder.stages if stage.differences}
+    assert {"optimizer settings", "momentum after update 1", "variance after update 1", "loss trajectory"} <= compared
+
+
+def test_an_optimizer_without_a_kernel_is_not_run():
+    """The other stages are decided, and a line names it."""
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
+    own = {"optimizer": optimizer, "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001)}
+    ladder = agrees(net, module, vectors(3), ADAMW, mode="pynative", **own)
+    stages = {stage.name: stage for stage in ladder.stages}
+    assert stages["clipped gradients"].verdict == "ok"
+    assert "not run here" in stages["change by update 1"].note
+    assert any("AdamW" in line for line in ladder.changed)
