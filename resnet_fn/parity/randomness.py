@@ -110,6 +110,8 @@ def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers:
         for stage in stages[after:] if recording.random_train else ():
             if stage.name not in (RATE, SETTINGS) and stage.verdict != SKIPPED:
                 place = f"in {side} {recording.random_train}"
+                if stage.differences and not stage.hints:  # a state that one side alone has, of what it skipped
+                    stage.failed = ""
                 stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
     dropout = _dropout_stage(ours, theirs, layers)
     return [*stages[:after], *([dropout] if dropout.verdict != SKIPPED else ()), *stages[after:]]
