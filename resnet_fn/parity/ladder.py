@@ -5,6 +5,7 @@ and in every stage after it. The first stage that differs names the kind of the 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
 
+_UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning rate": of each update, ours and theirs
 
 
@@ -121,6 +123,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
+    if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
+        changed.append(f"left out, since --map gives no counterpart: {few(left)}")
     if decayed:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
@@ -165,9 +169,9 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
         a, b = ours.initial[name], given[name]
         b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
         item = difference(name, a, b)
-        if item.verdict == DIFFERS and a.dtype.kind == "f" and (np.abs(a - b) <= np.spacing(np.abs(b))).all():
+        if item.verdict == DIFFERS and a.dtype.kind == "f" and (np.abs(a - b) <= _UNITS * np.spacing(np.abs(b))).all():
             item = dataclasses.replace(item, tolerance=item.relative)  # of a table that one side computed in float64
-            stage.note += f"{'; ' * bool(stage.note)}{name}: a unit in the last place apart"
+            stage.note += f"{'; ' * bool(stage.note)}{name}: at most {_UNITS} units in the last place apart"
         stage.differences.append(item)
         stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)
     if not stage.differences:

@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.experimental import optim as experimental
 
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.name_map import read_map
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Batch
@@ -491,7 +492,7 @@ def test_lazy_layers():
 
 def steps(dtype: Any) -> np.ndarray:
     """A table computed in `dtype`, then float32."""
-    return (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(39) * dtype(0.7)).astype(np.float32)
+    return (dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))).astype(np.float32)
 
 
 class Places(Theirs):
@@ -625,3 +626,13 @@ def test_an_optimizer_without_a_kernel_is_not_run():
     assert stages["clipped gradients"].verdict == "ok"
     assert "not run here" in stages["change by update 1"].note
     assert any("AdamW" in line for line in ladder.changed)
+
+
+def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
+    """Of the port's alone, and of no use: what the reference computes."""
+    net = PortedUnused()
+    (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
+    assert set(ladder.names.parameters) == {"body.0.weight", "body.0.bias", "head.weight", "head.bias"}
+    assert any("token, pooler.weight" in line for line in ladder.changed)
