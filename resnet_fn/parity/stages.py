@@ -97,10 +97,6 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _norm_of_all(values: Iterable[np.ndarray]) -> float:
-    return math.hypot(*map(norm, values))
-
-
 def _first(trace: Trace, trained: bool) -> Arrays:
     first = trace.after[0] if trace.after else {}
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
@@ -209,7 +205,7 @@ class Comparison:
     def _zero(self) -> set[str]:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
-        limit = _SMALL * _norm_of_all(gradients.values())
+        limit = _SMALL * norm(_flat(gradients.values()))
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
@@ -222,11 +218,8 @@ class Comparison:
 
     def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
         """Whether the reference leaves a parameter as it is: torch updates none that has no gradient, nor decays it."""
-        if stage not in _WEIGHTS or name not in self.without_gradient:
-            return False
-        return (
-            not theirs[name].any() if stage in _CHANGES else np.array_equal(theirs[name], self.ours.trace.start[name])
-        )
+        start = self.ours.trace.start[name] if stage in _AFTER else 0.0
+        return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
@@ -318,15 +311,14 @@ class Comparison:
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
-        idle = self.without_gradient
-        alone = [name for name in names if (name in ours) != (name in theirs) and name not in idle]
+        alone = [one for one in names if (one in ours) != (one in theirs) and one not in self.without_gradient]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= 1] or [0.0]))
-        whole, largest = _norm_of_all(theirs.values()), self._largest_change(stage, theirs)
+        whole, largest = norm(_flat(theirs.values())), self._largest_change(stage, theirs)
         differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
