@@ -41,6 +41,7 @@ _FLAGS = {
     "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
     "our-loss": ("FILE:FUNCTION", "MindSpore's, of (outputs, labels)"),
     "our-optimizer": ("FILE:FUNCTION", "of the net: returns an optimizer of MindSpore's or of this package"),
+    "our-step": ("FILE:FUNCTION", "as `make_train_step`: returns a step of one's own"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
     "json": ("FILE", "write everything, every array and layer"),
@@ -80,7 +81,7 @@ def live(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
     default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
-    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", **default)
+    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", **default)
     flags.add_task_flags(parser, recipe)
     _add_device(parser)
     _add_comparison(parser, group)
@@ -185,7 +186,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
     group = parser.add_argument_group("what is compared")
-    _add(group, "model", "net", "our-loss", "our-optimizer", model="; default the trace's recipe's")
+    _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", model="; default the trace's recipe's")
     _add_device(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
@@ -264,6 +265,7 @@ def _replay(
 
     make_ours, initialisation = functions.get("our_optimizer"), _initialisation(parsed, reference.task)
     ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
+    ours |= {"make_step": functions["our_step"]} if "our_step" in functions else {}
     return replay(reference, net, **ours, mode=parsed.mode, initialisation=initialisation, corrections=corrections)
 
 

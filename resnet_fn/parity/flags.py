@@ -172,7 +172,7 @@ def load_function(place: str, flag: str) -> Any:
 
 def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
     """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
-    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer")
+    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
     places = {name: getattr(parsed, name, None) for name in names}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 

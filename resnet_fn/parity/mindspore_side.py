@@ -10,15 +10,15 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.config.recipe import Recipe
-from resnet_fn.layers.cells import record_cell, unchanged
+from resnet_fn.layers.cells import record_cell, unchanged, write
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.environment import environment
-from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings
+from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS
 from resnet_fn.parity.trace import (
@@ -33,8 +33,8 @@ from resnet_fn.parity.trace import (
     make_recording,
     map_tree,
     named_leaves,
+    of_logits,
     parameter_roles,
-    path_to_logits,
     split,
     what_failed,
 )
@@ -50,7 +50,10 @@ from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, accu
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
 
-_NO_KERNEL = re.compile(r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]")
+_NO_KERNEL = re.compile(
+    r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not found op (\w+) on device"
+    r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
+)
 _OF_SHAPES = re.compile(r"shape|dim|rank|channel|broadcast|size|length|(positional|keyword) argument", re.IGNORECASE)
 _OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
 
@@ -79,7 +82,7 @@ def record_net(
     *,
     initial: Arrays | None = None,
     loss: Loss | None = None,
-    optimizer: Optimizer | nn.Optimizer | None = None,
+    optimizer: Optimizer | nn.Optimizer | TorchLike | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
 ) -> Recording:
@@ -91,28 +94,34 @@ def record_net(
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
 
+    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
         value = criterion(outputs, map_tree(Tensor, labels))
         check_scalar("the net", value, Tensor)
         return {**outputs_of(outputs), LOSS: value.asnumpy()}
 
-    random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
+    random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
     with without_dropout(net.cells_and_names()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
-        criterion = loss or _recipe_loss(task.recipe, like["train"])
+        criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
         settings: Settings = {}
-        if isinstance(optimizer, nn.Optimizer):
-            settings = mindspore_settings(optimizer, {id(one): path for path, one in parameters_by_path(net).items()})
+        if isinstance(optimizer, nn.Optimizer | TorchLike):
+            paths = {id(one): path for path, one in parameters_by_path(net).items()}
+            grouped = isinstance(optimizer, TorchLike)
+            settings = (
+                torch_settings(optimizer.param_groups, paths) if grouped else mindspore_settings(optimizer, paths)
+            )
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
     trace.settings, mode = settings, "graph" if compiler() else "pynative"
     assign(net, start)
-    return make_recording(
+    recording = make_recording(
         f"MindSpore {mindspore.__version__}",
         task,
         lambda array: np.array(Tensor(array).asnumpy()),
@@ -126,21 +135,9 @@ def record_net(
         drops=drops,
         **roles_of(net),
     )
-
-
-def _recipe_loss(recipe: Recipe, like: Any) -> Loss:
-    """The recipe's loss of a net's outputs, which are as `like`."""
-    of_logits, path = (
-        make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over),
-        path_to_logits("the net", like),
-    )
-
-    def loss(outputs: Any, labels: Any) -> Tensor:
-        for key in path:
-            outputs = outputs[key]
-        return of_logits(outputs, labels)
-
-    return loss
+    if not trace.after:
+        recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
+    return recording
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -228,7 +225,7 @@ def run_mindspore(
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(())
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
 
     average = make_average(task.recipe, net, task.updates_per_epoch)
     metric = accuracy if is_classifier(like["train"], task) else _no_metric
@@ -243,32 +240,40 @@ def run_mindspore(
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
-    if task.recipe.clip_norm:
-        # A step without clipping or update records the gradients before clipping.
-        unclipped, at_start = step_with(recording_optimizer(None, recorded), 0.0)
-        _call(unclipped, net, task.batches[0], rates[0])
-        trace.gradients = gradients()
-        assign(net, trace.start)
-    step, changing = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
-    if not task.recipe.clip_norm:
-        unclipped, at_start = step, changing
-    for batch in task.batches[1:]:
-        later = Trace(evaluate(batch), start=trace.start, rates=[])
-        later.losses = [float(_call(unclipped, net, batch, rates[0]).loss.asnumpy())]
-        later.train_outputs, later.gradients = [outputs()], gradients()
-        trace.later.append(later)
-        for parameter, value in at_start:
-            ops.assign(parameter, Tensor(value, parameter.dtype))
+    def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
+        for parameter, value in values:
+            write(parameter, value)
+
+    # A step without clipping or update records the gradients before clipping.
+    unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0) if task.recipe.clip_norm else (None, [])
+    step, at_start = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
+    runs = True
+    try:
+        _call(step, net, task.batches[0], rates[0])
+    except MissingKernelError:  # the optimizer's: the net has run before
+        step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
+        runs = False
+    put_back(at_start)
+    for batch in task.batches if unclipped else task.batches[1:]:
+        one = Trace(evaluate(batch), start=trace.start, rates=[])
+        one.losses = [float(_call(unclipped or step, net, batch, rates[0]).loss.asnumpy())]
+        one.train_outputs, one.gradients = [outputs()], gradients()
+        trace.later.append(one)
+        put_back([*at_start, *changing])
+    if unclipped:
+        trace.gradients = trace.later.pop(0).gradients
     for update, batch in enumerate(task.batches):
         result = _call(step, net, batch, rates[update])
         trace.losses.append(float(result.loss.asnumpy()))
         trace.norms.append(float(result.grad_norm.asnumpy()))
         trace.train_outputs.append(outputs())
-        if update < LATER:
-            trace.after.append(state(net))
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
+        if not runs:
+            return trace
+        if update < LATER:
+            trace.after.append(state(net))
         if update < 2:
             setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
     if average is not None:
@@ -293,17 +298,12 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     if not isinstance(inputs, dict | tuple):
         return net
 
-    defaults = tuple(default for _, default in _positions(net, inputs))
-    given = tuple(key is not None for key, _ in _positions(net, inputs))
+    places, defaults = _places(net, inputs)
 
     def forward(tensors: tuple[Tensor, ...]) -> Any:
-        every, place = (), 0
-        for index in range(len(given)):
-            if given[index]:
-                every += (tensors[place],)
-                place += 1
-            else:
-                every += (defaults[index],)
+        every: tuple[Any, ...] = ()
+        for index in range(len(places)):
+            every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
         return net(*every)
 
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
@@ -314,28 +314,24 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 def arguments(net: nn.Cell, inputs: Tree) -> Any:
     """Inputs as tensors in the order of the net's arguments; ValueError if names differ from `construct`'s."""
     if isinstance(inputs, dict):
-        inputs = tuple(inputs[key] for key, _ in _positions(net, inputs) if key is not None)
+        _places(net, inputs)
+        inputs = tuple(inputs[name] for name in inspect.signature(net.construct).parameters if name in inputs)
     return map_tree(Tensor, inputs)
 
 
-def _positions(net: nn.Cell, inputs: Tree) -> list[tuple[Any, Any]]:
-    """For each argument up to the last that is given: (its key in the inputs, None), or (None, its default)."""
+def _places(net: nn.Cell, inputs: Tree) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """For each argument of the net up to the last that is given: its place in the inputs, or −1, and its default."""
     if not isinstance(inputs, dict):
-        return [(index, None) for index in range(len(inputs))]
-    named = inspect.signature(net.construct).parameters
-    names = list(named)
-    if wrong := [key for key in inputs if key not in names]:
-        raise ValueError(
-            f"net: construct takes {', '.join(names)}, and there is an input {wrong[0]!r}; give both the same names"
-        )
-    last = max(map(names.index, inputs))
-    pairs = [(name, None) if name in inputs else (None, named[name].default) for name in names[: last + 1]]
-    if inspect.Parameter.empty in [default for _, default in pairs]:
-        missing = next(
-            name for name, (_, default) in zip(names, pairs, strict=False) if default is inspect.Parameter.empty
-        )
-        raise ValueError(f"net: construct needs {missing!r} too; give all inputs that have no default")
-    return pairs
+        return tuple(range(len(inputs))), (None,) * len(inputs)
+    defaults = {name: one.default for name, one in inspect.signature(net.construct).parameters.items()}
+    if wrong := [key for key in inputs if key not in defaults]:
+        words = f"net: construct takes {', '.join(defaults)}, and there is an input {wrong[0]!r}"
+        raise ValueError(f"{words}; give both the same names")
+    used = list(defaults)[: 1 + max(map(list(defaults).index, inputs))]
+    if missing := [name for name in used if name not in inputs and defaults[name] is inspect.Parameter.empty]:
+        raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs that have no default")
+    given = [name for name in used if name in inputs]
+    return tuple(given.index(one) if one in given else -1 for one in used), tuple(defaults[one] for one in used)
 
 
 def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
@@ -343,8 +339,9 @@ def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     tensors = arguments(net, inputs)
     if not isinstance(tensors, tuple):
         return (tensors,)
-    left = iter(tensors)
-    return tuple(default if key is None else next(left) for key, default in _positions(net, inputs))
+    return tuple(
+        tensors[place] if place >= 0 else default for place, default in zip(*_places(net, inputs), strict=True)
+    )
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
@@ -358,6 +355,10 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
             return outputs
     finally:
         net.set_train(was_training)
+
+
+class MissingKernelError(ValueError):
+    """An operation that this device does not have."""
 
 
 @contextlib.contextmanager
@@ -375,7 +376,8 @@ def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
             fix = "give it the inputs that the reference takes"
         elif compiled or _OF_GRAPHS in text:
             fix = "it does not compile; correct that, or compare it uncompiled with --mode pynative"
-        raise what_failed("net", inputs, error, fix) from error
+        failed = what_failed("net", inputs, error, fix)
+        raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:
@@ -424,7 +426,7 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
     return Optimizer(optimizer.state, record_and_update)
 
 
-def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
+def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
     """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
@@ -433,7 +435,7 @@ def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
     Raises:
         ValueError: its learning rate is a schedule, or it updates parameters that the net does not train.
     """
-    groups = optimizer.learning_rate
+    groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
     name = type(optimizer).__name__
     if not all(isinstance(rate, Parameter) for rate in rates):
@@ -491,4 +493,4 @@ def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
     """Set a net's parameters in place, so that compiled functions use the new values."""
     parameters = parameters_by_path(net)
     for name, value in values.items():
-        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))
+        write(parameters[name], value)

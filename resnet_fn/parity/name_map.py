@@ -282,10 +282,12 @@ def read_map(path: str) -> Corrections:
 
 
 def _source(name: str, entry: Any) -> Source:
+    if entry is None:  # no counterpart
+        return Source(())
     if isinstance(entry, str):
         return plain(entry)
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError(f'--map: {name}: give the reference\'s name, or an object with "from"')
+        raise ValueError(f'--map: {name}: give the reference\'s name, null for none, or an object with "from"')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
             raise ValueError(f"--map: {name}: {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
@@ -332,6 +334,8 @@ def resolve(
             sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
             if len(source.names) == 1 and source == plain(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
+        elif inside and not source.parts:
+            sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != plain(source.parts[0].name):
                 raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")

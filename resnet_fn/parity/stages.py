@@ -98,10 +98,6 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _norm_of_all(values: Iterable[np.ndarray]) -> float:
-    return math.hypot(*map(norm, values))
-
-
 def _first(trace: Trace, trained: bool) -> Arrays:
     first = trace.after[0] if trace.after else {}
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
@@ -183,7 +179,8 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
-                error = relative_error(part.take(value), part.take(exactly[name]))
+                # A layer that is skipped at random has no state in one of the runs.
+                error = relative_error(part.take(value), part.take(exactly[name])) if name in exactly else math.inf
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
@@ -220,7 +217,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
 def worst_rounding(*roundings: Rounding) -> Rounding:
     """The larger of each."""
     return {
-        stage: {name: max(one[stage][name] for one in roundings) for name in errors}
+        stage: {name: max(one.get(stage, {}).get(name, math.inf) for one in roundings) for name in errors}
         for stage, errors in roundings[0].items()
     }
 
@@ -245,7 +242,7 @@ class Comparison:
     def _zero(self) -> set[str]:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
-        limit = _SMALL * _norm_of_all(gradients.values())
+        limit = _SMALL * norm(_flat(gradients.values()))
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
@@ -258,24 +255,19 @@ class Comparison:
 
     def _idle(self, name: str, theirs: Arrays, stage: str) -> bool:
         """Whether the reference leaves a parameter as it is: torch updates none that has no gradient, nor decays it."""
-        if stage not in _WEIGHTS or name not in self.without_gradient:
-            return False
-        return (
-            not theirs[name].any() if stage in _CHANGES else np.array_equal(theirs[name], self.ours.trace.start[name])
-        )
+        start = self.ours.trace.start[name] if stage in _AFTER else 0.0
+        return stage in _WEIGHTS and name in self.without_gradient and not (theirs[name] - start).any()
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
         """Elements whose gradients, of the first update or of the first two, are rounding, by our names."""
-        pairs = [(self.ours.trace.clipped, self.theirs.trace.clipped)]
-        pairs.append(tuple(one.trace.second.get("momentum", {}) for one in (self.ours, self.theirs)))
-        masks: list[Arrays] = []
-        for ours, theirs in pairs:
-            apart = {
-                k: np.abs(ours[k] - b) > _OTHER * np.abs(b) for k, b in self.names.rename(theirs).items() if k in ours
-            }
-            masks.append(apart)
-        first, second = masks
+
+        def apart(ours: Arrays, theirs: Arrays) -> Arrays:
+            pairs = {name: (ours[name], b) for name, b in self.names.rename(theirs).items() if name in ours}
+            return {name: np.abs(a - b) > _OTHER * np.abs(b) for name, (a, b) in pairs.items()}
+
+        a, b = self.ours.trace, self.theirs.trace
+        first, second = apart(a.clipped, b.clipped), apart(a.second.get("momentum", {}), b.second.get("momentum", {}))
         return first, {name: mask | second.get(name, False) for name, mask in first.items()}
 
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
@@ -305,6 +297,7 @@ class Comparison:
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
             CHANGE_AGAIN: half or len(ours.after) < 2,
+            TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
@@ -315,7 +308,7 @@ class Comparison:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
             elif not row.of:
                 stage = self._numbers(row, self._least(row.name))
-            elif row.name == LAST and len(ours.after) < 2:
+            elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
@@ -368,16 +361,15 @@ class Comparison:
         ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
-            return Stage(stage, note="one side keeps none")
-        idle = self.without_gradient
-        alone = [name for name in names if (name in ours) != (name in theirs) and name not in idle]
+            return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
+        alone = [one for one in names if (one in ours) != (one in theirs) and one not in self.without_gradient]
         where = "" if not alone else "here" if alone[0] in ours else "in the reference"
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
-        whole, largest = _norm_of_all(theirs.values()), self._largest_change(stage, theirs)
+        whole, largest = norm(_flat(theirs.values())), self._largest_change(stage, theirs)
         differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]

@@ -37,8 +37,8 @@ from resnet_fn.parity.trace import (
     make_recording,
     map_tree,
     named_leaves,
+    of_logits,
     parameter_roles,
-    path_to_logits,
     split,
     what_failed,
 )
@@ -59,13 +59,15 @@ def record_reference(
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
     see `run_torch`; None: the recipe's. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
+    task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
+    _initialise(module, task.batches[0][0])
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    criterion = loss or _of_logits(recipe_loss(task.recipe))
-    original = copy.deepcopy(module).float()
+    original = copied(module).float()
+    criterion = loss or of_logits(recipe_loss(task.recipe), "the reference", first_call(original, first, True))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
-        reference = copy.deepcopy(module).float()
+        reference = copied(module).float()
     prepare_reference(reference, inputs, task.seed)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
@@ -133,7 +135,7 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     """Every layer's executions, with their distance from those in float64."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
-        exact = {layer.title: layer for layer in layers_of(copy.deepcopy(reference).double(), inputs, train)}
+        exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
     with _autocast(rounded):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
@@ -166,16 +168,36 @@ def _in_float64() -> Iterator[None]:
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
 
+    usual = torch.get_default_dtype()
     try:
         with Widen():
+            torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
             yield
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(torch.__file__))][-1]
+        ours = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
-            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which measures the rounding "
+            f"reference: {place}it fails in float64, which measures the rounding "
             f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
         ) from error
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor."""
+    values = [value for layer in module.modules() for value in vars(layer).values() if isinstance(value, torch.Tensor)]
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in values if not value.is_leaf})
+
+
+def _initialise(module: torch.nn.Module, inputs: Tree) -> None:
+    """Let lazy layers take their sizes from a batch."""
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        was_training = module.training
+        with torch.no_grad():
+            call(module.eval(), tensors(inputs, torch.float32))
+        module.train(was_training)
 
 
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -256,7 +278,7 @@ def run_torch(
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
     dtype = _DTYPES[precision]
-    untrained, module = module, copy.deepcopy(module).to(dtype)
+    untrained, module = module, copied(module).to(dtype)
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
@@ -295,7 +317,7 @@ def run_torch(
 
 def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
     """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
-    module = copy.deepcopy(module).to(_DTYPES[precision])
+    module = copied(module).to(_DTYPES[precision])
     trace = Trace(_evaluate(module, batch, precision), start=start, rates=[])
     value, outputs, _ = _backward(module, batch, task, loss, precision)
     trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], _gradients(_trained(module))
@@ -304,39 +326,16 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
 
 _NOISY_RUNS = 4
 # Calls that only move numbers, or make or read them: nothing is rounded.
-_EXACT = {
-    *(
-        "__get__",
-        "__set__",
-        "__getitem__",
-        "__deepcopy__",
-        "__reduce_ex__",
-        "backward",
-        "clone",
-        "contiguous",
-        "cpu",
-        "detach",
-        "double",
-        "float",
-        "numpy",
-    ),
-    *("to", "item", "tolist", "size", "dim", "reshape", "view", "view_as", "permute", "transpose", "swapaxes", "t"),
-    *(
-        "flatten",
-        "unflatten",
-        "expand",
-        "expand_as",
-        "squeeze",
-        "unsqueeze",
-        "cat",
-        "stack",
-        "chunk",
-        "split",
-        "unbind",
-    ),
-    *("repeat", "roll", "flip", "gather", "index_select", "masked_fill", "where", "relu", "relu_", "max_pool2d"),
-    *("embedding", "dropout", "arange", "zeros", "ones", "empty", "full", "tensor", "zeros_like", "ones_like", "pad"),
-}
+_EXACT = frozenset(
+    word
+    for words in (
+        "__get__ __set__ __getitem__ __deepcopy__ __reduce_ex__ backward clone contiguous cpu detach double float numpy",
+        "to item tolist size dim reshape view view_as permute transpose swapaxes t flatten unflatten expand expand_as",
+        "squeeze unsqueeze cat stack chunk split unbind repeat roll flip gather index_select masked_fill where relu relu_",
+        "max_pool2d embedding dropout arange zeros ones empty full tensor zeros_like ones_like pad",
+    )
+    for word in words.split()
+)
 
 
 class _Noise(torch.overrides.TorchFunctionMode):
@@ -404,13 +403,6 @@ def _backward(
     return total, outputs_of(outputs), parts
 
 
-def _of_logits(loss: Loss) -> Loss:
-    """The recipe's loss of a module's outputs."""
-    return lambda outputs, labels: loss(
-        functools.reduce(lambda value, key: value[key], path_to_logits("the reference", outputs), outputs), labels
-    )
-
-
 def _autocast(precision: str) -> Any:
     return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
 
@@ -437,10 +429,8 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, tor
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
-    """Arrays as tensors, floats in `dtype`."""
-    return map_tree(
-        lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree
-    )
+    """Arrays as tensors, floats in `dtype`: copies, since a module may write into its inputs."""
+    return map_tree(lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree)
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
@@ -510,7 +500,8 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
-    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged.
+    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
+    Hardtanh have two such places.
 
     Yields:
         A function that returns the number of ties so far.
@@ -519,16 +510,21 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
     count = 0
 
+    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
+        nonlocal count
+        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
+        count += int(tie.sum())
+        above = torch.relu(x - at)  # whose gradient at 0 itself is 0
+        return torch.where(tie, x - at - above, above)
+
     class FlipTies(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal count
-            if function not in relus:
-                return function(*args, **(kwargs or {}))
-            x, values = args[0], args[0].detach()
-            tie = values.abs() < width * values.square().mean().sqrt()
-            count += int(tie.sum())
-            above = torch.relu(x)  # whose gradient at 0 itself is 0
-            return torch.where(tie, x - above, above)
+            if function in relus:
+                return flipped(args[0], 0.0)
+            if function in (functional.relu6, functional.hardtanh):
+                least, most = (0.0, 6.0) if function is functional.relu6 else args[1:3]
+                return least + flipped(args[0], least) - flipped(args[0], most)
+            return function(*args, **(kwargs or {}))
 
     with FlipTies():
         yield lambda: count

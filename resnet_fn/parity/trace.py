@@ -17,7 +17,7 @@ from resnet_fn.recipes.schedule import make_schedule
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
-Drop = tuple[str, float, bool]  # layer, share, whether it drops once in a call
+Drop = tuple[str, float, bool | None]  # layer, share, whether it drops once in a call; None: it did not run
 Rounding = dict[str, dict[str, float]]  # stage: name: relative error
 
 
@@ -39,7 +39,9 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def split(tree: Tree, parts: int) -> list[Tree]:
     """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
-    return [tree] if parts == 1 else [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
+    if parts == 1:
+        return [tree]
+    return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
 
 
 def make_batches(
@@ -326,18 +328,23 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
 
 
-def path_to_logits(side: str, outputs: Any) -> tuple[Any, ...]:
-    """The keys of what the recipe's loss takes: of one output, or of `logits`, as in a ModelOutput of transformers.
+def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> Callable[[Any, Any], Any]:
+    """The recipe's loss of outputs as `like`: of the only one, of `logits` (a ModelOutput), of the first of our tuple.
 
-    Of the net's tuple, which is what compiled code makes of those, it is the first. Else a ValueError.
+    A ValueError names other outputs.
     """
-    names = named_leaves(outputs, "")
-    if isinstance(outputs, Mapping) and "logits" in outputs:
-        return ("logits",)
-    if len(names) > 1 and not (side == "the net" and isinstance(outputs, tuple | list)):
+    names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
+    if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
         words = ", ".join(name.strip() for name in names)
         raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
-    return next(path for path, leaf in leaves(outputs) if leaf is not None)
+    path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
+
+    def loss(outputs: Any, labels: Any) -> Any:
+        for key in path:
+            outputs = outputs[key]
+        return recipe_loss(outputs, labels)
+
+    return loss
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

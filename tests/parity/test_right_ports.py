@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.experimental import optim as experimental
 
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.name_map import read_map
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Batch
@@ -308,3 +310,329 @@ def test_one_number_that_is_a_constant_on_one_side():
     batches = [(draw(6, 8), classes(6, 2)) for _ in range(2)]
     ladder = ladder_of(net, Theirs(t.Sigmoid(), classes=1), batches, initialisation=True, **losses)
     assert ladder.first_stage.name == "initialisation"
+
+
+class InPlace(Theirs):
+    """It writes into its input, and its ReLU into what the layer before it gave."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.ReLU(inplace=True))
+
+    def forward(self, x: Any) -> Any:
+        x += 1
+        return super().forward(x)
+
+
+class PortedInPlace(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.ReLU())
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x + 1))
+
+
+def test_a_reference_that_writes_into_its_input():
+    batches = vectors()
+    kept = [batch[0].copy() for batch in batches]
+    ladder = agrees(PortedInPlace(), InPlace(), batches)
+    assert all(np.array_equal(one, batch[0]) for one, batch in zip(kept, batches, strict=True))
+    assert all(item.input.relative < 1e-6 for item in ladder.layers)
+
+
+def test_batches_that_change_while_they_are_used():
+    """Both sides see them as they were at first."""
+    batches = vectors()
+
+    def loss(logits: Any, labels: Any) -> Any:
+        batches[0][0][0] += 1
+        return F.cross_entropy(logits, labels.long())
+
+    net = Ours(nn.Sigmoid())
+    agrees(net, Theirs(t.Sigmoid()), batches, reference_loss=loss, loss=ops.cross_entropy)
+
+
+class Hidden(Theirs):
+    """A mask in the default dtype, filled with the least number of the input's, as in CLIP."""
+
+    def forward(self, x: Any) -> Any:
+        mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
+        return self.head((((x @ x.transpose(1, 2)) + mask).softmax(-1) @ self.body(x)).mean(1))
+
+
+class PortedHidden(Ours):
+    def __init__(self, *layers: nn.Cell) -> None:
+        super().__init__(*layers)
+        self.mask = Tensor(np.triu(np.full((5, 5), np.finfo(np.float32).min), 1))
+
+    def construct(self, x: Tensor) -> Tensor:
+        scores = ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + self.mask, -1)
+        return self.head(ops.bmm(scores, self.body(x)).mean(1))
+
+
+def test_a_mask_of_the_least_number():
+    agrees(PortedHidden(nn.Sigmoid()), Hidden(t.Sigmoid()), [(draw(4, 5, 8), classes(4))] * 2)
+
+
+class OnlyFloat32(Theirs):
+    def forward(self, x: Any) -> Any:
+        table = torch.from_numpy(np.ones((8, 8), np.float32))
+        return super().forward(torch.einsum("ni,ij->nj", x, table)) if x.dtype == torch.float32 else refuse(x)
+
+
+def refuse(x: Any) -> Any:
+    return torch.nn.functional.linear(x, torch.ones(3, 5))
+
+
+def test_what_fails_in_float64_is_named_by_the_reference_s_line():
+    with pytest.raises(ValueError) as error:
+        ladder_of(Ours(nn.Sigmoid()), OnlyFloat32(t.Sigmoid()), vectors())
+    assert "functional.linear(x, torch.ones(3, 5))" in str(error.value)
+    assert __file__ in str(error.value)
+
+
+class Config:
+    layerdrop = 0.5
+
+
+class LayerDrop(Theirs):
+    """Layers that are skipped at random in training, by a share in a configuration."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Linear(8, 8), t.Linear(8, 8))
+        self.config = Config()
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.body:
+            if not (self.training and torch.rand([]) < self.config.layerdrop):
+                x = torch.sigmoid(layer(x))
+        return self.head(x)
+
+
+class PortedLayerDrop(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8))
+        self.layerdrop = 0.5
+
+    def construct(self, x: Tensor) -> Tensor:
+        for layer in self.body:
+            if not (self.training and self.layerdrop > 0 and np.random.uniform() < self.layerdrop):
+                x = ops.sigmoid(layer(x))
+        return self.head(x)
+
+
+def test_layers_that_are_dropped():
+    ladder = agrees(PortedLayerDrop(), LayerDrop(), vectors(), ADAMW, mode="pynative")
+    (stage,) = [stage for stage in ladder.stages if stage.name == "dropout"]
+    assert [(item.ours, item.theirs) for item in stage.differences] == [(0.5, 0.5)]
+
+
+def test_layers_that_are_dropped_by_a_number_of_no_name():
+    """No crash: what is random is named."""
+    module = LayerDrop()
+    module.config = type("Other", (), {"layerdrop": torch.tensor(0.5)})
+    ladder = ladder_of(PortedLayerDrop(), module, vectors(), ADAMW, mode="pynative")
+    assert ladder.first_stage is None
+    assert "random" in ladder.undecided[-1].doubt
+
+
+class Fused(Theirs):
+    """The share of a dropout layer that does not run is a function's."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Dropout(0.2))
+        self.drop = t.Dropout(0.1)
+
+    def forward(self, x: Any) -> Any:
+        p = self.drop.p if self.training else 0.0
+        return self.head(self.body(F.scaled_dot_product_attention(x, x, x, dropout_p=p)).mean(1))
+
+
+class PortedFused(Ours):
+    def __init__(self, share: float = 0.1) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Dropout(p=0.2))
+        self.drop = nn.Dropout(p=share)
+
+    def construct(self, x: Tensor) -> Tensor:
+        scores = self.drop(ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) / 8**0.5, -1))
+        return self.head(self.body(ops.bmm(scores, x)).mean(1))
+
+
+def test_dropout_inside_a_fused_attention():
+    agrees(PortedFused(), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
+
+
+def test_another_dropout_inside_a_fused_attention():
+    ladder = ladder_of(PortedFused(0.3), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
+    assert ladder.first_stage.name == "dropout"
+
+
+class PortedNorm(nn.Cell):
+    """weight = g v / |v|; g is a view, on which no operation may write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        start = Parameter(Tensor(np.ones((8, 8), np.float32)), name="start")
+        self.weight_g = Parameter(Tensor(ops.norm(start.view((8, 8)), 2, 1).view((8, 1))))
+        self.weight_v, self.bias = (Parameter(Tensor(np.ones(shape, np.float32))) for shape in ((8, 8), (8,)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        weight = self.weight_g * self.weight_v / ops.sqrt((self.weight_v**2).sum(1, keepdims=True))
+        return ops.matmul(x, weight.T) + self.bias
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weight_norm():
+    """torch's old one keeps a computed weight, which cannot be copied deeply."""
+    agrees(Ours(PortedNorm()), Theirs(t.utils.weight_norm(t.Linear(8, 8))), vectors())
+
+
+def test_lazy_layers():
+    agrees(Ours(nn.Dense(8, 8)), Theirs(t.LazyLinear(8)), vectors())
+
+
+def steps(dtype: Any) -> np.ndarray:
+    """A table computed in `dtype`, then float32."""
+    return (dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))).astype(np.float32)
+
+
+class Places(Theirs):
+    def __init__(self) -> None:
+        super().__init__(t.Sigmoid())
+        self.register_buffer("table", torch.from_numpy(steps(np.float64)))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x + self.table).mean(1)
+
+
+class PortedPlaces(Ours):
+    def __init__(self, table: np.ndarray) -> None:
+        super().__init__(nn.Sigmoid())
+        self.table = Parameter(Tensor(table), requires_grad=False)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x + self.table)).mean(1)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0, "ok"), (1e-6, "DIFFERS")])
+def test_a_table_computed_in_float32(more, verdict):
+    table = steps(np.float32) + np.float32(more)
+    assert not np.array_equal(table, steps(np.float64))
+    ladder = ladder_of(PortedPlaces(table), Places(), [(draw(4, 5, 8), classes(4))] * 2)
+    (stage,) = [stage for stage in ladder.stages if stage.name == "untrained arrays"]
+    assert stage.verdict == verdict
+    assert ("table" in stage.note) == (not more)
+
+
+class Padded(nn.Cell):
+    """Padding in a function, a Hardtanh for a ReLU6, nothing for a dropout of 0."""
+
+    def __init__(self, pads: int, *layers: nn.Cell) -> None:
+        super().__init__()
+        self.pads, self.layers, self.head = (pads,) * 4, nn.SequentialCell(*layers), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(ops.pad(x, self.pads)).mean((2, 3)))
+
+
+class Plain(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = t.Sequential(t.Conv2d(3, 8, 3, padding=1), t.ReLU6(), t.Dropout(0.0))
+        self.head = t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+def test_the_same_in_other_words_is_not_set_differently():
+    conv = nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
+    net = Padded(1, conv, nn.Hardtanh(0.0, 6.0), nn.Identity())
+    assert agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes == []
+
+
+def test_a_relu_for_a_relu6_is_set_differently():
+    conv = nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
+    net = Padded(1, conv, nn.ReLU(), nn.Identity())
+    assert len(agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes) == 1
+
+
+class Sampler(Theirs):
+    """It draws in evaluation mode, too, as a variational encoder."""
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return self.head(x + torch.randn_like(x))
+
+
+class PortedSampler(Ours):
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head(x + Tensor(draw(*x.shape)))
+
+
+def test_both_sides_draw_in_evaluation():
+    ladder = ladder_of(PortedSampler(nn.Sigmoid()), Sampler(t.Sigmoid()), vectors(), mode="pynative")
+    assert ladder.first_stage is None, table(ladder)
+    assert {"eval forward", "loss"} <= {stage.name for stage in ladder.undecided}
+    assert "dropout" not in table(ladder)
+
+
+def test_ties_of_a_relu6():
+    """Inputs within rounding of 0 and 6 have gradients 0 or 1 by rounding, as those of a ReLU."""
+    from resnet_fn.parity.torch_side import flip_ties
+
+    x = torch.tensor([-3.0, 1e-7, 3.0, 6.0 - 1e-6, 9.0], requires_grad=True)
+    with flip_ties(1e-6) as count:
+        y = F.relu6(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert count() == 2
+    np.testing.assert_allclose(y.detach(), F.relu6(x).detach(), atol=1e-5)
+    assert gradient.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def like_torch(net: nn.Cell) -> Any:
+    """Groups in another order, each with its own rate and weight decay."""
+    first, last = net.body.trainable_params(), net.head.trainable_params()
+    groups = [{"params": last, "lr": 0.002}, {"params": first, "weight_decay": 0.0}]
+    return experimental.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def of_torch(module: Any) -> Any:
+    groups = [
+        {"params": module.body.parameters(), "weight_decay": 0.0},
+        {"params": module.head.parameters(), "lr": 0.002},
+    ]
+    return torch.optim.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def test_an_experimental_optimizer_in_groups():
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(
+        net, module, vectors(3), ADAMW, mode="pynative", optimizer=like_torch(net), reference_optimizer=of_torch
+    )
+    compared = {stage.name for stage in ladder.stages if stage.differences}
+    assert {"optimizer settings", "momentum after update 1", "variance after update 1", "loss trajectory"} <= compared
+
+
+def test_an_optimizer_without_a_kernel_is_not_run():
+    """The other stages are decided, and a line names it."""
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
+    own = {"optimizer": optimizer, "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001)}
+    ladder = agrees(net, module, vectors(3), ADAMW, mode="pynative", **own)
+    stages = {stage.name: stage for stage in ladder.stages}
+    assert stages["clipped gradients"].verdict == "ok"
+    assert "not run here" in stages["change by update 1"].note
+    assert any("AdamW" in line for line in ladder.changed)
+
+
+def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
+    """Of the port's alone, and of no use: what the reference computes."""
+    net = PortedUnused()
+    (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
+    assert set(ladder.names.parameters) == {"body.0.weight", "body.0.bias", "head.weight", "head.bias"}
+    assert any("token, pooler.weight" in line for line in ladder.changed)
