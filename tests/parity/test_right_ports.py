@@ -578,13 +578,14 @@ def test_both_sides_draw_in_evaluation():
     assert "dropout" not in table(ladder)
 
 
-def test_ties_of_a_relu6():
+@pytest.mark.parametrize("relu6", [F.relu6, t.Hardtanh(0.0, 6.0)], ids=["ReLU6", "Hardtanh"])
+def test_ties_of_a_relu6(relu6):
     """Inputs within rounding of 0 and 6 have gradients 0 or 1 by rounding, as those of a ReLU."""
     from resnet_fn.parity.torch_side import flip_ties
 
     x = torch.tensor([-3.0, 1e-7, 3.0, 6.0 - 1e-6, 9.0], requires_grad=True)
     with flip_ties(1e-6) as count:
-        y = F.relu6(x)
+        y = relu6(x)
         (gradient,) = torch.autograd.grad(y.sum(), x)
     assert count() == 2
     np.testing.assert_allclose(y.detach(), F.relu6(x).detach(), atol=1e-5)
