@@ -176,6 +176,8 @@ class Source:
 
     def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
         """Where each part but the first begins, along `join`."""
+        if len(self.parts) == 1:  # a number has no axis
+            return []
         sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
         return [int(end) for end in np.cumsum(sizes)[:-1]]
 
@@ -287,7 +289,7 @@ def _source(name: str, entry: Any) -> Source:
     if isinstance(entry, str):
         return plain(entry)
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError(f'--map: {name}: give the reference\'s name, null for none, or an object with "from"')
+        raise ValueError(f'--map: {name}: give the reference\'s name, or an object with "from"; null: it has none')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
             raise ValueError(f"--map: {name}: {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")

@@ -244,7 +244,7 @@ class Comparison:
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
         limit = _SMALL * norm(_flat(gradients.values()))
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
-        noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE]
+        noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE or not part.take(a).any()]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
 
     @functools.cached_property

@@ -522,7 +522,7 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
             if function in relus:
                 return flipped(args[0], 0.0)
             if function in (functional.relu6, functional.hardtanh):
-                least, most = (0.0, 6.0) if function is functional.relu6 else args[1:3]
+                least, most = (0.0, 6.0) if function is functional.relu6 else (kwargs["min_val"], kwargs["max_val"])
                 return least + flipped(args[0], least) - flipped(args[0], most)
             return function(*args, **(kwargs or {}))
 

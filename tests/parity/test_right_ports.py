@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import mindspore
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
@@ -577,13 +578,14 @@ def test_both_sides_draw_in_evaluation():
     assert "dropout" not in table(ladder)
 
 
-def test_ties_of_a_relu6():
+@pytest.mark.parametrize("relu6", [F.relu6, t.Hardtanh(0.0, 6.0)], ids=["ReLU6", "Hardtanh"])
+def test_ties_of_a_relu6(relu6):
     """Inputs within rounding of 0 and 6 have gradients 0 or 1 by rounding, as those of a ReLU."""
     from resnet_fn.parity.torch_side import flip_ties
 
     x = torch.tensor([-3.0, 1e-7, 3.0, 6.0 - 1e-6, 9.0], requires_grad=True)
     with flip_ties(1e-6) as count:
-        y = F.relu6(x)
+        y = relu6(x)
         (gradient,) = torch.autograd.grad(y.sum(), x)
     assert count() == 2
     np.testing.assert_allclose(y.detach(), F.relu6(x).detach(), atol=1e-5)
@@ -636,3 +638,55 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
     ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
     assert set(ladder.names.parameters) == {"body.0.weight", "body.0.bias", "head.weight", "head.bias"}
     assert any("token, pooler.weight" in line for line in ladder.changed)
+
+
+class Pooled(Theirs):
+    """PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient of its scale."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Sigmoid())
+        self.scale = t.Parameter(torch.full((8,), 1e-5))
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return self.head(x + self.scale * (x[:, None].mean(1) - x))
+
+
+class PortedPooled(Ours):
+    """Another kernel: zero except for rounding, of which Adam makes whole steps."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Sigmoid())
+        self.scale = Parameter(Tensor(np.ones(8, np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head(x + self.scale * (x * 7.1 / 7.1 - x))
+
+
+def test_a_gradient_that_is_zero_in_the_reference_only():
+    agrees(PortedPooled(), Pooled(), vectors(3), ADAMW)
+
+
+class Scaled(Theirs):
+    """A number, of no axes, as CLIP's logit_scale."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Sigmoid())
+        self.scale = t.Parameter(torch.tensor(2.6592))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.scale.exp()
+
+
+class PortedScaled(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Sigmoid())
+        self.scale = Parameter(Tensor(2.6592, mindspore.float32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) * ops.exp(self.scale)
+
+
+def test_a_parameter_that_is_one_number():
+    agrees(PortedScaled(), Scaled(), vectors(), ADAMW, initialisation=True)
