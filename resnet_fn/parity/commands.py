@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from resnet_fn.parity import flags
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.user_files import imports_beside
 from resnet_fn.runtime.extras import import_extra
 
 _LIVE = """examples:
@@ -105,10 +107,14 @@ def live(arguments: Sequence[str]) -> int:
     torch.manual_seed(task.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    reference = _reference(parsed, functions, task)
-    net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
-    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
-    ladder = _replay(parsed, functions, recording, net, corrections)
+    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
+        reference = _reference(parsed, functions, task)
+    with _our_imports(parsed):
+        net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
+    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
+        recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    with _our_imports(parsed):
+        ladder = _replay(parsed, functions, recording, net, corrections)
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
     return _finish(parsed, ladder, task, began, title)
 
@@ -139,7 +145,8 @@ def record(arguments: Sequence[str]) -> int:
     functions = flags.load_functions(parsed)
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else flags.task_of(parsed)
-    recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
+    with imports_beside(own, parsed.loss, parsed.optimizer):
+        recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
     size = save_recording(recording, Path(parsed.out), parsed.layers)
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
@@ -197,8 +204,9 @@ def replay_trace(arguments: Sequence[str]) -> int:
     task = reference.task
     _start(parsed, task.seed)
     logits = next(iter(reference.trace.eval_outputs.values()))
-    net = _build_net(parsed, functions, task, logits.shape[-1])
-    ladder = _replay(parsed, functions, reference, net, corrections)
+    with _our_imports(parsed):
+        net = _build_net(parsed, functions, task, logits.shape[-1])
+        ladder = _replay(parsed, functions, reference, net, corrections)
     print(f"trace of {reference.framework}: {parsed.trace}")
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.trace}"
     return _finish(parsed, ladder, task, began, title, ladder.environment)
@@ -252,6 +260,10 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
 def _initialisation(parsed: argparse.Namespace, task: Task) -> bool:
     """Whether the distributions of the initial parameters are compared."""
     return not parsed.no_initialisation and task.recipe.initialisation == "torchvision"
+
+
+def _our_imports(parsed: argparse.Namespace) -> AbstractContextManager[None]:
+    return imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer)
 
 
 def _replay(
