@@ -330,8 +330,8 @@ _EXACT = frozenset(
     word
     for words in (
         "__get__ __set__ __getitem__ __deepcopy__ __reduce_ex__ backward clone contiguous cpu detach double float",
-        "numpy to item tolist size dim reshape view view_as permute transpose swapaxes t flatten unflatten expand expand_as",
-        "squeeze unsqueeze cat stack chunk split unbind repeat roll flip gather index_select masked_fill where",
+        "numpy to item tolist size dim reshape view view_as permute transpose swapaxes t flatten expand",
+        "unflatten expand_as squeeze unsqueeze cat stack chunk split unbind repeat roll flip gather index_select masked_fill where",
         "relu relu_ max_pool2d embedding dropout arange zeros ones empty full tensor zeros_like ones_like pad",
     )
     for word in words.split()
