@@ -13,6 +13,7 @@ from resnet_fn.layers.cells import record_cell, unchanged
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
@@ -32,6 +33,7 @@ from resnet_fn.parity.trace import (
     parameter_roles,
     split,
     what_failed,
+    with_leaves,
 )
 from resnet_fn.runtime import process
 from resnet_fn.update.average import MovingAverage, make_average
@@ -51,15 +53,19 @@ def record_net(
     task: Task,
     *,
     initial: Arrays | None = None,
+    given: Given | None = None,
     loss: Loss | None = None,
     optimizer: Optimizer | nn.Optimizer | None = None,
+    paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
     The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
-    for the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that is no scalar.
+    `given` is what an optimizer and a loss of the user's are given alone, by default made up for this net; `paired` is
+    the recipe's optimizer for the reference's groups. For the other options see `replay.replay`. A ValueError names
+    inputs that do not fit, or a loss that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -82,8 +88,12 @@ def record_net(
             settings = mindspore_settings(optimizer, {id(one): path for path, one in parameters_by_path(net).items()})
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-        trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
-    trace.settings = settings
+        given = given or Given({}, {}, outputs_of(like["train"]))
+        alone = optimizer_alone(net, optimizer, given) if optimizer else {}
+        losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
+        used = optimizer or paired or make_optimizer(recipe, net)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like)
+    trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
     assign(net, start)
     return make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -207,14 +217,45 @@ def run_mindspore(
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
-        if update < 2:
-            setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
+        if update == 0:
+            trace.state = optimizer_state(optimizer, weights)
     if average is not None:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
     return trace
+
+
+def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[str, Arrays]:
+    """The changes of the net's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`.
+
+    Not compiled: later stages compare the compiled step. Weights and the optimizer's state are put back.
+    """
+    parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
+    own = made_up({path: parameter.shape for path, parameter in parameters.items()})
+    weights, directions = ({**made, **of_reference} for made, of_reference in zip(own, given[:2], strict=True))
+    kept = [(parameter, Tensor(parameter.asnumpy().copy())) for parameter in (*parameters.values(), *optimizer.state)]
+    assign(net, weights)
+    changes = {}
+    for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+        gradients = tuple(Tensor(directions[path] * np.float32(scale)) for path in parameters)
+        optimizer.update(gradients, Tensor(rate, mindspore.float32))
+        if (title := f"update {index + 1}") in KEPT:
+            changes[title] = {path: one.asnumpy() - weights[path] for path, one in parameters.items()}
+    for parameter, value in kept:
+        ops.assign(parameter, value)
+    return changes
+
+
+def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
+    """The loss of every case that it takes; `like` are a net's outputs, `given` the reference's."""
+    losses = {}
+    for title, outputs, labels in loss_cases(given, task.batches[0], task.accumulate):
+        with contextlib.suppress(Exception):
+            tree = with_leaves(like, outputs, lambda leaf, value: Tensor(value, leaf.dtype))
+            losses[title] = float(loss(tree, map_tree(Tensor, labels)).asnumpy())
+    return losses
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:

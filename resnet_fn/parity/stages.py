@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import CEILING, DIFFERS, UNDECIDED, VERDICTS, Difference, difference, relative_error
+from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
@@ -20,11 +22,10 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
-SETTINGS, CHANGE_AGAIN = "optimizer settings", "change by update 2"
+SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
-_STATE_TOLERANCES = (1e-4, 1e-3)
 SKIPPED = "skipped"
 
 
@@ -73,9 +74,9 @@ class Stage:
         return next(differing, None) if self.verdict == DIFFERS else None
 
 
-def state_stage(kind: str, update: int = 1) -> str:
+def state_stage(kind: str) -> str:
     """The name of the stage of a part of the optimizer's state."""
-    return f"{kind} after update {update}"
+    return f"{kind} after update 1"
 
 
 def _updates(values: Iterable[object]) -> Arrays:
@@ -92,11 +93,11 @@ def _first(trace: Trace, trained: bool) -> Arrays:
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
 
 
-def _change(trace: Trace, update: int = 1) -> Arrays:
-    if len(trace.after) < update:
-        return {}
-    before, after = [trace.start, *trace.after][update - 1 : update + 1]
-    return {name: np.subtract(after[name], before[name], dtype=np.float64) for name in trace.gradients}
+def _change(trace: Trace) -> Arrays:
+    return {
+        name: np.subtract(trace.after[0][name], trace.start[name], dtype=np.float64)
+        for name in (trace.gradients if trace.after else ())
+    }
 
 
 class Row(NamedTuple):
@@ -120,38 +121,37 @@ STAGES = (
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
     Row(TRAIN_FORWARD, 1e-5, "", lambda trace: trace.train_outputs[0] if trace.train_outputs else {}),
     Row(LOSS, 1e-5, "", lambda trace: {"loss": np.asarray(trace.losses[:1])}),
+    Row(LOSS_ALONE, 0.0, "alone", lambda trace: {}),
     Row(GRADIENTS, 1e-4, "backward", lambda trace: trace.gradients),
     Row(NORM, 1e-5, "", lambda trace: {"norm": np.asarray(trace.norms[:1])}),
     Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
     Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
+    Row(ALONE, 0.0, "alone", lambda trace: {}),
     Row(CHANGE, 1e-3, "trained", _change),
     Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
     Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
-    Row(CHANGE_AGAIN, 1e-3, "trained", lambda trace: _change(trace, 2)),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_CHANGES = (CHANGE, CHANGE_AGAIN)
-_WEIGHTS = (*_CHANGES, FIRST, LAST, AVERAGE)
+_WEIGHTS = (CHANGE, FIRST, LAST, AVERAGE)
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
 Rows = slice | EllipsisType
 
 
-def _state_row(kind: str, update: int = 1) -> Row:
-    name, tolerance = state_stage(kind, update), _STATE_TOLERANCES[update - 1]
-    return Row(name, tolerance, "trained", lambda trace: (trace.state, trace.second)[update - 1].get(kind, {}))
+def _state_row(kind: str) -> Row:
+    return Row(state_stage(kind), 1e-4, "trained", lambda trace: trace.state.get(kind, {}))
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
-    rows += [*map(_state_row, trace.state), *(_state_row(kind, 2) for kind in trace.second)]
+    rows += map(_state_row, trace.state)
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
     roundings: Rounding = {}
@@ -222,16 +222,13 @@ class Comparison:
             NORM: {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)},
             TRAJECTORY: self._growing(outputs),
         }
-        half = self.theirs.task.recipe.precision == "fp16"  # in which no gradient of update 2 is sure: a ReLU's zeros
-        states = {
-            CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])],
-            CHANGE_AGAIN: [_state_row(kind, 2) for kind in theirs.second if kind in ours.second and not half],
-        }
+        states = {CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]}
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
-            CHANGE_AGAIN: half or len(ours.after) < 2,
+            ALONE: not (ours.alone and theirs.alone),
+            LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
@@ -240,25 +237,49 @@ class Comparison:
                 continue
             if row.name == SETTINGS:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
+            elif row.name in (ALONE, LOSS_ALONE):
+                stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
             elif not row.of:
                 stage = self._numbers(row, least.get(row.name, {}))
             elif row.name == LAST and len(ours.after) < 2:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
-            if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
-                # Rounding grows from update to update: arrays of which the reference is unsure are left out.
-                sure = [item for item in stage.differences if item.verdict != UNDECIDED]
-                if lost := len(stage.differences) - len(sure):
-                    stage.differences = sure
-                    stage.note = f"without {lost} arrays of which the reference itself is unsure"
-            elif row.name == LAST:
+            if row.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
             elif row.name == GRADIENTS:
                 stage.hints += training_notes(self.names, ours.gradients, theirs.gradients)
                 stage.failed = "; ".join(stage.hints)
             stages.append(stage)
         return stages
+
+    def _optimizer_alone(self) -> Stage:
+        """The changes of all weights by made-up gradients: by the first update, and by all."""
+        theirs = self.theirs.trace
+        weights = self.names.rename(made_up({name: array.shape for name, array in theirs.gradients.items()})[0])
+        stage = Stage(ALONE)
+        for update, changes in theirs.alone.items():
+            for name, b in self.names.rename(changes).items():
+                if name in self.ours.trace.alone[update]:
+                    # Each update rounds a weight to float32; the errors add up as in a random walk.
+                    steps = float(update.split()[1]) ** 0.5 * 2.0**-24 * float(np.linalg.norm(weights[name]))
+                    error = steps / (float(np.linalg.norm(b.astype(np.float64))) or 1.0)
+                    a = self.ours.trace.alone[update][name]
+                    stage.differences.append(difference(f"{name}, {update}", a, b, 1e-3, min(error, CEILING)))
+        return stage
+
+    def _loss_alone(self) -> Stage:
+        """The loss on other outputs."""
+        ours, theirs = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        failed = [title for title in theirs if title not in ours]
+        stage = Stage(LOSS_ALONE, failed=f"it fails on {few(failed)} here" if failed else "")
+        largest = max(float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.trace.train_outputs[0].values())
+        for title, b in theirs.items():
+            if title in ours:
+                # What is left of large numbers that cancel has their rounding.
+                error = 2.0**-22 * largest * float(title.rpartition(" ")[2]) / (abs(b) or 1.0)
+                stage.differences.append(difference(title, ours[title], b, 1e-5, min(error, CEILING)))
+        return stage
 
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
         """The rounding of each update's loss, at least that of the update before."""
@@ -287,7 +308,7 @@ class Comparison:
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage in _CHANGES else 0.0
+            unit = 2**-24 * float(np.linalg.norm(start[name][rows])) if stage == CHANGE else 0.0
             size = float(np.linalg.norm(b)) or 1.0
             error = max(error, usual, unit / size)
             item = difference(title, a, b, tolerance=row.tolerance, rounding=error)
@@ -309,7 +330,7 @@ class Comparison:
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
         names = [name for name in self.ours.trace.gradients if name in values]
-        return max(float(np.abs(values[name] - (stage not in _CHANGES) * start[name]).max(initial=0)) for name in names)
+        return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
