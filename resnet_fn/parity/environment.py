@@ -34,9 +34,6 @@ def _cpu() -> str:
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """Differences, a line each: of libraries that both sides have, and of variables, where "not set" is a value."""
-    for side, values in (("this side's", ours), ("the reference's", theirs)):
-        if not values:
-            return [f"{side} is not known: an earlier version recorded it"]
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
     return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]

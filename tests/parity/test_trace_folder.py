@@ -167,7 +167,6 @@ def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, mes
 
 
 def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path, capsys):
-    """The trace was recorded before traces had an environment."""
     for name, environment, loss in (
         ("a", {"torch": "2.13.0", "kernels": "AVX2", "threads": "2"}, 1.0),
         ("b", {"mindspore": "2.10.0", "threads": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1.0),
@@ -178,7 +177,6 @@ def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path,
     for ours, theirs, code, words in (
         ("a", "c", 1, "\nenvironment:\n  threads: 2 here, 1 in the reference\n5 updates"),
         ("b", "c", 1, "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates"),
-        (TRACE, "c", 1, "\nenvironment:\n  this side's is not known: an earlier version recorded it\n5 updates"),
         ("a", "b", 0, "verdict: both compute the same\n5 updates"),
     ):
         assert main(["compare", str(tmp_path / ours), str(tmp_path / theirs)]) == code
