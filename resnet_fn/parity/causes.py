@@ -202,7 +202,7 @@ def _length(case: Case) -> list[str]:
     factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
     if error >= 0.01 or abs(factor - 1) <= FITS:
         return []
-    words = f"the first update is {factor:.6g} times the reference's"
+    words = f"the first update is {factor:.4g} times the reference's"
     if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
         words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
     return [words]

@@ -573,7 +573,7 @@ FAULTS = {
     "a parameter that the optimizer is not given | optimizer settings |  | updated by the optimizer in the reference "
     "only (1 parameters, first part.weight)": optimizers(lambda p: torch.optim.SGD(p, 0.05, 0.9), all_but_the_first),
     "a loss that is the logarithm of a softmax | loss alone |  | ": Fault(
-        VECTORS, *dense(), options={"loss": log_of_softmax}
+        8 * VECTORS, *dense(), options={"loss": log_of_softmax}
     ),
     "a bias of zeros that is not added | eval forward | `part` | ": Fault(
         VECTORS, lambda: Theirs(TheirBias()), lambda: Ours(LateBias())
