@@ -111,10 +111,13 @@ class RunFolder:
                 state = {**copied.state, **finite_or_null(state)}
                 write_checkpoint(self.step(update), copied.weights, copied.training, state)
 
-    def reserve(self, workers: Workers) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if another run has just taken this one."""
+    def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
+        """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
+
+        All ranks must call it; rank 0's `is_new`, whether the folder is to be made, counts.
+        """
         path = self.path
-        if workers.is_main:
+        if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` names it
                 path.parent.mkdir(parents=True, exist_ok=True)
                 for number in itertools.count(2):

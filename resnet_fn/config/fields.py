@@ -62,6 +62,7 @@ def setting(
     within: str = "",
     example: float | None = None,
     needs: Needs | tuple[Needs, ...] = (),
+    per_worker: bool = False,
 ) -> Any:
     """A dataclass field.
 
@@ -71,11 +72,13 @@ def setting(
         choices, at_least, above, within: all values, or bounds of a number; `within` as "[0, 1)" or "0..30".
         example: the value that an error recommends.
         needs: what it depends on.
+        per_worker: the workers of a run may have different values, as of paths; see `shared`.
     """
     assert group in GROUPS, group
     about: dict[str, Any] = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
     about["bounds"] = {"at_least": at_least, "above": above, "within": within, "example": example}
     about["needs"] = (needs,) if isinstance(needs, Needs) else needs
+    about["per_worker"] = per_worker or unit == "path"
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -193,6 +196,11 @@ def show_value(value: object) -> str:
 def to_dict(config: Any) -> dict[str, Any]:
     """The settings as JSON types."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
+
+
+def shared(config: Any) -> dict[str, Any]:
+    """The settings that all workers of a run must have alike."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if not f.metadata["per_worker"]}
 
 
 def off_value(field: Any) -> Any:

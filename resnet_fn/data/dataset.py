@@ -10,11 +10,17 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Batch
-from resnet_fn.runtime.workers import Workers
+from resnet_fn.runtime.workers import Workers, gather_texts
 
 
 class BadSampleError(ValueError):
     """A sample cannot be read or decoded; the message names its file and the fix."""
+
+
+def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
+    """Which rank cannot read what, the same text on every rank; all must call it. `error`: this rank's, if any."""
+    texts = gather_texts(str(error or ""), workers)
+    return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 
 
 class Samples(Protocol):

@@ -35,8 +35,8 @@ from resnet_fn.update.exchange import (
     MEANS,
     Report,
     all_finite,
-    average_statistics,
     make_flags,
+    mean_over_workers,
     none_withheld,
     pack,
     stack_means,
@@ -204,18 +204,21 @@ def make_train_step(
         if card:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
         report, finite = pack(means, flags, local_finite, one_hot), local_finite
+        averaged: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
+            # Outside the branch: a card's graph may hold no collective in it.
+            averaged = mean_over_workers(statistics, sizes, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
             optimize(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
             if all_reduce is not None:
-                average_statistics(statistics, sizes, 1.0 / size, all_reduce)
+                assign_tensors(statistics, averaged)
             if averages:
                 move_average(averages, *average_arguments)
         else:

@@ -47,7 +47,7 @@ def test_a_new_folder_starts_at_update_0(lock):
 
 def test_runs_that_start_in_one_second_get_folders_of_their_own():
     run = RunFolder(Path("runs/digits-20260102-030405"))
-    names = [run.reserve(Workers()).path.name for _ in range(3)]
+    names = [run.reserve(Workers(), is_new=True).path.name for _ in range(3)]
     assert names == ["digits-20260102-030405", "digits-20260102-030405-2", "digits-20260102-030405-3"]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few, near_path, renamed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
@@ -73,6 +74,7 @@ def open_dataset(
     check_images(dataset)
     left_out = read_bad_files(run) if skip and run and "train" in splits else ()
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
+    check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(
             f"{source}: was trained on other classes than the data set {recipe.dataset} has now "

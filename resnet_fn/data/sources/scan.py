@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.config.hints import few
+from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
 from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
@@ -145,6 +146,7 @@ def check_files(
         what = "training" if half == "train" else "validation"
         if left_out:
             split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
+        require_alike({f"{what} files": len(split)}, workers, "give all workers the same data")
         sizes, codes = scan_files(split, decode, workers, progress)
         bad = np.flatnonzero(codes != _GOOD)
         checked[half] = dataclasses.replace(split, sizes=sizes).keep(codes == _GOOD)
