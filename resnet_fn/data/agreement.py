@@ -17,6 +17,7 @@ from resnet_fn.runtime import versions
 from resnet_fn.runtime.workers import Workers, gather_texts
 
 _DIGITS = 12  # of a SHA-256, in an error's text
+_SPLITS = {"train": "training images", "test": "validation images"}
 
 
 def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
@@ -52,7 +53,7 @@ def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> Non
     for name in splits:
         split: Any = getattr(dataset, name)
         contents = split.images if isinstance(split, Split) else split.listing + split.contents
-        values[f"{name} split"] = f"{len(split)} samples, {_digest((split.labels, contents))}"
+        values[_SPLITS[name]] = f"{len(split)} ({_digest((split.labels, contents))})"
     require_alike(values, workers, "give all workers the same data")
 
 

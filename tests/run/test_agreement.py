@@ -22,6 +22,7 @@ FILES = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "batch_s
 FLAGS = ("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "1", "--no-progress")
 LAUNCH = ("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--")
 HASH = "[0-9a-f]{12}"
+SET = rf"\({HASH}\)"
 
 
 def rank_1(recipe=None, options=None, base=RECIPE, **both):
@@ -47,8 +48,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     Path("b").rename("elsewhere/resumed")
     shutil.copytree("elsewhere/resumed", "b")
     files = {"base": FILES, "data_dir": str(folder)}
-    own = {"threads": 2, "log_every": 7, "norms_every": 3, "checkpoint_every": 2, "compile_cache": False}
-    samples = f"samples, {HASH}"
+    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2, "compile_cache": False}
     cases = {
         "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
         "seed 3, rank 0: 0": rank_1({"seed": 3}),
@@ -64,11 +64,11 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
         "feed uint8, rank 0: float32": rank_1(options={"feed": "uint8"}, **files),
         "check_files no, rank 0: auto": rank_1(options={"check_files": "no"}, **files),
         "training files 20, rank 0: 21": rank_1(options={"data_dir": "fewer"}, **files),
-        f"classes {HASH}, rank 0: {HASH}; rank 1: train split 21 {samples}.*; rank 1: test split": rank_1(
+        f"classes {HASH}, rank 0: {HASH}; rank 1: training images 21 .*; rank 1: validation images 9 ": rank_1(
             options={"data_dir": "class"}, **files
         ),
-        f"train split 21 {samples}, rank 0: 21 {samples}": rank_1(options={"data_dir": "renamed"}, **files),
-        f"test split 9 {samples}, rank 0: 9 {samples}": rank_1(options={"data_dir": "validation"}, **files),
+        f"training images 21 {SET}, rank 0: 21 {SET}; give": rank_1(options={"data_dir": "renamed"}, **files),
+        f"validation images 9 {SET}, rank 0: 9 {SET}; give": rank_1(options={"data_dir": "validation"}, **files),
         f"weights and other state {HASH}, rank 0: {HASH}": [
             [{**RECIPE, "weights": name}, {"out_dir": "none"}] for name in ("a", "b")
         ],
@@ -134,7 +134,7 @@ def test_evaluations_agree_too(more, by_rank, folder):
     shutil.copytree(folder, "validation")
     Path("validation/val/bee/00 ü.JPEG").rename("validation/val/bee/0.JPEG")
     line = by_rank("evaluate", "none", more, "--checkpoint", "run")
-    wanted = "tta flip, rank 0: none;" if "tta" in more else f"test split 9 samples, {HASH}, rank 0: 9 samples, {HASH};"
+    wanted = "tta flip, rank 0: none;" if "tta" in more else f"validation images 9 {SET}, rank 0: 9 {SET};"
     assert re.match(f"rank 1: {wanted}", line), line
 
 
