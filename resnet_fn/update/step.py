@@ -5,9 +5,9 @@ In this order; from 3 on it is the function `apply`:
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce: gradients and report, summed over the workers
+    4  all-reduce: gradients, report and BatchNorm's statistics, summed over the workers; always, applied or not
     5  are all numbers finite, on every worker, and did every worker have its samples?
-    6  if so: clip by global norm, optimizer, mean of BatchNorm's statistics over the workers, moving average
+    6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
@@ -210,7 +210,7 @@ def make_train_step(
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
-            # Outside the branch: a card's graph may hold no collective in it.
+            # Not in the branch below: what a card does with a collective in a branch was never tried.
             averaged = mean_over_workers(statistics, sizes, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)

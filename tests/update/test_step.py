@@ -79,7 +79,7 @@ TWO = Workers(0, 2, _sum_of_equals)  # the other worker has just the same
 
 
 def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
-    """On a card a collective in a branch of the graph may hang, even though all workers take the same branch."""
+    """No collective is in a branch of the graph, where it was never tried on a card."""
     exchanged = []
 
     def all_reduce(tensors):
