@@ -91,7 +91,9 @@ def test_a_net_with_imagenets_stem_answers_from_its_files_as_predict_says(make_r
     before = predict(trained, "digit.png", top=10)
     for kind in ("mindir", "onnx"):
         verified = export(trained, Path(f"net.{kind}"), 0, images(2, 64))["verified"]
-        assert verified["largest_difference"] <= verified["tolerance"] * (0.1 if trained.recipe.precision == "fp32" else 1)
+        assert verified["largest_difference"] <= verified["tolerance"] * (
+            0.1 if trained.recipe.precision == "fp32" else 1
+        )
     assert predict(trained, "digit.png", top=10) == before
     names = documented()
     (logits,) = names["session"].run(["logits"], {"images": np.repeat(names["read_image"]("digit.png"), 3, 0)})
