@@ -16,7 +16,6 @@ from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.update.eval_step import make_eval_step
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
@@ -64,7 +63,7 @@ def predict(
     """
     files = find_images([images] if isinstance(images, str | Path) else images)
     trained = run if isinstance(run, LoadedNet) else load_run(run)
-    spec, step = trained.input, make_eval_step(trained.net, with_logits=True)
+    spec, step = trained.input, trained.eval_step
     labels, task = Tensor(np.zeros(BLOCK, np.int32)), task_of(trained.recipe.multi_label)
     limit, least = task.shown(len(spec.classes), top, threshold)
     results = []

@@ -50,7 +50,7 @@ def open_cache(wanted: bool) -> "CompileCache":
     try:
         return CompileCache(cache_folder())
     except KeyError:
-        _warn("not used: there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache")
+        _warn("not used: there is no home folder; set XDG_CACHE_HOME")
         return CompileCache(None)
 
 
@@ -118,7 +118,7 @@ class CompileCache:
                 write_graph(entry, key, exchange.written)
                 prune(self.folder)
             except OSError as error:
-                fix = "make it writable, or pass --no-compile-cache"
+                fix = "make it writable, or set XDG_CACHE_HOME"
                 self._once(_warn, f"{self.folder}: not used ({error.strerror or error}); {fix}")
         return result
 

@@ -54,7 +54,7 @@ from resnet_fn.update.gradients import (
     unscale,
 )
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.state import Optimizer, TrainState, make_state
+from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_state
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -158,6 +158,8 @@ def make_train_step(
         learning_rate: a float, or a float32 scalar tensor.
         flags: numbers that are summed over the workers with this update (`make_flags`).
         noise: the net's further inputs, [n, …] each (`make_noise`).
+
+        After its first call, on a CPU, a ValueError names state that has other memory since: see `FixedMemory`.
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -267,12 +269,16 @@ def make_train_step(
             return finish(rate, flags)
 
     no_flags = make_flags()
+    viewed = {part.name for vector in joined for part in vector.parts}  # `attach` takes over what they are given
+    watched = () if on_card() or jit is None else (*state.weights, *state.training)
+    memory = FixedMemory(parameter for parameter in watched if parameter.name not in viewed)
 
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
     ) -> StepResult:
         for vector in joined:
             vector.attach()
+        memory.check()
         net.set_train(True)  # read when a function is compiled, at its first call
         if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)

@@ -16,6 +16,7 @@ from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import find_images, predict, results_csv
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
+from resnet_fn.runtime.versions import compile_cache_is_exact
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -46,6 +47,33 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("images/03.png   ")
     assert line.count("%") == 2
+
+
+def test_a_loaded_net_is_compiled_once(run, digits_png):
+    """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each compiles."""
+    trained, files = load_run(run), find_images([digits_png])
+    first = predict(trained, files)
+    predict(trained, files)
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    before = resident()
+    for _ in range(4):
+        assert predict(trained, files) == first
+    assert resident() - before < 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compile_cache_is_exact(), reason="kept in measured versions alone")
+def test_the_next_process_takes_the_compiled_net_from_the_cache(run, digits_png, tmp_path, python):
+    words, cache = ("-m", "resnet_fn.predict", run, digits_png, "--json"), tmp_path / "cache"
+    first = python(*words, XDG_CACHE_HOME=str(cache))
+    (graph,) = cache.rglob("*.graph")
+    os.utime(graph, (1, 1))
+    inode = graph.stat().st_ino
+    assert python(*words, XDG_CACHE_HOME=str(cache)).stdout == first.stdout
+    assert (graph.stat().st_ino, graph.stat().st_mtime > 1) == (inode, True)  # used, and not written again
 
 
 def test_colour_files_are_read_as_the_net_needs_them(run):

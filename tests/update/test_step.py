@@ -447,3 +447,36 @@ def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_
     raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
     expected = (raw - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
     np.testing.assert_allclose(seen.asnumpy(), np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_weights_that_a_compiled_function_would_not_read_are_refused(evaluates):
+    """It would compute with the old ones. What `ops.assign` writes counts."""
+    net, step, _ = build("batch")
+    images, labels = batch(0)
+
+    def losses(compiled):
+        return compiled(images, labels).loss.asnumpy() if evaluates else compiled(images, labels, 0.0).loss.asnumpy()
+
+    def again():
+        if evaluates:
+            return make_eval_step(net)
+        return make_train_step(net, make_loss(0.1), momentum_sgd(net.trainable_params(), 0.9))
+
+    compiled = make_eval_step(net) if evaluates else step
+    first = losses(compiled).copy()
+    for parameter in (net.fc.weight, net.bn1.moving_mean):
+        mindspore.ops.assign(parameter, parameter + 0.5)
+    assigned = losses(compiled).copy()
+    assert (assigned != first).all()
+    halved = {name: Parameter(x * 0.5, name=name) for name, x in net.parameters_dict().items() if "fc" in name}
+    mindspore.load_param_into_net(net, halved)
+    with pytest.raises(
+        ValueError, match=r"^fc\.weight, fc\.bias: .*load_param_into_net.*; make the step anew.*ops\.assign$"
+    ):
+        losses(compiled)
+    anew = again()
+    assert (losses(anew) != assigned).all()
+    net.bn1.moving_mean.set_data(Tensor(np.ones(16, np.float32)))
+    with pytest.raises(ValueError, match=r"^bn1\.moving_mean: "):
+        losses(anew)
