@@ -6,6 +6,7 @@ If there are few, or on request, each is decoded by Pillow at an eighth of its s
 import dataclasses
 import io
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tqdm import tqdm
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
+from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
@@ -32,17 +33,21 @@ REASONS = (
     f"larger than {MOST_PIXELS:,} pixels",
     "missing",
     NO_WHITE,
+    NOT_REGULAR,
 )
-_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE = range(8)  # places in REASONS
+# Places in REASONS.
+_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE, _NOT_REGULAR = range(len(REASONS))
 _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, int]:
     """The size of a file, bytes, and its fault as an index into `REASONS`. Without `decode` it is not read."""
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return 0, _NOT_REGULAR
         if not decode:
-            size = os.stat(path).st_size
-            return size, _GOOD if size else _EMPTY
+            return status.st_size, _GOOD if status.st_size else _EMPTY
         data = Path(path).read_bytes()
     except OSError as error:
         return 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE
