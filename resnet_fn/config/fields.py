@@ -42,11 +42,13 @@ class Needs(NamedTuple):
         holds: whether a recipe has it.
         text: the reason, then the fix: "is for sets in memory; give 0"; "{r.epochs}" in it is that field's value.
         other: the field that contradicts this one. Neither is left out: the one that was typed is rejected.
+        instead: the value that `other` takes where this one was typed and it was not; None: there is none.
     """
 
     holds: Callable[[Any], bool]
     text: str
     other: str = ""
+    instead: Any = None
 
 
 def setting(
@@ -83,6 +85,9 @@ def setting(
 class Settings:
     """Base of a dataclass of settings: rejects unknown names, and all that is wrong with values, in one message."""
 
+    # The keywords of the constructor, none if all were given (`dataclasses.replace`); `vars` lists the fields alone.
+    __slots__ = ("given",)
+
     def __init_subclass__(cls) -> None:
         """Add the fields to the docstring, in the words of the flags' help."""
         fields = ((name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field))
@@ -92,12 +97,18 @@ class Settings:
     def __new__(cls, *_: Any, **fields: Any) -> Any:
         """Name the nearest field of one that does not exist."""
         check_names(cls, fields)
-        return super().__new__(cls)
+        new = super().__new__(cls)
+        object.__setattr__(new, "given", frozenset(fields if len(fields) < len(dataclasses.fields(cls)) else ()))
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: a copy was given no keywords."""
+        return vars(self)
 
     def __post_init__(self) -> None:
-        """Check everything. A value that is not the default counts as typed: see `Needs`."""
-        typed = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]
-        vars(self).update(vars(combine(self, {}, typed)[0]))
+        """Check everything; what counts as typed: see `typed_values`, `Needs`."""
+        typed = typed_values(self)
+        vars(self).update(vars(combine(self, typed)[0]))
         if wrong := faults(self, typed):
             raise ValueError("; ".join(wrong))
 
@@ -116,21 +127,36 @@ def combine(
     Returns:
         The new config, and a line for each setting, not at its default, that is left out: see `Needs`.
     """
-    new = copy.copy(config)
+    new, off = copy.copy(config), {field.name: off_value(field) for field in dataclasses.fields(config)}
     vars(new).update(given)
     for field in dataclasses.fields(new):
         if type(field.default) is float and type(getattr(new, field.name)) is int:
             vars(new)[field.name] = float(getattr(new, field.name))
     typed = {*given, *typed}
     lines: dict[str, str] = {}
-    while lost := [pair for pair in _unmet(new, typed, recipe) if pair[0].name not in typed and not pair[1].other]:
+
+    def gives_way(field: Any, need: Needs) -> bool:
+        if need.other:
+            return need.instead is not None and field.name in given and need.other not in typed
+        return field.name not in typed
+
+    while lost := [pair for pair in _unmet(new, typed, recipe) if gives_way(*pair)]:
         for field, need in lost:
-            value = getattr(config, field.name)
-            if value != field.default:
-                reason = need.text.format(r=new).partition(";")[0]
-                lines.setdefault(field.name, f"{field.name} {show_value(value)} is left out: it {reason}")
-        vars(new).update({field.name: off_value(field) for field, _ in lost})
+            name, now = (need.other, need.instead) if need.other else (field.name, off[field.name])
+            value, reason = getattr(config, name), need.text.format(r=new).partition(";")[0]
+            if need.other:
+                lines.setdefault(name, f"{name} {show_value(value)} is left out: {field.name} {reason}")
+            elif value != field.default:
+                lines.setdefault(name, f"{name} {show_value(value)} is left out: it {reason}")
+            vars(new)[name] = now
     return new, list(lines.values())
+
+
+def typed_values(config: Any) -> dict[str, Any]:
+    """The settings that a user of the constructor typed: its keywords, and all that are not at their defaults."""
+    fields = dataclasses.fields(config)
+    values = {field.name: (getattr(config, field.name), field.default) for field in fields}
+    return {name: value for name, (value, default) in values.items() if name in config.given or value != default}
 
 
 def changed(config: Any, **given: Any) -> Any:

@@ -5,12 +5,13 @@ epochs = 30
 lr = 0.05
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, changed, check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import aliases, check_names, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -43,9 +44,16 @@ class RecipeFile:
 
     @classmethod
     def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
-        """The settings of a run's config.json with which it resumes: all but where it is kept."""
+        """The settings of a run's config.json with which it resumes: all but where it is kept.
+
+        Nobody types them again: options that have no effect by today's rules are left out, with a line.
+        """
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-        return cls(recipe_from_dict(settings["recipe"]), changed(RunOptions(), **translated(RunOptions, options)))
+        recipe, of_run = recipe_from_dict(settings["recipe"]), copy.copy(RunOptions())
+        check_names(RunOptions, now := translated(RunOptions, options))
+        vars(of_run).update(now)
+        of_run, lines = combine(of_run, {}, recipe=recipe)
+        return cls(recipe, of_run, notes=tuple(lines))
 
     def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
         """This with the flags that were given, and all that is wrong then, with the line of a file.
