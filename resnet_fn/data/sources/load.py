@@ -71,7 +71,7 @@ def open_dataset(
         raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
     dataset = load_dataset(recipe, data_dir, threads, run, lists, classes)
     check_images(dataset)
-    left_out = read_bad_files(run) if skip and run and "train" in splits else ()
+    left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(

@@ -122,7 +122,7 @@ def check_files(
     workers: Workers = Workers(),
     progress: bool = False,
     splits: Sequence[str] = ("train", "test"),
-    left_out: tuple[str, ...] = (),
+    left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
     """Read the sizes of a data set's files and find the bad ones: the data set of good files, with the others' names.
 
@@ -132,23 +132,24 @@ def check_files(
         check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
         workers, progress: see `scan_files`.
         splits: those to check.
-        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again.
+        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again; None: there are
+            none yet.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
-    skip = on_bad == "skip" and not left_out
-    decode = skip or ((check == "yes" or (check == "auto" and count <= MOST_CHECKED)) and not left_out)
-    known = {line.rpartition("\t")[0] for line in left_out}
-    notes, lines, counts, named = list(dataset.notes), list(left_out), [], []
+    skip = on_bad == "skip" and left_out is None
+    decode = left_out is None and (skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED))
+    known = {line.rpartition("\t")[0] for line in left_out or ()}
+    notes, lines, counts, named = list(dataset.notes), list(left_out or ()), [], []
     checked: dict[str, Any] = {}
     for half, split in files.items():
         if half not in splits:
             continue
         what = "training" if half == "train" else "validation"
-        if left_out:
+        if known:
             split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
         sizes, codes = scan_files(split, decode, workers, progress)
         bad = np.flatnonzero(codes != _GOOD)
@@ -167,11 +168,12 @@ def check_files(
         raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(named, 3, '; ')}; {fix}")
     if left_out:
         notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
-    elif checked and not decode:
+    elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
         fix = "--check-files decodes all before"
         notes.append(f"image files are not checked ({why}): the command stops at a bad one; {fix}")
-    return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=tuple(lines))
+    bad_files = tuple(lines) if on_bad == "skip" and checked else None
+    return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
@@ -185,15 +187,18 @@ def _describe(path: str, code: int) -> str:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the files that were left out, a line "path from the data folder, tab, fault" each; no file without any."""
-    if dataset.bad_files:
+    """List the files that were left out, a line "path from the data folder, tab, fault" each, if any were looked for.
+
+    An empty list is one too: a resumed run need not look again.
+    """
+    if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
-def read_bad_files(folder: Path) -> tuple[str, ...]:
-    """The lines of `write_bad_files`; () without any, or for an earlier version's, which had no tab."""
+def read_bad_files(folder: Path) -> tuple[str, ...] | None:
+    """The lines of `write_bad_files`; None if the folder has none of its."""
     try:
-        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:
-        return ()
-    return tuple(line for line in lines if "\t" in line)
+        return None
+    return tuple(lines) if all("\t" in line for line in lines) else None

@@ -141,6 +141,23 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     assert len(open_dataset(SKIP, str(moved), run=run).train) == 32
 
 
+def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
+    """That none was bad is known, too."""
+    run = tmp_path / "run"
+    run.mkdir()
+    first = open_dataset(SKIP, str(folder))
+    write_bad_files(run, first)
+    file = folder / "train" / "bee" / "00 ü.JPEG"
+    file.write_bytes(bytes(file.stat().st_size))  # only decoding would notice
+    again = open_dataset(SKIP, str(folder), run=run)
+    assert (again.train.names, again.bad_files, again.notes) == (first.train.names, (), ())
+    assert len(open_dataset(SKIP, str(folder)).train) == 20
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(ValueError, match="1 of 21 training files are bad: '.*00 ü.JPEG' is missing"):
+        open_dataset(SKIP, str(folder), run=run)
+
+
 def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):
     folder, _, _ = zoo
     (folder / "train" / "bee" / "empty.jpg").unlink()
