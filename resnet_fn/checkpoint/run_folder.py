@@ -140,7 +140,7 @@ class RunFolder:
         """What config.json holds; {} if no run wrote one."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):  # the last: nested too deeply
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 

@@ -96,6 +96,13 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
     assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
 
 
+def test_a_config_that_is_nested_without_end_counts_as_none(lock):
+    checkpoint("run", 5)
+    Path("run/config.json").write_text('{"recipe":' * 100_000)
+    assert RunFolder(Path("run")).config() == {}
+    assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
+
+
 def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10

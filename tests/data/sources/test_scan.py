@@ -149,7 +149,7 @@ def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
     write_bad_files(run, first)
     file = folder / "train" / "bee" / "00 ü.JPEG"
     file.write_bytes(bytes(file.stat().st_size))  # only decoding would notice
-    again = open_dataset(SKIP, str(folder), run=run)
+    again = open_dataset(SKIP, str(folder), run=str(run))
     assert (again.train.names, again.bad_files, again.notes) == (first.train.names, (), ())
     assert len(open_dataset(SKIP, str(folder)).train) == 20
     file.unlink()
