@@ -127,36 +127,32 @@ def combine(
     Returns:
         The new config, and a line for each setting, not at its default, that is left out: see `Needs`.
     """
-    new, off = copy.copy(config), {field.name: off_value(field) for field in dataclasses.fields(config)}
+    new = copy.copy(config)
     vars(new).update(given)
     for field in dataclasses.fields(new):
         if type(field.default) is float and type(getattr(new, field.name)) is int:
             vars(new)[field.name] = float(getattr(new, field.name))
     typed = {*given, *typed}
     lines: dict[str, str] = {}
-
-    def gives_way(field: Any, need: Needs) -> bool:
-        if need.other:
-            return need.instead is not None and field.name in given and need.other not in typed
-        return field.name not in typed
-
-    while lost := [pair for pair in _unmet(new, typed, recipe) if gives_way(*pair)]:
+    while lost := [
+        (field, need)
+        for field, need in _unmet(new, typed, recipe)
+        if (need.other or field.name) not in typed
+        and (not need.other or (need.instead is not None and field.name in given))
+    ]:
         for field, need in lost:
-            name, now = (need.other, need.instead) if need.other else (field.name, off[field.name])
-            value, reason = getattr(config, name), need.text.format(r=new).partition(";")[0]
-            if need.other:
-                lines.setdefault(name, f"{name} {show_value(value)} is left out: {field.name} {reason}")
-            elif value != field.default:
-                lines.setdefault(name, f"{name} {show_value(value)} is left out: it {reason}")
-            vars(new)[name] = now
+            name, who = (need.other, field.name) if need.other else (field.name, "it")
+            if need.other or getattr(config, name) != field.default:
+                reason = need.text.format(r=new).partition(";")[0]
+                lines.setdefault(name, f"{name} {show_value(getattr(config, name))} is left out: {who} {reason}")
+            vars(new)[name] = need.instead if need.other else off_value(field)
     return new, list(lines.values())
 
 
 def typed_values(config: Any) -> dict[str, Any]:
     """The settings that a user of the constructor typed: its keywords, and all that are not at their defaults."""
-    fields = dataclasses.fields(config)
-    values = {field.name: (getattr(config, field.name), field.default) for field in fields}
-    return {name: value for name, (value, default) in values.items() if name in config.given or value != default}
+    values = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
+    return {field.name: value for field, value in values if field.name in config.given or value != field.default}
 
 
 def changed(config: Any, **given: Any) -> Any:

@@ -41,9 +41,7 @@ _REPEATS = Needs(
 )
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SEVERAL = (
-    Needs(
-        lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder, as --recipe finetune has", other="dataset"
-    ),
+    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder, as in --recipe finetune", "dataset"),
     Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", "loss", "bce"),
     Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", "label_smoothing", 0.0),
     Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", "monitor", "map"),

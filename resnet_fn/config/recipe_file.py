@@ -5,13 +5,12 @@ epochs = 30
 lr = 0.05
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, check_names, check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import aliases, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -49,9 +48,9 @@ class RecipeFile:
         Nobody types them again: options that have no effect by today's rules are left out, with a line.
         """
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-        recipe, of_run = recipe_from_dict(settings["recipe"]), copy.copy(RunOptions())
-        check_names(RunOptions, now := translated(RunOptions, options))
-        vars(of_run).update(now)
+        recipe, now = recipe_from_dict(settings["recipe"]), translated(RunOptions, options)
+        of_run = RunOptions.__new__(RunOptions, **now)
+        vars(of_run).update({**vars(RunOptions()), **now})
         of_run, lines = combine(of_run, {}, recipe=recipe)
         return cls(recipe, of_run, notes=tuple(lines))
 

@@ -1,7 +1,7 @@
 """Metrics of an evaluation, in NumPy: confusion matrix, per-class scores, calibration, worst mistakes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -143,26 +143,23 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
     return curves
 
 
-def gallery(
-    samples_of: Callable[[int], np.ndarray], support: np.ndarray, doubt: np.ndarray, f1: np.ndarray
-) -> dict[int, list[int]]:
+def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """For each class its samples that the net assigns to it with the most, and with the least confidence.
 
     Args:
-        samples_of: the samples of a class, ascending.
-        support: how many each class has.
+        labels: of each sample its class [N], or 1 for each class that it has [N, classes].
         doubt: [N, classes] or [N, 1], smaller for more confidence in that class; NaN is the least confident.
         f1: of each class; of more than 30 the weakest are shown.
 
     Returns:
         Class → places of samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
     """
-    there = np.flatnonzero(support)
-    doubt = np.broadcast_to(doubt, (len(doubt), len(support)))
-    weakest = there[np.argsort(f1[there], kind="stable")][:_GALLERY_UP_TO]
+    there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
+    doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
+    weakest = there[np.argsort(np.array(f1)[there], kind="stable")][:_GALLERY_UP_TO]
     shown = {}
     for index in sorted(weakest.tolist()):
-        samples = samples_of(index)
+        samples = np.flatnonzero(labels == index if labels.ndim == 1 else labels[:, index] > 0)
         samples = samples[np.argsort(doubt[samples, index], kind="stable")]
         worst = max(_SHOWN, len(samples) - _SHOWN)
         shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]

@@ -28,8 +28,7 @@ def find_images(paths: Iterable[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         if path.is_dir():
             inside, left_out = list_images(path)
-            for line in describe_left_out(path, left_out):
-                print(line, file=sys.stderr, flush=True)
+            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
             files += [path / name for name in inside]

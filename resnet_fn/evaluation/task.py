@@ -74,14 +74,6 @@ class Task:
         """Which samples are of which class, bool [N, classes]."""
         return labels[:, None] == np.arange(classes)
 
-    def samples_of(self, labels: np.ndarray, index: int) -> np.ndarray:
-        """The samples of a class, ascending."""
-        return np.flatnonzero(labels == index)
-
-    def classes_of(self, labels: np.ndarray, index: int) -> np.ndarray:
-        """The classes of a sample, ascending."""
-        return labels[index : index + 1]
-
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Probabilities of logits [n, classes], float64; all 0 in a row where one is not finite."""
         finite = np.isfinite(logits).all(1, keepdims=True)
@@ -172,12 +164,6 @@ class _AnyClasses(Task):
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
         return labels > 0
-
-    def samples_of(self, labels: np.ndarray, index: int) -> np.ndarray:
-        return np.flatnonzero(labels[:, index] > 0)
-
-    def classes_of(self, labels: np.ndarray, index: int) -> np.ndarray:
-        return np.flatnonzero(labels[index] > 0)
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         return np.exp(-np.logaddexp(0, -logits))  # neither end loses digits

@@ -9,7 +9,6 @@ import io
 import json
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +115,24 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         **task.report(scores, labels, classes),
         "gallery": [
             {"class": classes[label], "samples": [_sample(evaluation, index, label, classes) for index in samples]}
-            for label, samples in metrics.gallery(
-                partial(task.samples_of, labels), by_class["support"], task.doubt(scores), by_class["f1"]
-            ).items()
+            for label, samples in metrics.gallery(labels, task.doubt(scores), by_class["f1"].tolist()).items()
         ],
         "mistakes": [
             {
                 "index": index,
                 "name": sample_name(evaluation.dataset, index),
-                "label": _names(task.classes_of(labels, index), classes),
-                "prediction": f"{'not ' * (predicted in task.classes_of(labels, index))}{classes[predicted]}",
+                "label": _names(_classes_of(evaluation, index), classes),
+                "prediction": f"{'not ' * (predicted in _classes_of(evaluation, index))}{classes[predicted]}",
                 "confidence": confidence,
             }
             for index, predicted, confidence in task.mistakes(scores, labels, MISTAKES)
         ],
     }
+
+
+def _classes_of(evaluation: Evaluation, index: int) -> np.ndarray:
+    one = evaluation.dataset.test.labels[index : index + 1]  # all samples would be a bool for each and each class
+    return np.flatnonzero(evaluation.scores.task.positive(one, len(evaluation.dataset.classes)))
 
 
 def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
@@ -153,7 +155,6 @@ def predictions_csv(evaluation: Evaluation) -> str:
     """One row for each validation image, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
-    labels = evaluation.dataset.test.labels
     assert top is not None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -162,7 +163,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
     for index in range(len(scores.rank)):
         row: list[object] = [index, sample_name(evaluation.dataset, index)]
-        row += [_names(chosen, classes) for chosen in (task.classes_of(labels, index), task.predicted(scores, index))]
+        row += [_names(chosen, classes) for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))]
         row += [int(scores.rank[index] < 1), f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
             row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]

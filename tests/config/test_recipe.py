@@ -79,7 +79,7 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "--recipe finetune --multi-label --class-weights balanced --sampling balanced",
             "multi_label: True goes without --class-weights; multi_label: True needs --sampling shuffle",
         ),
-        ("--multi-label", "multi_label: True needs --dataset imagefolder, as --recipe finetune has"),
+        ("--multi-label", "multi_label: True needs --dataset imagefolder, as in --recipe finetune"),
         ("--mixup 0.2 --label-threshold 0.2", "label_threshold: 0.2 needs --loss bce or focal"),
         ("--which best", "which: 'best' needs weights; give --weights FILE"),
         ("--monitor map", "monitor: 'map' needs --multi-label"),

@@ -186,16 +186,12 @@ def test_a_long_curve_keeps_its_ends_and_101_points():
     assert many == [{"recall": [], "precision": []}] * 102
 
 
-def gallery(positive, doubt, f1):
-    return metrics.gallery(lambda index: np.flatnonzero(positive[:, index]), positive.sum(0), doubt, np.array(f1))
-
-
 def test_the_gallery_is_the_surest_and_the_worst_of_each_class():
     labels = np.array([0] * 8 + [1] * 4 + [3])
     loss = np.array([5, 1, 7, 2, 8, 3, 6, 4, 0.4, 0.1, np.nan, 0.3, 9], np.float32)
-    shown = gallery(of_class(labels, 4), loss[:, None], [0.5, 0.9, 0.0, 0.1])
+    shown = metrics.gallery(labels, loss[:, None], [0.5, 0.9, 0.0, 0.1])
     assert shown == {0: [1, 3, 5, 6, 2, 4], 1: [9, 11, 8, 10], 3: [12]}
-    many = gallery(np.eye(40, dtype=bool), np.zeros((40, 1)), [1 - k / 40 for k in range(40)])
+    many = metrics.gallery(np.eye(40, dtype=bool), np.zeros((40, 1)), [1 - k / 40 for k in range(40)])
     assert list(many) == list(range(10, 40))  # the 30 weakest
 
 
@@ -210,7 +206,7 @@ def test_wrong_statements_are_classes_predicted_or_missed_the_most_confident_fir
     wrong = [(0, 0, 0.875), (0, 1, 0.75), (1, 2, 0.625), (1, 1, 0.5)]
     for limit in (9, 2):
         assert mistakes(positive, probabilities, [0.5, 0.5], limit) == wrong[:limit]
-    assert gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
+    assert metrics.gallery(positive, -probabilities, [0.0, 0.0, 0.0]) == {0: [0], 2: [0, 1]}  # each by its own class
 
 
 def test_a_row_whose_logits_are_not_finite_says_nothing_with_confidence():

@@ -46,7 +46,7 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
     def stop(error: OSError) -> NoReturn:
         raise error
 
-    found: list[tuple[str, list[str]]] = []
+    listed: list[tuple[str, list[str]]] = []
     left_out, seen = [], set()
     for place, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
@@ -55,12 +55,13 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
         seen.add(real)
         inner = "" if place == os.fspath(folder) else os.path.relpath(place, folder)
         images = sorted(name for name in files if is_image(name) and name[0] != ".")
-        found.append((inner, images))
+        listed.append((inner, images))
         hidden = [name for name in folders if name[0] == "."]
         left_out += [os.path.join(inner, name) for name in (*{*files}.difference(images), *hidden)]
         folders[:] = sorted({*folders}.difference(hidden))
-    found.sort()
-    return [f"{inner}/{name}" if inner else name for inner, images in found for name in images], sorted(left_out)
+    return [f"{inner}/{name}" if inner else name for inner, images in sorted(listed) for name in images], sorted(
+        left_out
+    )
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
@@ -199,7 +200,12 @@ def read_ahead(
 
 
 def color_spec(
-    name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], size: int = 224, resize: int = 256
+    name: str,
+    classes: Sequence[str],
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    size: int = 224,
+    resize: int = 256,
 ) -> InputSpec:
     """The input of a net for colour images of 8 bits; `load_dataset` replaces the sizes by the recipe's."""
     return InputSpec(

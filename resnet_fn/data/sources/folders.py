@@ -8,15 +8,7 @@ import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    FileSplit,
-    color_spec,
-    describe_left_out,
-    is_image,
-    list_images,
-)
+from resnet_fn.data.sources.files import FileSplit, color_spec, describe_left_out, is_image, list_images
 from resnet_fn.data.sources.validation import split_off
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -49,10 +41,11 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
     classes = _class_folders(place)
     train, notes = _list_classes(place, classes)
     _check_classes(place, classes, train)
-    if loose := sorted(name for name in os.listdir(place) if is_image(name)):
+    if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
         notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
     if share and not whole:
         notes.append(f"{root / 'val'} validates: nothing is split off the training images")
+    more: list[str] = []
     if whole:
         train, test = split_off(train, share, seed, run)
     elif folders := _class_folders(root / "val"):
@@ -61,14 +54,13 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
             hint = closest(unknown[0], classes)
             raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {hint}")
         test, more = _list_classes(root / "val", classes)
-        notes += more
     else:
-        test = _list_flat_val(root, classes)
+        test, more = _list_flat_val(root, classes)
     if not len(test):
         raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
-    return DataSet(train, test, spec, tuple(notes), held_out=test.names if whole else ())
+    spec = color_spec("imagefolder", classes)
+    return DataSet(train, test, spec, (*notes, *more), held_out=test.names if whole else ())
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
@@ -124,13 +116,13 @@ def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]
     return FileSplit(str(root), tuple(names), np.array(labels, np.int32)), describe_left_out(root, sorted(left_out))
 
 
-def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
-    """List `root/val/*.JPEG` with the labels of the official ground truth.
+def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
+    """List `root/val/*.JPEG`, as `_list_classes`, with the labels of the official ground truth.
 
     `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
     maps numbers to class folders (WordNet ids). The numbers are *not* in alphabetical order.
     """
-    names, _ = list_images(root / "val")
+    names, left_out = list_images(root / "val")
     if not names:
         raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay it out as val/CLASS/*.JPEG")
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
@@ -150,7 +142,8 @@ def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
         raise ValueError(f"{truth}: number {unknown[0]} is {folders.get(unknown[0])}, which train has no folder for")
-    return FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
+    split = FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
+    return split, describe_left_out(split.root, left_out)
 
 
 def _find_file(root: Path, name: str) -> Path | None:

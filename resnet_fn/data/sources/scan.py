@@ -187,10 +187,7 @@ def _describe(path: str, code: int) -> str:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the files that were left out, a line "path from the data folder, tab, fault" each, if any were looked for.
-
-    An empty list is one too: a resumed run need not look again.
-    """
+    """List the files that were left out, lines "path from the data folder, tab, fault", if any were looked for."""
     if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 

@@ -28,8 +28,9 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
     (folder / "train" / "bee" / "notes.txt").unlink()
     (folder / "train" / ".hidden").rmdir()
-    (folder / "train" / "loose.jpg").write_bytes(b"")
-    assert load_dataset(RECIPE, str(folder)).notes == (
+    for name in ("loose.jpg", "._loose.jpg"):
+        (folder / "train" / name).write_bytes(b"")
+    assert load_dataset(RECIPE, str(folder)).notes[1:] == (
         f"ignoring 1 images beside the class folders, {folder}/train/loose.jpg among them",
     )
 
@@ -136,7 +137,10 @@ def flat(folder):
 
 
 def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_missing(flat):
-    assert load_dataset(RECIPE, str(flat)).test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
+    (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
+    dataset = load_dataset(RECIPE, str(flat))
+    assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
+    assert dataset.notes[0].startswith(f"leaving out 1 of {flat}/val, ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
     with pytest.raises(ValueError, match="has 2 lines for 9 images"):

@@ -154,7 +154,7 @@ def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
     assert len(open_dataset(SKIP, str(folder)).train) == 20
     file.unlink()
     file.symlink_to("nowhere")
-    with pytest.raises(ValueError, match="1 of 21 training files are bad: '.*00 ü.JPEG' is missing"):
+    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*00 ü.JPEG' is missing"):
         open_dataset(SKIP, str(folder), run=run)
 
 
