@@ -144,10 +144,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
             raise ValueError("its own sha256 differs")
+        if not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
+            raise KeyError
         return manifest
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None

@@ -41,12 +41,12 @@ _REPEATS = Needs(
 )
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SEVERAL = (
-    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", other="dataset"),
-    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", other="loss"),
-    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", other="label_smoothing"),
-    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", other="monitor"),
-    Needs(lambda r: not r.class_weights, "goes without --class-weights", other="class_weights"),
-    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", other="sampling"),
+    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder, as in --recipe finetune", "dataset"),
+    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", "loss", "bce"),
+    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", "label_smoothing", 0.0),
+    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", "monitor", "map"),
+    Needs(lambda r: not r.class_weights, "goes without --class-weights", "class_weights", ""),
+    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", "sampling", "shuffle"),
 )
 _BATCHNORM = Needs(lambda r: r.norm == "batch", "needs --norm batch")
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")

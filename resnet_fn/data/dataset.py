@@ -60,7 +60,7 @@ class DataSet:
         train, test: the splits.
         input: classes and images.
         notes: lines for the user.
-        bad_files: image files that were left out, with their faults; see `sources.scan`.
+        bad_files: image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
         held_out: the names of test files that were split off the training folder; see `split_off`.
     """
 
@@ -68,7 +68,7 @@ class DataSet:
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()
-    bad_files: tuple[str, ...] = ()
+    bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()
 
     @property

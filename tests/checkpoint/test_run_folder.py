@@ -96,6 +96,13 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
     assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
 
 
+def test_a_config_that_is_nested_without_end_counts_as_none(lock):
+    checkpoint("run", 5)
+    Path("run/config.json").write_text('{"recipe":' * 100_000)
+    assert RunFolder(Path("run")).config() == {}
+    assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
+
+
 def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10
@@ -172,6 +179,18 @@ def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
         )
 
 
+@pytest.mark.parametrize("source", [".", "..", "../.."])
+def test_a_run_that_began_with_no_other_is_no_branch_of_the_working_directory(source, lock, monkeypatch):
+    """Where that is the run to go on with, or lies below it."""
+    checkpoint(".", 9)
+    checkpoint("y", 7, branched_from="")
+    Path("a/b").mkdir(parents=True)
+    out = Path("y").absolute()
+    monkeypatch.chdir({".": ".", "..": "a", "../..": "a/b"}[source])
+    with pytest.raises(ValueError, match=r"already holds a run, which did not begin with \S+; give another --out-dir"):
+        start(lock, resume=source, out_dir=str(out))
+
+
 def test_a_best_checkpoint_that_has_gone_is_the_best_no_more(lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
     _, found = start(lock, resume="x", out_dir="y")
@@ -191,6 +210,18 @@ def test_best_is_the_one_that_the_newest_names():
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
     checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
     assert find_checkpoint(Path("mine")).state["update"] == 5
+
+
+def test_the_folder_of_a_runs_checkpoints_is_that_run(lock, monkeypatch):
+    checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
+    assert find_checkpoint(Path("run/checkpoints"), "best").state["update"] == 5
+    _, options, _ = parse(["--resume", "run/checkpoints/"])
+    assert options.log_every == 7
+    run, found = find_start(RECIPE, options, Workers(), lock)
+    assert (run.path, found.state["update"]) == (Path("run"), 10)
+    monkeypatch.chdir("run/checkpoints")
+    assert find_checkpoint(Path(".")).state["update"] == 10
 
 
 def test_a_path_that_is_not_there_names_what_is():
