@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -230,6 +231,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata are no fault of the pixels
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a way in may block it while modules are imported
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
