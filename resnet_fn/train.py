@@ -1,5 +1,4 @@
 """python -m resnet_fn.train: train a recipe."""
-# ruff: noqa: E402
 
 import signal
 
