@@ -264,6 +264,21 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs,
     wait_until(lambda: tasks() <= before, 5)
 
 
+def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
+    """After a few updates, and in the middle of an evaluation: Python empties its modules before it drops the rest."""
+    code = (
+        "import sys, numpy as np\n"
+        "from resnet_fn.config.recipe import Recipe; from resnet_fn.data.feed import make_feed\n"
+        "from resnet_fn.data.sources.load import load_dataset\n"
+        "recipe = Recipe(dataset='imagefolder', image_size=24, batch_size=4)\n"
+        "dataset = load_dataset(recipe, sys.argv[1]); feed = make_feed(dataset, recipe); feed.batch(0)\n"
+        "images = dataset.test.eval_images([np.arange(3), np.arange(3, 6), np.arange(6, 9)], dataset.input)\n"
+        "print(next(images).shape)"
+    )
+    done = python("-c", code, folder)
+    assert (done.stdout, done.stderr) == ("(3, 3, 24, 24)\n", "")
+
+
 def test_arrays_that_are_held_are_not_given_out_and_others_are():
     buffers = Buffers((2, 3))
     held = [buffers.take() for _ in range(7)]
