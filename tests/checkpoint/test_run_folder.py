@@ -96,7 +96,7 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
     assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
 
 
-@pytest.mark.parametrize("left", ["", "\0" * 60])
+@pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
 def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_one(left, lock):
     with FolderLock() as first:
         RunFolder(Path("run")).create(first)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -231,6 +232,31 @@ def test_ctrl_c_after_the_first_update_on_all_cpus(workers, launcher, all_cpus, 
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert f"SIGINT: stopping after update {RunFolder(run).newest().state['update']}\n" in output
+
+
+SCRIPT = """
+import signal, sys
+if sys.argv[2] == "blocked":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+import numpy, resnet_fn
+recipe = resnet_fn.recipes.digits(model="resnet8", image_size=8, batch_size=240, epochs=50)
+result = resnet_fn.train(recipe, resnet_fn.RunOptions(out_dir=sys.argv[1], checkpoint_every=1, progress=False))
+print("stopped by", result.stopped, "after", result.updates)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize(("mask", "numbers"), [("blocked", "2"), ("open", "2|15")])
+def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher, all_cpus, tmp_path):
+    run = tmp_path / "run"
+    process = popen([*all_cpus, sys.executable, "-c", SCRIPT, str(run), mask])
+    launcher.wait_for_update(run, process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    newest = RunFolder(run).newest().state["update"]
+    assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
 
 
 def test_ctrl_c_ends_the_reading_of_flags():
