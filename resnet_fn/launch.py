@@ -128,8 +128,9 @@ def main(arguments: Sequence[str]) -> int:
         logs.mkdir(parents=True, exist_ok=True)
         try:
             processes.start(flags, ranks, command, logs)
+            has_scheduler = "scheduler" in processes.running.values()
             watch(processes, logs / f"worker_{ranks[0]}.log", signals)
-            return exit_code(processes.ended, logs, given.node_rank == 0)
+            return exit_code(processes.ended, logs, has_scheduler)
         finally:
             processes.kill()
 

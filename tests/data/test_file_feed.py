@@ -267,11 +267,11 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs,
 def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
     """After a few updates, and in the middle of an evaluation: Python empties its modules before it drops the rest."""
     code = (
-        "import sys, numpy as np\n"
-        "from resnet_fn.config.recipe import Recipe; from resnet_fn.data.feed import make_feed\n"
-        "from resnet_fn.data.sources.load import load_dataset\n"
-        "recipe = Recipe(dataset='imagefolder', image_size=24, batch_size=4)\n"
-        "dataset = load_dataset(recipe, sys.argv[1]); feed = make_feed(dataset, recipe); feed.batch(0)\n"
+        "import sys, resnet_fn, numpy as np; resnet_fn.start()\n"
+        "recipe = resnet_fn.Recipe(dataset='imagefolder', image_size=24, batch_size=4)\n"
+        "dataset = resnet_fn.open_dataset(recipe, sys.argv[1])\n"
+        "feed = resnet_fn.make_feed(dataset, recipe)\n"
+        "feed.batch(0)\n"
         "images = dataset.test.eval_images([np.arange(3), np.arange(3, 6), np.arange(6, 9)], dataset.input)\n"
         "print(next(images).shape)"
     )
