@@ -282,7 +282,7 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
     if source and single and not options.out_dir and source.resolve().parent != run.checkpoints.resolve():
         raise ValueError(f"out_dir: {source} lies in no run folder; give one with --out-dir")
     others = [name for name in _FILES if (run.path / name).exists()]
-    if others and not run.updates() and not was_locked(run.path):
+    if others and not run.updates() and not was_locked(run.path, has_run=bool(run.config())):
         raise ValueError(f"out_dir: {run.path}/{others[0]} is no run's; give another --out-dir")
     if run.checkpoints.is_dir():
         lock.take(run.path)

@@ -286,6 +286,8 @@ def _fault(field: Any, value: Any) -> str:
     elif choices and value not in choices:
         gone = value_hint(field.name, value)
         wrong = gone or f"is unknown; {closest(value, [choice for choice in choices if choice])}"
+    elif isinstance(value, str) and value != value.encode(errors="ignore").decode():
+        wrong = "has bytes that are not UTF-8; rename the file or folder"
     else:
         wrong = next(filter(None, (_out_of_bounds(number, **field.metadata["bounds"]) for number in numbers)), "")
     return wrong and f"{field.name}: {value!r} {wrong}"

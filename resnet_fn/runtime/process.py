@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.fields import check_value
@@ -65,6 +66,17 @@ def kernel_threads(threads: int) -> int:
     return threads or started.get("threads") or cpu_share()
 
 
+def set_once(setting: Callable[[Any], None], value: object) -> None:
+    """Call a function of MindSpore that a process may call once; where it was called before, a line names it."""
+    try:
+        setting(value)
+    except RuntimeError as error:
+        if "repeatedly" not in str(error):
+            raise
+        line = f"warning: {setting.__name__} was called before resnet_fn.start; its value stays, in place of {value}"
+        print(line, file=sys.stderr, flush=True)
+
+
 def use_exact_kernels() -> None:
     """Have a card repeat the same bits, and compute in float32, not HF32. Call it before `communication.init`.
 
@@ -73,9 +85,9 @@ def use_exact_kernels() -> None:
     import mindspore
     from mindspore.device_context.ascend import op_precision
 
-    mindspore.set_deterministic(True)
-    op_precision.conv_allow_hf32(False)
-    op_precision.matmul_allow_hf32(False)
+    set_once(mindspore.set_deterministic, True)
+    set_once(op_precision.conv_allow_hf32, False)
+    set_once(op_precision.matmul_allow_hf32, False)
 
 
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
@@ -129,7 +141,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         if threads <= 1:
             keep_to_one_cpu()
         started["threads"] = kernel_threads(threads)
-        op_tuning.threads_num(started["threads"])  # read when the first operation runs
+        set_once(op_tuning.threads_num, started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
     started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")

@@ -103,6 +103,32 @@ def test_a_config_that_is_nested_without_end_counts_as_none(lock):
     assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
 
 
+@pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
+def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_one(left, lock):
+    with FolderLock() as first:
+        RunFolder(Path("run")).create(first)
+        RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    for folder, config in (("run", Path("run/config.json").read_text()), ("mine", "{}")):
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "config.json").write_text(config)
+        Path(folder, "lock").write_text(left)
+    with pytest.raises(ValueError, match=r"^out_dir: mine/config.json is no run's"):
+        start(lock, out_dir="mine")
+    run, saved = start(lock, out_dir="run")
+    run.create(lock)
+    assert saved is None
+    assert Path("run/lock").read_text().startswith("process ")
+
+
+def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
+    RunFolder(Path("run")).checkpoints.mkdir(parents=True)
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    Path("run/lock").write_text("mine")
+    with pytest.raises(ValueError, match="is no run's; give another --out-dir"):
+        start(lock, out_dir="run")
+    assert Path("run/lock").read_text() == "mine"
+
+
 def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     checkpoint("run", 5, 10)
     assert start(lock, out_dir="run")[1].state["update"] == 10

@@ -154,6 +154,15 @@ def test_a_worker_that_fails_gives_its_code_and_its_log(python):
     assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
 
 
+def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
+    """On a machine without a scheduler, whose folder of logs held one before."""
+    Path("logs").mkdir()
+    Path("logs/scheduler.log").write_text("The node: 1 is timed out")
+    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "192.0.2.1", "--master-port", "8118"]
+    output = launcher.finish(tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"])
+    assert "no sign of life" not in output
+
+
 STARTER = """
 import os, signal, subprocess, sys
 if sys.argv[1] == "with a child":

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -162,14 +163,15 @@ def decode_batches(
         with naming(undecodable, index):
             return eval_pixels(data, spec.eval_resize, spec.image_size)
 
-    rows = list(batches)
+    rows, finalizing = list(batches), sys.is_finalizing
     samples, pool = stream(np.fromiter(chain.from_iterable(rows), np.int64)), ThreadPoolExecutor(threads)
     begun = ([pool.submit(pixels, *sample) for sample in islice(samples, len(row))] for row in rows)
     try:
         for batch, _ in pairwise(chain(begun, ([],))):
             yield prepare(np.stack([future.result() for future in batch]), spec.image_size, spec)
     finally:
-        pool.shutdown(cancel_futures=True)
+        if not finalizing():
+            pool.shutdown(cancel_futures=True)
         samples.close()
 
 
@@ -184,7 +186,8 @@ def read_ahead(
         function: is called in threads.
         items: taken one by one, by the caller's thread.
     """
-    pool = ThreadPoolExecutor(threads)
+    # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
+    pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source = iter(items)
     try:
@@ -196,7 +199,8 @@ def read_ahead(
             first, future = waiting.popleft()
             yield first, future.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        if not finalizing():
+            pool.shutdown(cancel_futures=True)
 
 
 def color_spec(
