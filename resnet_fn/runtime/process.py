@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
+# oneDNN's newest instruction set, and the precision of its products.
+_CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
+
+
 def prepare_environment() -> None:
     """Set what MindSpore reads while it loads. A value that the user has set is never overridden."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
@@ -63,6 +67,21 @@ def kernel_threads(threads: int) -> int:
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()
+
+
+def kernel_environment() -> dict[str, Any]:
+    """What chooses this process's kernels, by which the last bits of an update differ, as JSON types; after `start`."""
+    from resnet_fn.runtime.cpus import processor
+
+    return {
+        "device": started["device"],
+        "CPU count": started.get("cpus", 0),
+        "thread count": started.get("threads", 0),  # 0 on a card
+        "processor": processor(),
+        **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
+        "MindSpore": versions.installed("mindspore"),
+        "NumPy": versions.installed("numpy"),
+    }
 
 
 def use_exact_kernels() -> None:
@@ -128,7 +147,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         join(device)  # before the workers are all there, they cannot be counted
         if threads <= 1:
             keep_to_one_cpu()
-        started["threads"] = kernel_threads(threads)
+        started.update(threads=kernel_threads(threads), cpus=len(os.sched_getaffinity(0)))
         op_tuning.threads_num(started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()

@@ -111,6 +111,20 @@ def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follo
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        *(("CPU count", 64), ("thread count", 17), ("device", "Ascend"), ("processor", "8086"), ("mode", "pynative")),
+        *(("fast-math", "on"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")),
+        *(("MindSpore", "2.7.2"), ("NumPy", "1.25.0")),
+    ],
+)
+def test_a_resume_with_other_kernels_says_that_other_bits_may_follow(name, then):
+    now = split_of(RunOptions(), Workers())
+    (line,) = split_notes({"split": {**now, name: then}}, RunOptions(), Workers())
+    assert line == f"resuming with {name} {now[name]} instead of {then}: other bits may follow"
+
+
 @pytest.fixture
 def make_session():
     """make_session(folder, checkpoint_every=0) makes the session of a run that has not begun."""
