@@ -15,7 +15,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.data.balance import BALANCED, treatment
 from resnet_fn.data.feed import Feed
 from resnet_fn.run.session import Components, Progress, Session
-from resnet_fn.runtime.process import kernel_environment
+from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers
 
 
@@ -60,6 +60,11 @@ def split_notes(state: Mapping[str, Any], options: RunOptions, workers: Workers)
         notes[name] = (
             f"resuming with {now[name]} {name} instead of {then[name]}: the same samples, but other bits follow; "
             "BatchNorm normalises each part on its own"
+        )
+    if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
+        fix = f"runs with --threads {EXACT_THREADS} or fewer keep their bits"
+        notes["threads"] = (
+            f"resuming with {threads} threads, which MindSpore shares out anew: other bits may follow; {fix}"
         )
     return list(notes.values())
 

@@ -15,7 +15,7 @@ def resumed(python):
 
     def lines(*more, **variables):
         output = " ".join(python(*words, *more, **variables).stdout.split())  # long lines are wrapped
-        return [part.partition(":")[0] for part in output.split("resuming with ")[1:]]
+        return [part.partition(":")[0] for part in output.split("resuming with ") if " instead of " in part]
 
     return lines
 
