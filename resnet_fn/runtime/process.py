@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
-# With more CPU threads the last bits of a convolution depend on how many MindSpore gives it, which it chooses by time in
-# the first launches (docs/mindspore.md).
+# With more CPU threads a convolution's last bits depend on how many MindSpore gives it, chosen by time in its first
+# launches (docs/mindspore.md).
 EXACT_THREADS = 4
 # oneDNN's newest instruction set, and the precision of its products.
 _CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
