@@ -2,8 +2,10 @@
 
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
-        training.safetensors    momentum and loss scaler
-        state.json              update, epoch, best metric, recipe (its seed with it), data set (classes, preprocessing)
+        training.safetensors    the rest of `TrainState`: of the optimizer, the loss scaler, the moving average
+        state.json              progress (update, epoch, best and last evaluation), recipe (its seed with it), data set
+                                (classes, preprocessing), class weights, and what a resume compares: training set,
+                                split of an update, kernels
         manifest.json           written last: size and sha256 of each file; name, shape, dtype, sha256 of each tensor
 
 A folder is written under a temporary name, its files and itself synced, then renamed. All that is read is checked

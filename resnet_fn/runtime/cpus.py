@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,6 +12,15 @@ from resnet_fn.runtime.workers import launched_by_msrun
 _JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
 _counted: set[int] = set()  # what this process could use before `keep_to_one_cpu`
 _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own child processes inherit it
+
+
+def processor() -> str:
+    """The processor's model as Linux names it; elsewhere its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def cpu_count() -> int:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
 
 
+# With more CPU threads a convolution's last bits depend on how many MindSpore gives it, chosen by time in its first
+# launches (docs/mindspore.md).
+EXACT_THREADS = 4
+# oneDNN's newest instruction set, and the precision of its products.
+_CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
+
+
 def prepare_environment() -> None:
     """Set what MindSpore reads while it loads. A value that the user has set is never overridden."""
     # GLOG levels: 0 debug, 1 info, 2 warning, 3 error. MindSpore's C++ warnings are not for users of a recipe.
@@ -75,6 +82,21 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
             raise
         line = f"warning: {setting.__name__} was called before resnet_fn.start; its value stays, in place of {value}"
         print(line, file=sys.stderr, flush=True)
+
+
+def kernel_environment() -> dict[str, Any]:
+    """What chooses this process's kernels, by which the last bits of an update differ, as JSON types; after `start`."""
+    from resnet_fn.runtime.cpus import processor
+
+    return {
+        "device": started["device"],
+        "CPU count": started.get("cpus", 0),
+        "thread count": started.get("threads", 0),  # 0 on a card
+        "processor": processor(),
+        **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
+        "MindSpore": versions.installed("mindspore"),
+        "NumPy": versions.installed("numpy"),
+    }
 
 
 def use_exact_kernels() -> None:
@@ -140,7 +162,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         join(device)  # before the workers are all there, they cannot be counted
         if threads <= 1:
             keep_to_one_cpu()
-        started["threads"] = kernel_threads(threads)
+        started.update(threads=kernel_threads(threads), cpus=len(os.sched_getaffinity(0)))
         set_once(op_tuning.threads_num, started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()

@@ -85,8 +85,9 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping; if small
-            parameters are joined (`state.Vector`) [elements], each squared, in the order of `TrainState.trained`.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping. If the
+            parameters are views of vectors (`state.Vector`): float32 [elements of all], each element's square, in the
+            order of `TrainState.trained`.
         workers: how many workers shared the update.
     """
 
