@@ -1,6 +1,7 @@
 """A trained net from a checkpoint, as evaluation, prediction and export use it."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
+from resnet_fn.data.sources.files import read_regular
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
+from resnet_fn.update.eval_step import EvalStep, make_eval_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,14 @@ class LoadedNet:
     input: InputSpec
     checkpoint: Checkpoint
     averaged: bool = False
+
+    @functools.cached_property
+    def eval_step(self) -> EvalStep:
+        """The evaluation of one batch, with logits, from the compile cache: one function for every use of this net.
+
+        MindSpore keeps about 20 MB of each that is compiled until the process ends.
+        """
+        return make_eval_step(self.net, with_logits=True, jit=open_cache(True).jit)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -75,10 +87,12 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     from PIL import UnidentifiedImageError
 
     try:
-        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
+        data, mode = read_regular(path), "L" if channels == 1 else "RGB"
         pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = (
+            "not an image" if isinstance(error, UnidentifiedImageError) else getattr(error, "strerror", "") or error
+        )
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 
@@ -138,7 +152,7 @@ def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = N
         raise CheckpointError(f"{checkpoint.path}: holds no EMA weights; leave out --ema, or train with --ema 0.999")
     averaged = bool(averages) and ema is not False
     weights = {**checkpoint.weights, **averages} if averaged else checkpoint.weights
-    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)  # BatchNorm's statistics are never averaged
+    assign_all(tuple(net.get_parameters()), weights, checkpoint.path)
     return averaged
 
 

@@ -50,7 +50,7 @@ def open_cache(wanted: bool) -> "CompileCache":
     try:
         return CompileCache(cache_folder())
     except KeyError:
-        _warn("not used: there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache")
+        _warn("not used: there is no home folder; set XDG_CACHE_HOME")
         return CompileCache(None)
 
 
@@ -113,12 +113,12 @@ class CompileCache:
             self._once(self.say, f"compiled before: taken from {self.folder}")
             with contextlib.suppress(OSError):  # a folder that is only read
                 os.utime(entry)  # the last use
-        elif exchange.written and _sources() == _SOURCES:  # else files have changed meanwhile
+        elif exchange.written and versions.sources() == _SOURCES:  # else files have changed meanwhile
             try:
                 write_graph(entry, key, exchange.written)
                 prune(self.folder)
             except OSError as error:
-                fix = "make it writable, or pass --no-compile-cache"
+                fix = "make it writable, or set XDG_CACHE_HOME"
                 self._once(_warn, f"{self.folder}: not used ({error.strerror or error}); {fix}")
         return result
 
@@ -128,13 +128,7 @@ class CompileCache:
             tell(text)
 
 
-def _sources() -> str:
-    """The SHA-256 of this package's code."""
-    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
-    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
-
-
-_SOURCES = _sources()  # of the code that this process has loaded; files may change while it runs
+_SOURCES = versions.sources()  # of the code that this process has loaded; files may change while it runs
 
 
 def _surroundings() -> dict[str, Any]:

@@ -35,21 +35,21 @@ class MaxPool2d(nn.MaxPool2d):
     `nn.MaxPool2d(pad_mode="pad")` is `ops.MaxPool3DWithArgmax`, which Ascend cards compute, gradient included, on
     their scalar cores (mindspore/ops/_op_impl/aicpu). There the input is padded with zeros first and pooled `valid`,
     both on the vector cores, as in MindSpore's own ResNet. A ReLU's outputs are never negative, so that zeros change
-    nothing. On a CPU this is slower.
+    nothing. On a CPU this is slower. Files take it only so: ONNX has no such operation, and MindIR fixes its batch.
 
     Attributes:
-        pads_first: whether padding is an operation of its own.
+        standard: whether padding is an operation of its own; see `standard_operations`.
     """
 
     def __init__(self) -> None:
         super().__init__(3, 2, pad_mode="pad", padding=1)
-        self.pads_first = mindspore.get_context("device_target") == "Ascend"
+        self.standard = mindspore.get_context("device_target") == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W], a ReLU's output, to [N, C, ceil(H / 2), ceil(W / 2)]."""
-        return self.maxima(self.border(x)) if self.pads_first else super().construct(x)
+        return self.maxima(self.border(x)) if self.standard else super().construct(x)
 
 
 class Block(nn.Cell):

@@ -143,15 +143,18 @@ def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
 
 @contextlib.contextmanager
 def standard_operations(net: nn.Cell) -> Iterator[None]:
-    """Within this context convolutions and gates' sums over positions are MindSpore's own, which exports need."""
+    """Within this context the net computes by operations that exports take.
+
+    These are MindSpore's own convolutions and sums over positions (of gates), and a max-pool without padding.
+    """
     convolutions = use_winograd(net, False)
-    gates = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
-    for cell in gates:
+    others = [cell for _, cell in net.cells_and_names() if getattr(cell, "standard", None) is False]
+    for cell in others:
         cell.standard = True
     try:
         yield
     finally:
         for cell in convolutions:
             cell.winograd = True
-        for cell in gates:
+        for cell in others:
             cell.standard = False

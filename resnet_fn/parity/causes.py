@@ -13,10 +13,10 @@ import numpy as np
 from resnet_fn.layers.difference import DIFFERS, relative_error
 from resnet_fn.layers.record import leaves
 from resnet_fn.parity import stages
-from resnet_fn.parity.adam_causes import adam_causes
 from resnet_fn.parity.layers import LayerDifference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
+from resnet_fn.parity.optimizer_causes import optimizer_causes
 from resnet_fn.parity.origins import FITS, first_hints
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Tree
@@ -189,33 +189,9 @@ def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
     return hints
 
 
-def _adam(case: Case) -> list[str]:
-    there = case.theirs.trace
-    parts = {"start": there.start, "after": there.after[0], "clipped": there.clipped, **there.state}
-    theirs = {part: case.names.rename(arrays) for part, arrays in parts.items()}
-    return adam_causes(case.ours.trace, theirs, there.rates[0])
-
-
-def _decay_in_momentum(case: Case) -> list[str]:
-    """Is the difference a multiple of the weight itself: weight decay on one side only, or another one?"""
-    ours, theirs = case.ours.trace, case.names.rename(case.theirs.trace.state["momentum"])
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in case.differing():
-        decay, error = _fit(np.asarray(ours.state["momentum"][name], np.float64) - theirs[name], ours.start[name])
-        if error < 0.02:  # the difference is small beside both momenta, so rounding shows in it
-            more = "more" if decay > 0 else "less"
-            groups[f"{name.rsplit('.', 1)[-1]}: {abs(decay):.3g} {more}"].append(name)
-    return _grouped(groups, "weight decay on {cause} than the reference's ({count} parameters, first {first})")
-
-
-def _kept(case: Case) -> list[str]:
-    """Does the second momentum differ by a multiple of the first: is the factor that keeps it another?"""
-    ours, theirs = case.ours.trace.second["momentum"], case.names.rename(case.theirs.trace.second["momentum"])
-    first, names = case.names.rename(case.theirs.trace.state["momentum"]), case.differing()
-    apart = _flat({name: np.subtract(ours[name], theirs[name], dtype=np.float64) for name in names}, names)
-    kept, error = _fit(apart, _flat(first, names))
-    more = "more" if kept > 0 else "less"
-    return [f"momentum: {abs(kept):.3g} {more} than the reference's"] if error < 0.02 else []
+def _optimizer(case: Case) -> list[str]:
+    differing = list(dict.fromkeys(name.rpartition(",")[0] for name in case.differing()))
+    return optimizer_causes(case.ours.trace.alone, case.theirs.trace, case.names, differing)
 
 
 def _length(case: Case) -> list[str]:
@@ -227,27 +203,10 @@ def _length(case: Case) -> list[str]:
     factor, error = _fit(change, _flat({name: first[name] - start[name] for name in names}, names))
     if error >= 0.01 or abs(factor - 1) <= FITS:
         return []
-    words = f"the first update is {factor:.6g} times the reference's"
+    words = f"the first update is {factor:.4g} times the reference's"
     if len(ours.rates) > 1 and math.isclose(factor, ours.rates[1] / ours.rates[0], rel_tol=FITS):
         words += f": it used the second update's learning rate, {ours.rates[1]:.6g}; off by one update"
     return [words]
-
-
-def _nesterov(case: Case) -> list[str]:
-    """Has one side Nesterov momentum? The first update is rate · momentum, with it rate · (1 + μ) · momentum."""
-    times = []
-    for trace in (case.ours.trace, case.theirs.trace):
-        momentum = trace.state.get("momentum", {})
-        if not momentum:
-            return []
-        change = _flat({name: trace.start[name] - trace.after[0][name] for name in momentum}, momentum)
-        factor, error = _fit(change, trace.rates[0] * _flat(momentum, momentum))
-        times.append(factor if error < 0.01 else 0.0)
-    here, there = times
-    if not math.isclose(min(times), 1, rel_tol=FITS) or max(times) < 1 + FITS:
-        return []
-    ahead, plain = ("here", "in the reference") if here > there else ("in the reference", "here")
-    return [f"Nesterov momentum {ahead} (μ {max(times) - 1:.3g}), plain momentum {plain}"]
 
 
 def _statistics(case: Case) -> list[str]:
@@ -278,11 +237,7 @@ STAGE_CAUSES: dict[str, tuple[Callable[[Case], list[str]], ...]] = {
     stages.NORM: (_clipping,),
     stages.CLIPPED: (_clipping,),
     stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
-    stages.state_stage("momentum"): (_adam, _decay_in_momentum),
-    stages.state_stage("variance"): (_adam,),
-    stages.state_stage("mean square"): (_adam,),
-    stages.state_stage("momentum", 2): (_kept,),
-    stages.CHANGE: (_adam, lambda case: [*_length(case), *_nesterov(case)]),
-    stages.FIRST: (_adam,),
+    stages.ALONE: (_optimizer,),
+    stages.CHANGE: (_length,),
     stages.STATISTICS: (_statistics,),
 }

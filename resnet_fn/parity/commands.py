@@ -2,8 +2,9 @@
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from resnet_fn.config import cli
 from resnet_fn.layers.record import leaves
 from resnet_fn.parity import flags
 from resnet_fn.parity.name_map import Corrections, read_map
-from resnet_fn.parity.trace import Recording, Task
+from resnet_fn.parity.trace import Arrays, Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.parity.user_files import imports_beside
+from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 
 _LIVE = """examples:
@@ -110,11 +112,14 @@ def live(arguments: Sequence[str]) -> int:
     with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
         reference = _reference(parsed, functions, task)
     with _our_imports(parsed):
-        net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
+        build = partial(_build_net, parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
+        net = build()
     with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
         recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+        if _initialisation(parsed.no_initialisation, task):
+            recording.trace.builds = _reference_builds(parsed, functions, task)
     with _our_imports(parsed):
-        ladder = _replay(parsed, functions, recording, net, corrections)
+        ladder = _replay(parsed, functions, recording, net, build, corrections)
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
     return _finish(parsed, ladder, task, began, title)
 
@@ -147,6 +152,9 @@ def record(arguments: Sequence[str]) -> int:
     task = like.task if like else flags.task_of(parsed)
     with imports_beside(own, parsed.loss, parsed.optimizer):
         recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
+    if own:
+        path = Path(own.rpartition(":")[0])
+        recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
     size = save_recording(recording, Path(parsed.out), parsed.layers)
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
@@ -166,25 +174,49 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
     if parsed.threads:
         torch.set_num_threads(parsed.threads)
     reference = _reference(parsed, functions, task)
-    return record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    if _initialisation(False, task):
+        recording.trace.builds = _reference_builds(parsed, functions, task)
+    return recording
+
+
+def _reference_builds(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> list[Arrays]:
+    import torch
+
+    from resnet_fn.parity.initial import several_builds
+    from resnet_fn.parity.torch_side import initialise, state
+
+    def values(module: Any) -> Arrays:
+        initialise(module, task.batches[0][0])
+        return state(module)
+
+    return several_builds(partial(_reference, parsed, functions, task), values, {torch: "manual_seed"})
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
+    import mindspore
+
+    from resnet_fn.parity.alone import given_by
+    from resnet_fn.parity.initial import several_builds
     from resnet_fn.parity.mindspore_side import assign, record_net, run_in, state
     from resnet_fn.parity.replay import names_of, paired_optimizer
 
     _start(parsed, task.seed)
     net = _build_net(parsed, functions, task, 0)
     make_ours, initial = functions.get("optimizer"), state(net)
-    optimizer = make_ours(net) if make_ours else None
+    options: dict[str, Any] = {"optimizer": make_ours(net) if make_ours else None, "loss": functions.get("loss")}
     with run_in(parsed.mode):
         if like is not None:
             names = names_of(net, like)
             if names.problems:
                 raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
             assign(net, names.rename(like.trace.start))
-            optimizer = optimizer or paired_optimizer(net, like, names)[0]
-        return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
+            options |= {"paired": paired_optimizer(net, like, names)[0], "given": given_by(like.trace, names)}
+        recording = record_net(net, task, initial=initial, **options)
+    if _initialisation(False, task):
+        build = partial(_build_net, parsed, functions, task, 0)
+        recording.trace.builds = several_builds(build, state, {mindspore: "set_seed"})
+    return recording
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
@@ -205,9 +237,9 @@ def replay_trace(arguments: Sequence[str]) -> int:
     _start(parsed, task.seed)
     logits = next(iter(reference.trace.eval_outputs.values()))
     with _our_imports(parsed):
-        net = _build_net(parsed, functions, task, logits.shape[-1])
-        ladder = _replay(parsed, functions, reference, net, corrections)
-    print(f"trace of {reference.framework}: {parsed.trace}")
+        build = partial(_build_net, parsed, functions, task, logits.shape[-1])
+        ladder = _replay(parsed, functions, reference, build(), build, corrections)
+    print(f"trace of {reference.framework}: {parsed.trace}" + f" ({reference.file})" * bool(reference.file))
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.trace}"
     return _finish(parsed, ladder, task, began, title, ladder.environment)
 
@@ -237,7 +269,7 @@ def compare(arguments: Sequence[str]) -> int:
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
-    ladder = compare_recordings(ours, theirs, names, _initialisation(parsed, theirs.task))
+    ladder = compare_recordings(ours, theirs, names, _initialisation(parsed.no_initialisation, theirs.task))
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
@@ -257,9 +289,9 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
         return read_map(parsed.map) if parsed.map else None
 
 
-def _initialisation(parsed: argparse.Namespace, task: Task) -> bool:
+def _initialisation(left_out: bool, task: Task) -> bool:
     """Whether the distributions of the initial parameters are compared."""
-    return not parsed.no_initialisation and task.recipe.initialisation == "torchvision"
+    return not left_out and task.recipe.initialisation == "torchvision"
 
 
 def _our_imports(parsed: argparse.Namespace) -> AbstractContextManager[None]:
@@ -271,14 +303,19 @@ def _replay(
     functions: dict[str, Any],
     reference: Recording,
     net: Any,
+    build: Callable[[], Any],
     corrections: Corrections | None,
 ) -> Any:
     from resnet_fn.parity.replay import replay
 
-    make_ours, initialisation = functions.get("our_optimizer"), _initialisation(parsed, reference.task)
+    make_ours, initialisation = (
+        functions.get("our_optimizer"),
+        _initialisation(parsed.no_initialisation, reference.task),
+    )
     ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
     ours |= {"make_step": functions["our_step"]} if "our_step" in functions else {}
-    return replay(reference, net, **ours, mode=parsed.mode, initialisation=initialisation, corrections=corrections)
+    ours |= {"mode": parsed.mode, "initialisation": initialisation, "build": build, "corrections": corrections}
+    return replay(reference, net, **ours)
 
 
 def _start(parsed: argparse.Namespace, seed: int) -> None:

@@ -1,13 +1,12 @@
 """The environment of a trace: versions, device, CPU, and variables that choose its kernels. Needs NumPy only."""
 
-import contextlib
 import os
 import platform
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import resnet_fn
+from resnet_fn.runtime.cpus import processor
 from resnet_fn.runtime.versions import installed
 
 # Prefixes of the variables that choose kernels or change their results.
@@ -17,26 +16,14 @@ _LIBRARIES = ("mindspore", "torch", "numpy")
 
 def environment(**settings: Any) -> dict[str, str]:
     """This process's, by name; `settings` are the framework's own: its device, threads, determinism, HF32."""
-    values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": _cpu()}
+    values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": processor()}
     values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
     return values | {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
 
 
-def _cpu() -> str:
-    """The processor's model as Linux names it; elsewhere its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """Differences, a line each: of libraries that both sides have, and of variables, where "not set" is a value."""
-    for side, values in (("this side's", ours), ("the reference's", theirs)):
-        if not values:
-            return [f"{side} is not known: an earlier version recorded it"]
     common = [name for name in {**ours, **theirs} if name.startswith(_VARIABLES) or (name in ours and name in theirs)]
     pairs = {name: (ours.get(name, "not set"), theirs.get(name, "not set")) for name in common}
     return [f"{name}: {here} here, {there} in the reference" for name, (here, there) in pairs.items() if here != there]

@@ -15,6 +15,7 @@ from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, differen
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
 from resnet_fn.parity.environment import environment_notes
+from resnet_fn.parity.initial import builds_stage
 from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
@@ -140,9 +141,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
-    second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}
-    again = ladder.first_computed is not None and ladder.first_computed.name in second
-    same_layers = ladder.first_layer is None and (ladder.first_gradient is not None or again)
+    same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped is not None and precision == "float32":
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
@@ -165,9 +164,13 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
 def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: bool) -> Stage:
     if not asked:
         return Stage(stages.INITIALISATION, note="not asked for")
-    drawn = names.rename(theirs.initial)
-    compared = {name: drawn[name] for name in ours.trace.gradients if name in drawn}
-    return initialisation_stage(ours.initial, compared, names.seams(theirs.initial))
+    drawn, seams = names.rename(theirs.initial), names.seams(theirs.initial)
+    trained = [name for name in ours.trace.gradients if name in drawn]
+    builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
+    if len(builds) > 1:
+        ours_, theirs_ = ([{name: one[name] for name in trained} for one in side] for side in zip(*builds, strict=True))
+        return builds_stage(ours_, theirs_, seams)
+    return initialisation_stage(ours.initial, {name: drawn[name] for name in trained}, seams)
 
 
 def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool) -> Stage:

@@ -17,10 +17,11 @@ from resnet_fn.layers.cells import record_cell, unchanged, write
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
-from resnet_fn.parity.stages import LOSS
+from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -37,6 +38,7 @@ from resnet_fn.parity.trace import (
     parameter_roles,
     split,
     what_failed,
+    with_leaves,
 )
 from resnet_fn.runtime import process
 from resnet_fn.update.average import MovingAverage, make_average
@@ -81,15 +83,19 @@ def record_net(
     task: Task,
     *,
     initial: Arrays | None = None,
+    given: Given | None = None,
     loss: Loss | None = None,
     optimizer: Optimizer | nn.Optimizer | TorchLike | None = None,
+    paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
     The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
-    for the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that is no scalar.
+    `given` is what an optimizer and a loss of the user's are given alone, by default made up for this net; `paired` is
+    the recipe's optimizer for the reference's groups. For the other options see `replay.replay`. A ValueError names
+    inputs that do not fit, or a loss that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -118,8 +124,15 @@ def record_net(
             )
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-        trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
-    trace.settings, mode = settings, "graph" if compiler() else "pynative"
+        given = given or Given({}, {}, outputs_of(like["train"]))
+        alone: dict[str, Arrays] = {}
+        with contextlib.suppress(MissingKernelError), explained(inputs):
+            alone = optimizer_alone(net, optimizer, given) if optimizer else {}
+        losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
+        used = optimizer or paired or make_optimizer(recipe, net)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like)
+    trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
+    mode = "graph" if compiler() else "pynative"
     assign(net, start)
     recording = make_recording(
         f"MindSpore {mindspore.__version__}",
@@ -274,14 +287,51 @@ def run_mindspore(
             return trace
         if update < LATER:
             trace.after.append(state(net))
-        if update < 2:
-            setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
+        if update == 0:
+            trace.state = optimizer_state(optimizer, weights)
     if average is not None:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
     return trace
+
+
+def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[str, Arrays]:
+    """The changes of the net's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`.
+
+    Not compiled: later stages compare the compiled step. Weights and the optimizer's state are put back.
+    """
+    parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
+    own = made_up({path: parameter.shape for path, parameter in parameters.items()})
+    weights, directions = ({**made, **of_reference} for made, of_reference in zip(own, given[:2], strict=True))
+    kept = [(parameter, parameter.asnumpy().copy()) for parameter in (*parameters.values(), *optimizer.state)]
+    assign(net, {path: weights[path] for path in parameters})
+    changes = {}
+    try:
+        for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+            gradients = tuple(Tensor(directions[path] * np.float32(scale)) for path in parameters)
+            optimizer.update(gradients, Tensor(rate, mindspore.float32))
+            if (title := f"update {index + 1}") in KEPT:
+                changes[title] = {path: one.asnumpy() - weights[path] for path, one in parameters.items()}
+    finally:
+        for parameter, value in kept:
+            write(parameter, value)
+    return changes
+
+
+def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
+    """The loss of every case that it takes; `like` are a net's outputs, `given` the reference's."""
+    losses: dict[str, float] = {}
+    names = paired_outputs(outputs_of(like), given)
+    if names is None:  # the outputs differ
+        return losses
+    ours = {names[name]: value for name, value in given.items()}
+    for title, outputs, labels in loss_cases(ours, task.batches[0], task.accumulate):
+        with contextlib.suppress(Exception):
+            tree = with_leaves(like, outputs, lambda leaf, value: Tensor(value, leaf.dtype))
+            losses[title] = float(loss(tree, map_tree(Tensor, labels)).asnumpy())
+    return losses
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:

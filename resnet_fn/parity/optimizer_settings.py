@@ -13,7 +13,15 @@ from resnet_fn.parity.name_map import NameMap
 Settings = dict[str, dict[str, float]]  # word: parameter: number
 
 RATE, DECAY = "learning rate", "weight decay"
-_WORDS = {"lr": RATE, "weight_decay": DECAY, "momentum": "momentum", "dampening": "dampening"}
+# What both frameworks call their settings, and what we call them; `betas` is a pair.
+_WORDS = {
+    **{"lr": RATE, "weight_decay": DECAY, "beta1": "β1", "beta2": "β2", "alpha": "α", "decay": "α"},
+    **dict.fromkeys(("eps", "epsilon"), "eps"),
+    **dict.fromkeys(("nesterov", "use_nesterov"), "nesterov"),
+    **dict.fromkeys(("amsgrad", "use_amsgrad"), "amsgrad"),
+    **{word: word for word in ("momentum", "dampening", "centered", "maximize")},
+    "decoupled_weight_decay": "decoupled weight decay",
+}
 _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 # What the optimizers of both frameworks call their state, and what we call it.
 STATES = {
@@ -31,8 +39,9 @@ def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]
     settings: Settings = {}
     for group in groups:
         trained = [names[id(one)] for one in group["params"] if id(one) in names]
-        for key in _WORDS.keys() & group.keys():
-            settings.setdefault(_WORDS[key], {}).update(dict.fromkeys(trained, float(group[key])))
+        numbers = {**group, **dict(zip(("beta1", "beta2"), group.get("betas", ()), strict=False))}
+        for key in [key for key in numbers if key in _WORDS]:
+            settings.setdefault(_WORDS[key], {}).update(dict.fromkeys(trained, float(numbers[key])))
     return settings
 
 
@@ -42,22 +51,30 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
     def of_each(values: Any) -> Iterable[float]:
         spread = values if isinstance(values, tuple) else (values,) * count
-        return (float(value.asnumpy() if hasattr(value, "asnumpy") else value) for value in spread)
+        return (float(value.asnumpy().item() if hasattr(value, "asnumpy") else value) for value in spread)
 
     values = {RATE: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:
         pairs = zip(of_each(optimizer.weight_decay), optimizer.decay_flags, strict=True)
         values[DECAY] = (decay if applies else 0.0 for decay, applies in pairs)
-    if hasattr(optimizer, "momentum"):
-        values |= {"momentum": of_each(optimizer.momentum), "dampening": of_each(getattr(optimizer, "dampening", 0.0))}
+    others = [key for key in _WORDS if key not in ("lr", "weight_decay") and hasattr(optimizer, key)]
+    values |= {_WORDS[key]: of_each(getattr(optimizer, key)) for key in others}
     order = [names[id(parameter)] for parameter in optimizer.parameters]
     return {word: dict(zip(order, numbers, strict=True)) for word, numbers in values.items()}
 
 
 def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[list[Difference], list[str]]:
-    """Every number that both sides have for a parameter, and those that differ in words."""
+    """Every number that both sides have for a parameter, and those that differ in words.
+
+    A parameter that the optimizer of one side alone updates is a difference.
+    """
     differences: list[Difference] = []
     groups: dict[str, list[str]] = defaultdict(list)
+    for name in names.parameters if RATE in ours and RATE in theirs else ():
+        updates = [name in ours[RATE], any(source in theirs[RATE] for source in names.sources(name))]
+        if updates[0] != updates[1]:
+            differences.append(difference(f"whether {name} is updated", *updates))
+            groups[f"updated by the optimizer {'here' if updates[0] else 'in the reference'} only"].append(name)
     for word in [word for word in ours if word in theirs]:
         for name, here in ours[word].items():
             for there in {theirs[word][source] for source in names.sources(name) if source in theirs[word]}:

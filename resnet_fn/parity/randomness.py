@@ -11,7 +11,7 @@ import numpy as np
 
 from resnet_fn.layers.difference import DIFFERS, difference, relative_error
 from resnet_fn.layers.layer import Layer
-from resnet_fn.parity.stages import EVAL_FORWARD, RATE, SETTINGS, SKIPPED, TRAIN_FORWARD, Stage
+from resnet_fn.parity.stages import ALONE, EVAL_FORWARD, RATE, SETTINGS, SKIPPED, TRAIN_FORWARD, Stage
 from resnet_fn.parity.trace import Arrays, Drop, Recording
 
 DROPOUT = "dropout"
@@ -108,7 +108,7 @@ def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers:
             words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
             evaluation.failed, evaluation.hints = words, [*evaluation.hints, words]
         for stage in stages[after:] if recording.random_train else ():
-            if stage.name not in (RATE, SETTINGS) and stage.verdict != SKIPPED:
+            if stage.name not in (RATE, SETTINGS, ALONE) and stage.verdict != SKIPPED:
                 place = f"in {side} {recording.random_train}"
                 if stage.differences and not stage.hints:  # a state that one side alone has, of what it skipped
                     stage.failed = ""

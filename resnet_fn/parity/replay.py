@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import mindspore
 from mindspore import nn
 
 from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.groups import weight_decay_groups
+from resnet_fn.parity.alone import given_by
+from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
 from resnet_fn.parity.mindspore_side import (
@@ -46,6 +49,7 @@ def replay(
     make_step: MakeStep = make_train_step,
     mode: str = "graph",
     initialisation: bool = True,
+    build: Callable[[], nn.Cell] | None = None,
     corrections: Corrections | None = None,
 ) -> Ladder:
     """Copy the reference's weights into a net, repeat its updates, and compare stage by stage.
@@ -59,6 +63,7 @@ def replay(
         make_step: a function with the signature of `make_train_step`.
         mode: "graph", or "pynative": nothing is compiled (`run_in`).
         initialisation: compare the distributions of the initial parameters, before copying.
+        build: made the net; with it initial parameters are compared by several builds, if the reference has them.
         corrections: of the matching of names (`read_map`).
 
     Raises:
@@ -80,8 +85,11 @@ def replay(
         assign(net, names.rename(reference.trace.start))
         paired, changed = paired_optimizer(net, reference, names)
         options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step}
-        recording = record_net(net, task, initial=initial, optimizer=optimizer or paired, **options)
+        options |= {"given": given_by(reference.trace, names), "optimizer": optimizer, "paired": paired}
+        recording = record_net(net, task, initial=initial, **options)
     recording.notes += [] if optimizer else changed
+    if build and initialisation and reference.trace.builds:
+        recording.trace.builds = several_builds(build, state, {mindspore: "set_seed"})
     return compare_recordings(recording, reference, names, initialisation)
 
 
@@ -138,7 +146,8 @@ def compare_step(
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation` and `corrections` of `replay`.
+        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `build` and `corrections` of
+            `replay`.
 
     Raises:
         ValueError: batches or corrections that do not fit, or a loss that is not a scalar.

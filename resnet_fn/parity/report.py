@@ -11,7 +11,7 @@ from resnet_fn.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 
-VERSION = 2  # of the JSON file; docs/parity.md describes it
+VERSION = 3  # of the JSON file; docs/parity.md describes it
 
 _HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
 _HEAD += "  verdict"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import (
     CEILING,
     DIFFERS,
@@ -21,6 +22,7 @@ from resnet_fn.layers.difference import (
     norm,
     relative_error,
 )
+from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
@@ -30,11 +32,10 @@ INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrai
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
-SETTINGS, CHANGE_AGAIN = "optimizer settings", "change by update 2"
+SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
-_STATE_TOLERANCES = (1e-4, 1e-3)
 _OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
 SKIPPED = "skipped"
 
@@ -84,9 +85,9 @@ class Stage:
         return next(differing, None) if self.verdict == DIFFERS else None
 
 
-def state_stage(kind: str, update: int = 1) -> str:
+def state_stage(kind: str) -> str:
     """The name of the stage of a part of the optimizer's state."""
-    return f"{kind} after update {update}"
+    return f"{kind} after update 1"
 
 
 def _updates(values: Iterable[object]) -> Arrays:
@@ -103,11 +104,11 @@ def _first(trace: Trace, trained: bool) -> Arrays:
     return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
 
 
-def _change(trace: Trace, update: int = 1) -> Arrays:
-    if len(trace.after) < update:
-        return {}
-    before, after = [trace.start, *trace.after][update - 1 : update + 1]
-    return {name: np.subtract(after[name], before[name], dtype=np.float64) for name in trace.gradients}
+def _change(trace: Trace) -> Arrays:
+    return {
+        name: np.subtract(trace.after[0][name], trace.start[name], dtype=np.float64)
+        for name in (trace.gradients if trace.after else ())
+    }
 
 
 class Row(NamedTuple):
@@ -131,15 +132,16 @@ STAGES = (
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
     Row(TRAIN_FORWARD, 1e-5, "", lambda trace: trace.train_outputs[0] if trace.train_outputs else {}),
     Row(LOSS, 1e-5, "", lambda trace: {"loss": np.asarray(trace.losses[:1])}),
+    Row(LOSS_ALONE, 0.0, "alone", lambda trace: {}),
     Row(GRADIENTS, 1e-4, "backward", lambda trace: trace.gradients),
     Row(NORM, 1e-5, "", lambda trace: {"norm": np.asarray(trace.norms[:1])}),
     Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
     Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
+    Row(ALONE, 0.0, "alone", lambda trace: {}),
     Row(CHANGE, _OF_CHANGE, "trained", _change),
     Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
     Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
-    Row(CHANGE_AGAIN, _OF_CHANGE, "trained", lambda trace: _change(trace, 2)),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
@@ -151,8 +153,8 @@ MEASURED = {name for row in EACH_BATCH for name in (row.name, f"{row.name}, late
 MEASURED |= {name for _, name in LAYERS_OF.values()}
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_CHANGES, _AFTER = (CHANGE, CHANGE_AGAIN), (FIRST, LAST, AVERAGE)
-_WEIGHTS = (*_CHANGES, *_AFTER)
+_AFTER = (FIRST, LAST, AVERAGE)
+_WEIGHTS = (CHANGE, *_AFTER)
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
@@ -162,15 +164,14 @@ _LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
 
 
-def _state_row(kind: str, update: int = 1) -> Row:
-    name, tolerance = state_stage(kind, update), _STATE_TOLERANCES[update - 1]
-    return Row(name, tolerance, "trained", lambda trace: (trace.state, trace.second)[update - 1].get(kind, {}))
+def _state_row(kind: str) -> Row:
+    return Row(state_stage(kind), 1e-4, "trained", lambda trace: trace.state.get(kind, {}))
 
 
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
-    rows += [*map(_state_row, trace.state), *(_state_row(kind, 2) for kind in trace.second)]
+    rows += map(_state_row, trace.state)
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
     roundings: Rounding = {}
@@ -260,15 +261,16 @@ class Comparison:
 
     @functools.cached_property
     def _unsure(self) -> tuple[Arrays, Arrays]:
-        """Elements whose gradients, of the first update or of the first two, are rounding, by our names."""
+        """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
             pairs = {name: (ours[name], b) for name, b in self.names.rename(theirs).items() if name in ours}
             return {name: np.abs(a - b) > _OTHER * np.abs(b) for name, (a, b) in pairs.items()}
 
         a, b = self.ours.trace, self.theirs.trace
-        first, second = apart(a.clipped, b.clipped), apart(a.second.get("momentum", {}), b.second.get("momentum", {}))
-        return first, {name: mask | second.get(name, False) for name, mask in first.items()}
+        first = apart(a.clipped, b.clipped)
+        later = [apart(one.gradients, other.gradients) for one, other in zip(a.later, b.later, strict=True)]
+        return first, {name: np.any([mask, *(one[name] for one in later)], axis=0) for name, mask in first.items()}
 
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
         """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
@@ -287,16 +289,13 @@ class Comparison:
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
         names = {"all": order, "trained": trained, "backward": on_both[::-1]}
         names["rest"] = [name for name in order if name not in ours.gradients]
-        half = self.theirs.task.recipe.precision == "fp16"  # in which no gradient of update 2 is sure: a ReLU's zeros
-        states = {
-            CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])],
-            CHANGE_AGAIN: [_state_row(kind, 2) for kind in theirs.second if kind in ours.second and not half],
-        }
+        states = {CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]}
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
             SETTINGS: not settings,
-            CHANGE_AGAIN: half or len(ours.after) < 2,
+            ALONE: not (ours.alone and theirs.alone),
+            LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
             TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
             AVERAGE: not (theirs.average or ours.average),
         }
@@ -306,15 +305,15 @@ class Comparison:
                 continue
             if row.name == SETTINGS:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
+            elif row.name in (ALONE, LOSS_ALONE):
+                stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
             elif not row.of:
                 stage = self._numbers(row, self._least(row.name))
             elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
                 stage = self._arrays(row, names[row.of])
-            if row.name == CHANGE_AGAIN or row in states[CHANGE_AGAIN]:
-                stage = sure(stage)  # rounding grows from update to update
-            elif row.name == LAST:
+            if row.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
             elif row.name == GRADIENTS:
                 stage.hints += training_notes(self.names, ours.gradients, theirs.gradients)
@@ -347,6 +346,34 @@ class Comparison:
             return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
         return self._growing(outputs) if name == TRAJECTORY else {}
 
+    def _optimizer_alone(self) -> Stage:
+        """The changes of all weights by made-up gradients: by the first update, and by all."""
+        theirs = self.theirs.trace
+        weights = self.names.rename(made_up({name: array.shape for name, array in theirs.gradients.items()})[0])
+        stage = Stage(ALONE)
+        for update, changes in theirs.alone.items():
+            for name, b in self.names.rename(changes).items():
+                if name in self.ours.trace.alone[update]:
+                    # Each update rounds a weight to float32; the errors add up as in a random walk.
+                    steps = float(update.split()[1]) ** 0.5 * 2.0**-24 * norm(weights[name])
+                    error = steps / (norm(b) or 1.0)
+                    a = self.ours.trace.alone[update][name]
+                    stage.differences.append(difference(f"{name}, {update}", a, b, 1e-3, min(error, CEILING)))
+        return stage
+
+    def _loss_alone(self) -> Stage:
+        """The loss on other outputs."""
+        ours, theirs = self.ours.trace.losses_alone, self.theirs.trace.losses_alone
+        failed = [title for title in theirs if title not in ours]
+        stage = Stage(LOSS_ALONE, failed=f"it fails on {few(failed)} here" if failed else "")
+        largest = max(float(np.abs(leaf).max(initial=0)) for leaf in self.theirs.trace.train_outputs[0].values())
+        for title, b in theirs.items():
+            if title in ours:
+                # What is left of large numbers that cancel has their rounding.
+                error = 2.0**-22 * largest * float(title.rpartition(" ")[2]) / (abs(b) or 1.0)
+                stage.differences.append(difference(title, ours[title], b, 1e-5, min(error, CEILING)))
+        return stage
+
     def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
         """The rounding of each update's loss, at least that of the update before."""
         of_losses = self.rounding.get(TRAJECTORY, {})
@@ -374,7 +401,7 @@ class Comparison:
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
             # A difference of two float32 weights is off by half a unit in their last place.
-            unit = 2**-24 * norm(start[name][rows]) if stage in _CHANGES else 0.0
+            unit = 2**-24 * norm(start[name][rows]) if stage == CHANGE else 0.0
             size, tolerance = norm(b) or 1.0, row.tolerance
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
@@ -401,37 +428,37 @@ class Comparison:
         if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
         names = [name for name in self.ours.trace.gradients if name in values]
-        return max(float(np.abs(values[name] - (stage not in _CHANGES) * start[name]).max(initial=0)) for name in names)
+        return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
 
     def _numbers(self, row: Row, least: Mapping[str, float]) -> Stage:
         """Output by output, or update by update."""
         stage, given, theirs = row.name, row.values(self.ours.trace), row.values(self.theirs.trace)
-        ours = _in_order(given, theirs)
-        if ours is None:
+        names = paired_outputs(given, theirs)
+        if names is None:
             words = [", ".join(f"{name} {list(one.shape)}" for name, one in side.items()) for side in (given, theirs)]
             return Stage(stage, failed=f"{words[0] or 'nothing'} here, {words[1] or 'nothing'} in the reference")
-        more = [name for name, value in given.items() if not any(value is one for one in ours.values())]
+        more = [name for name in given if name not in names.values()]
         note = f"here alone: {', '.join(more)}" if more else ""
         errors = self.rounding.get(stage, {})
         roundings = {name: max(errors.get(name, 0.0), least.get(name, 0.0)) for name in theirs}
-        items = [difference(name, ours[name], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
+        items = [difference(name, given[names[name]], b, row.tolerance, roundings[name]) for name, b in theirs.items()]
         # Rounding grows from update to update: losses of which the reference is unsure are left out.
         chaotic = [one for one in items[2:] if stage == TRAJECTORY and one.verdict == UNDECIDED and one.relative >= 0]
         note = f"without {len(chaotic)} from {chaotic[0].name} on: {chaotic[0].doubt}" if chaotic else note
         return Stage(stage, [one for one in items if one not in chaotic], note)
 
 
-def _in_order(ours: Arrays, theirs: Arrays) -> Arrays | None:
-    """Our outputs by the reference's names: by name, else, a tuple against a dict, by order and shape; None if one
-    has no counterpart. What we have more (keys and values, which it may keep in a cache) is left out."""
+def paired_outputs(ours: Arrays, theirs: Arrays) -> dict[str, str] | None:
+    """The name of our output for each of the reference's: the same, else, a tuple against a dict, by order and shape;
+    None if one has no counterpart. What we have more (keys and values, which it may keep in a cache) is left out."""
     if list(theirs) == ["logits"] and len(ours) > 1:  # a tuple against one tensor
         return None
-    left, paired = iter([value for name, value in ours.items() if name not in theirs]), {}
+    left, paired = iter([name for name in ours if name not in theirs]), {}
     for name, b in theirs.items():
-        value = ours[name] if name in ours else next((one for one in left if one.shape == b.shape), None)
-        if value is None or value.shape != b.shape:
+        own = name if name in ours else next((one for one in left if ours[one].shape == b.shape), None)
+        if own is None or ours[own].shape != b.shape:
             return None
-        paired[name] = value
+        paired[name] = own
     return paired
 
 

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import functools
 import importlib
+import math
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from resnet_fn.config.hints import first_line
+from resnet_fn.config.hints import few, first_line
 from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import record_layers, recorded_layers
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
+from resnet_fn.parity.alone import KEPT, RATES, SCALES, loss_cases, made_up
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
@@ -41,6 +43,7 @@ from resnet_fn.parity.trace import (
     parameter_roles,
     split,
     what_failed,
+    with_leaves,
 )
 from resnet_fn.reference.nets import Block, reference_net
 from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
@@ -60,7 +63,7 @@ def record_reference(
     see `run_torch`; None: the recipe's. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
-    _initialise(module, task.batches[0][0])
+    initialise(module, task.batches[0][0])
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
     original = copied(module).float()
@@ -68,7 +71,7 @@ def record_reference(
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
         reference = copied(module).float()
-    prepare_reference(reference, inputs, task.seed)
+    changed = prepare_reference(reference, inputs, task.seed)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
     def run(precision: str) -> Trace:
@@ -88,6 +91,8 @@ def record_reference(
 
     random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
+    trace.alone = optimizer_alone(reference, task, make_optimizer)
+    trace.losses_alone = _losses_alone(first_call(reference, first, True), trace.train_outputs[0], task, criterion)
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
     noisy, first_update = [], dataclasses.replace(trace, later=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
@@ -107,7 +112,7 @@ def record_reference(
             flipped = run("float32")  # half of float64's time; what float32 costs counts as rounding anyway
         return stages.rounding(flipped, exact), count()
 
-    return make_recording(
+    recording = make_recording(
         f"PyTorch {torch.__version__.partition('+')[0]}",
         task,
         lambda array: np.array(torch.from_numpy(np.ascontiguousarray(array)).numpy()),
@@ -129,6 +134,8 @@ def record_reference(
         drops=drops,
         **roles_of(module),
     )
+    recording.notes += [changed] if changed else []
+    return recording
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:
@@ -191,7 +198,7 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(module, {id(value): value.detach().clone() for value in values if not value.is_leaf})
 
 
-def _initialise(module: torch.nn.Module, inputs: Tree) -> None:
+def initialise(module: torch.nn.Module, inputs: Tree) -> None:
     """Let lazy layers take their sizes from a batch."""
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         was_training = module.training
@@ -279,9 +286,7 @@ def run_torch(
     """
     dtype = _DTYPES[precision]
     untrained, module = module, copied(module).to(dtype)
-    optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
-    largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
-    shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
     trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
@@ -308,8 +313,8 @@ def run_torch(
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
-        if update < 2:
-            setattr(trace, ("state", "second")[update], _optimizer_state(optimizer, parameters))
+        if update == 0:
+            trace.state = _optimizer_state(optimizer, parameters)
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -330,9 +335,9 @@ _EXACT = frozenset(
     word
     for words in (
         "__get__ __set__ __getitem__ __deepcopy__ __reduce_ex__ backward clone contiguous cpu detach double float",
-        "numpy to item tolist size dim reshape view view_as permute transpose swapaxes t flatten expand",
-        "unflatten expand_as squeeze unsqueeze cat stack chunk split unbind repeat roll flip gather index_select masked_fill where",
-        "relu relu_ max_pool2d embedding dropout arange zeros ones empty full tensor zeros_like ones_like pad",
+        "ones_like numpy to item tolist size dim reshape view view_as permute transpose swapaxes t flatten expand",
+        "unflatten expand_as squeeze unsqueeze pad cat stack chunk split unbind repeat roll flip gather index_select",
+        "masked_fill where relu relu_ max_pool2d embedding dropout arange zeros ones empty full tensor zeros_like",
     )
     for word in words.split()
 )
@@ -403,6 +408,45 @@ def _backward(
     return total, outputs_of(outputs), parts
 
 
+def _optimizer_and_shares(
+    module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None
+) -> tuple[torch.optim.Optimizer, list[float]]:
+    """The optimizer, and each group's share of the largest learning rate; the recipe's has no rates of its own."""
+    optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
+    largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
+    return optimizer, [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
+
+
+def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOptimizer | None) -> dict[str, Arrays]:
+    """The changes of a copy's weights, made up, by made-up gradients (`alone`), after each update that is `KEPT`."""
+    module = copied(module)
+    parameters = _trained(module)
+    weights, gradients = made_up({name: tuple(parameter.shape) for name, parameter in parameters.items()})
+    for name, parameter in parameters.items():
+        parameter.data.copy_(torch.from_numpy(weights[name]))
+    optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
+    changes = {}
+    for update, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            group["lr"] = rate * share
+        for name, parameter in parameters.items():
+            parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype) * scale
+        optimizer.step()
+        if (title := f"update {update + 1}") in KEPT:
+            changes[title] = {name: p.detach().numpy() - weights[name] for name, p in parameters.items()}
+    return changes
+
+
+def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
+    """The loss of every case that it takes; `like` are a module's outputs, `given` those of the first update."""
+    losses = {}
+    for title, outputs, labels in loss_cases(given, task.batches[0], task.accumulate):
+        with contextlib.suppress(Exception):
+            tree = with_leaves(like, outputs, lambda leaf, value: torch.from_numpy(value).to(leaf.dtype))
+            losses[title] = float(_scalar(loss(tree, tensors(labels, torch.float32))).detach())
+    return {title: value for title, value in losses.items() if math.isfinite(value)}
+
+
 def _autocast(precision: str) -> Any:
     return torch.autocast("cpu", torch.float16, enabled=precision == "float16")
 
@@ -459,30 +503,30 @@ def call(module: torch.nn.Module, inputs: Tree) -> Any:
 
 
 @torch.no_grad()
-def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
-    """Give every fresh BatchNorm random statistics, gamma and beta, and every weight of zeros random numbers, in place.
+def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> str:
+    """Give every fresh BatchNorm random statistics, and all that is trained and constant random numbers, in place.
 
-    Mean 0, variance 1, gamma 1 and beta 0 would hide how a port uses and updates them. Statistics are drawn around a
-    batch's, so that activations keep their size in deep nets. A weight of zeros would hide all layers before it: it
-    gets small numbers (1/√fan-in; 0.2 for a gate). Trained weights, and biases, stay as they are.
+    Mean 0, variance 1, gamma 1, beta 0, and a scale or bias that is one number, would hide how a port uses and updates
+    them. Statistics are drawn around a batch's, so that activations keep their size in deep nets. A constant c becomes
+    c + 0.2 · |c| · N(0, 1), zeros 0.2 · N(0, 1), and a matrix of zeros, which would hide all layers before it,
+    1/√fan-in · N(0, 1). Other weights stay as they are. Returns what was changed, in words.
     """
     generator = torch.Generator().manual_seed(seed)
-    norms = []
+    norms, changed = [], []
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.affine and layer.track_running_stats:
-            if not layer.bias.any() and layer.weight.unique().numel() == 1:
-                layer.weight.uniform_(0.5, 1.5, generator=generator)
-                layer.bias.normal_(0, 0.2, generator=generator)
             mean, variance = layer.running_mean, layer.running_var
             if mean is not None and variance is not None and not mean.any() and (variance == 1).all():
                 norms.append((layer, layer.momentum))
                 layer.momentum = 1.0
     for name, weight in module.named_parameters():
-        if weight.requires_grad and not weight.any() and not name.endswith("bias"):
-            width = weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2
-            weight.normal_(0, width, generator=generator)
+        if weight.requires_grad and weight.numel() and (weight == weight.flatten()[0]).all():
+            size = 0.2 * float(weight.flatten()[0].abs()) or (weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.2)
+            weight += size * torch.randn(weight.shape, generator=generator)
+            changed.append(name)
+    words = f"random numbers for {len(changed)} constant arrays of the reference: {few(changed)}" if changed else ""
     if not norms:
-        return
+        return words
     was_training = module.training
     module.train(True)
     call(module, tensors(inputs, torch.float32))
@@ -494,6 +538,7 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
         # A channel that is dead on this batch has variance 0; dividing by √eps would magnify rounding.
         variance.clamp_(min=0.01 * float(variance.mean()) + 1e-3)
     module.train(was_training)
+    return words
 
 
 @contextlib.contextmanager

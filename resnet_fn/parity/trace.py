@@ -37,6 +37,17 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return function(tree)
 
 
+def with_leaves(like: Tree, values: Arrays, convert: Callable[[Any, np.ndarray], Any]) -> Tree:
+    """A tree like the outputs `like`, with `convert(leaf, value)` for each leaf that is in `values` by name."""
+    names = iter(named_leaves(like, "logits"))
+
+    def replaced(leaf: Any) -> Any:
+        name = next(names)
+        return convert(leaf, values[name]) if name in values else leaf
+
+    return map_tree(replaced, like)
+
+
 def split(tree: Tree, parts: int) -> list[Tree]:
     """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
     if parts == 1:
@@ -187,10 +198,13 @@ class Trace:
         clipped: the same after clipping.
         parts: the gradients of each micro-batch of the first update, before clipping; empty if there is only one.
         state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
-        second: the same after the second update; empty if there is only one.
+        alone: changes of the weights by the updates of an optimizer alone, by update and parameter (`alone`); empty if
+            it is the recipe's.
+        losses_alone: a loss on other outputs, by case (`loss_cases`), without those that fail; empty likewise.
         settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
         average: the weights' moving average after the last update; empty if there is none.
         later: of each batch after the first, outputs, loss and gradients with the weights before any update.
+        builds: all parameters and statistics of several nets as they were built (`several_builds`); empty: only one is.
     """
 
     eval_outputs: Arrays
@@ -204,10 +218,12 @@ class Trace:
     clipped: Arrays = dataclasses.field(default_factory=dict)
     parts: list[Arrays] = dataclasses.field(default_factory=list)
     state: dict[str, Arrays] = dataclasses.field(default_factory=dict)
-    second: dict[str, Arrays] = dataclasses.field(default_factory=dict)
+    alone: dict[str, Arrays] = dataclasses.field(default_factory=dict)
+    losses_alone: dict[str, float] = dataclasses.field(default_factory=dict)
     settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     average: Arrays = dataclasses.field(default_factory=dict)
     later: list["Trace"] = dataclasses.field(default_factory=list)
+    builds: list[Arrays] = dataclasses.field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -264,6 +280,7 @@ class Recording:
         random_eval: whether outputs in evaluation mode differed from call to call, before dropout was set to 0.
         random_train: what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing.
         drops: its dropout before that (`drops_of`); None: not recorded.
+        file: of the user's net, "net.py, SHA-256 …"; empty for a net of this package's.
     """
 
     framework: str
@@ -281,6 +298,7 @@ class Recording:
     random_eval: bool = False
     random_train: str = ""
     drops: list[Drop] | None = None
+    file: str = ""
 
 
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ class ArrayFiles:
         entry = self.known.get(f"{name}.npz")
         if entry is None:
             return {}
-        with np.load(self.folder / f"{name}.npz", allow_pickle=False) as file:
+        path = self.folder / f"{name}.npz"
+        _check_members(path)
+        with np.load(path, allow_pickle=False) as file:
             return {key: file[str(index)] for index, key in enumerate(entry["names"])}
 
     def check(self) -> None:
@@ -57,6 +60,31 @@ class ArrayFiles:
                 raise ValueError(f"{path}: damaged (its hash is not the manifest's); copy or record it again")
 
 
+def _check_members(path: Path) -> None:
+    """Raise a ValueError if reading a file would take more memory than its bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError(f"{path.name}: its arrays are compressed, which no trace's are")
+        if sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError(f"{path.name}: its arrays are larger than the file")
+        for member in members:
+            with archive.open(member) as stream:
+                np.lib.format.read_magic(stream)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(f"{path.name}: array {list(shape)} is larger than its {member.file_size} bytes")
+
+
+def _printable(value: Any) -> Any:
+    """The value with the control characters in its texts escaped: a trace may be of a stranger's."""
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(one) for key, one in value.items()}
+    return [_printable(one) for one in value] if isinstance(value, list) else value
+
+
 def _smallest(array: np.ndarray) -> np.ndarray:
     """The array in float32 if that loses nothing."""
     if array.dtype != np.float64:
@@ -65,14 +93,15 @@ def _smallest(array: np.ndarray) -> np.ndarray:
     return small if np.array_equal(small, array, equal_nan=True) else array
 
 
-FORMAT, VERSION = "resnet_fn parity trace", 1
+FORMAT, VERSION = "resnet_fn parity trace", 2
 _MANIFEST = "manifest.json"
 # Of a trace: groups of arrays, lists of groups, numbers. Of a recording and its task: fields that JSON takes.
 _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
-_LISTS = ("after", "train_outputs", "parts")
-_STATES = ("state", "second")
+_LISTS = ("after", "train_outputs", "parts", "builds")
+_STATES = ("state", "alone")
 _NUMBERS = ("losses", "norms", "rates")
 _PLAIN = ["framework", "tied", "trainable", "constants", "notes", "environment", "random_eval", "random_train", "drops"]
+_PLAIN += ["file"]
 _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
 
 
@@ -120,7 +149,8 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         | {name: getattr(task, name) for name in _TASK},
         **{name: getattr(trace, name) for name in _NUMBERS},
         "states": list(trace.state),
-        "second": list(trace.second),
+        "alone": list(trace.alone),
+        "losses_alone": trace.losses_alone,
         "later": [later.losses[0] for later in trace.later],
         "settings": trace.settings,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
@@ -141,13 +171,6 @@ def _of_batch(trace: Trace) -> dict[str, Arrays]:
 def _number(value: dict[str, Any]) -> Any:
     """Decode NaN and infinities, {"float": "-inf"}; other objects are unchanged."""
     return float(value["float"]) if list(value) == ["float"] and isinstance(value["float"], str) else value
-
-
-def _infinite(value: Any) -> Any:
-    """A rounding, or dicts of them: earlier versions wrote null for infinity."""
-    if isinstance(value, dict):
-        return {name: _infinite(error) for name, error in value.items()}
-    return math.inf if value is None else value
 
 
 def _file(name: str) -> str:
@@ -192,7 +215,8 @@ def load_recording(folder: Path) -> Recording:
     files = ArrayFiles(folder, manifest["files"])
     files.check()
     try:
-        return _recording(json.loads(text, object_hook=_number), files)
+        files.known = _printable(manifest["files"])
+        return _recording(_printable(json.loads(text, object_hook=_number)), files)
     except (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError) as error:
         words = f"not a trace that this version reads ({first_line(error)}); record it again"
         raise ValueError(f"{folder}: {words}") from None
@@ -204,13 +228,16 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     batches = [_untree(batch, batch_arrays) for batch in described["batches"]]
     task = Task(recipe_from_dict(described["recipe"]), batches, **{name: described[name] for name in _TASK})
     counts = manifest["counts"]
+    if excess := [name for name in _LISTS if counts[name] > len(files.known)]:
+        raise ValueError(f"{counts[excess[0]]} groups {excess[0]} in {len(files.known)} files")
     fields: dict[str, Any] = {
         **{name: files.read(_file(name)) for name in _ARRAYS},
-        **{name: [math.nan if value is None else value for value in manifest[name]] for name in _NUMBERS},
+        **{name: manifest[name] for name in _NUMBERS},
         **{name: [files.read(f"{_file(name)}-{index + 1}") for index in range(counts[name])] for name in _LISTS},
         "state": {kind: files.read(_state_file("state", kind)) for kind in manifest["states"]},
-        "second": {kind: files.read(_state_file("second", kind)) for kind in manifest.get("second", ())},
-        "settings": manifest.get("settings", {}),
+        "alone": {update: files.read(_state_file("alone", update)) for update in manifest["alone"]},
+        "losses_alone": manifest["losses_alone"],
+        "settings": manifest["settings"],
     }
     fields["later"] = []
     for index, loss in enumerate(manifest["later"]):
@@ -221,15 +248,15 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
-    known = {_infinite(entry["width"]): (_infinite(entry["rounding"]), entry["ties"]) for entry in manifest["flipped"]}
-    plain = {name: manifest[name] for name in _PLAIN if name in manifest}
+    known = {entry["width"]: (entry["rounding"], entry["ties"]) for entry in manifest["flipped"]}
+    plain = {name: manifest[name] for name in _PLAIN}
     drops = None if plain.get("drops") is None else [tuple(drop) for drop in plain["drops"]]
     return Recording(
         task=task,
         initial=files.read("initial"),
         layers=layers,
         trace=Trace(**fields),
-        rounding=_infinite(manifest["rounding"] or {}),
+        rounding=manifest["rounding"],
         flipped=Flipped(list(known), known.__getitem__) if known else None,
         **{**plain, "tied": [tuple(names) for names in plain["tied"]], "drops": drops},
     )
@@ -239,9 +266,8 @@ def _layer(fields: Mapping[str, Any], index: int, arrays: Arrays) -> Layer:
     values = {name: arrays.get(f"{index} {name}") for name in ("input", "output")}
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["settings"].items()}
     parameters = tuple((leaf, tuple(shape)) for leaf, shape in fields["parameters"])
-    roundings = {name: _infinite(fields[name]) for name in ("input_rounding", "output_rounding")}
     states = tuple(arrays[f"{index} state {number}"] for number in range(2) if f"{index} state {number}" in arrays)
-    plain = {**fields, "settings": settings, "parameters": parameters, **roundings, **values}
+    plain = {**fields, "settings": settings, "parameters": parameters, **values}
     return Layer(states=states, **plain)
 
 

@@ -7,7 +7,9 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.update.card import on_card
 from resnet_fn.update.multi_label import binary_cross_entropy
+from resnet_fn.update.state import FixedMemory
 from resnet_fn.update.step import Compile
 
 
@@ -46,6 +48,8 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         eval_step(images, labels): images [n, C, H, W] float32, labels [n] int32, or multi-label [n, classes] float32.
         A label of rank 0 is the prediction, of rank < 5 in the top 5; equal logits rank by class. If logits are not
         finite the rank is last, so that a broken net scores nothing. It sets the net to evaluation mode.
+
+        After its first call, on a CPU, a ValueError names Parameters that have other memory since: see `FixedMemory`.
     """
 
     def scores(images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
@@ -64,8 +68,10 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         return losses, prediction, ops.select(broken, last, rank), logits
 
     compiled = jit(scores) if jit else scores
+    memory = FixedMemory(() if on_card() or jit is None else net.get_parameters())
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
+        memory.check()
         net.set_train(False)
         result = EvalResult(*compiled(images, labels))
         return result if with_logits else result._replace(logits=None)

@@ -1,7 +1,7 @@
 """All state that an update changes: made once, then given to the step, the writer, restore and evaluation."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import mindspore
@@ -9,6 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore.common.initializer import initializer
 
+from resnet_fn.config.hints import few
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import MovingAverage
 from resnet_fn.update.loss_scale import DynamicLossScaler
@@ -112,6 +113,30 @@ def make_state(
         scaler=scaler or DynamicLossScaler.off(),
         average=average,
     )
+
+
+class FixedMemory:
+    """Parameters that compiled functions read: their memory must stay where it was at the first call.
+
+    On a CPU `set_data` and `load_param_into_net` give a Parameter other memory; what was compiled goes on with the old.
+    """
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._parameters = tuple(parameters)
+        self._addresses: list[int] = []
+
+    def check(self) -> None:
+        """Call it before each call of a function; a ValueError names the Parameters that have other memory now."""
+        addresses = [parameter.data_ptr() for parameter in self._parameters]
+        if addresses != self._addresses:
+            if self._addresses:
+                pairs = zip(self._parameters, self._addresses, addresses, strict=True)
+                names = [parameter.name for parameter, before, now in pairs if before != now]
+                raise ValueError(
+                    f"{few(names)}: given other memory (set_data, load_param_into_net) after the first call, which "
+                    "compiled functions do not read; make the step anew, or load by resnet_fn.load_weights, ops.assign"
+                )
+            self._addresses = addresses
 
 
 def make_buffers(parameters: Sequence[Parameter], prefix: str) -> tuple[Parameter, ...]:

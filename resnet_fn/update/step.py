@@ -5,9 +5,9 @@ In this order; from 3 on it is the function `apply`:
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce: gradients and report, summed over the workers
+    4  all-reduce: gradients, report and BatchNorm's statistics, summed over the workers; always, applied or not
     5  are all numbers finite, on every worker, and did every worker have its samples?
-    6  if so: clip by global norm, optimizer, mean of BatchNorm's statistics over the workers, moving average
+    6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
@@ -35,8 +35,8 @@ from resnet_fn.update.exchange import (
     MEANS,
     Report,
     all_finite,
-    average_statistics,
     make_flags,
+    mean_over_workers,
     none_withheld,
     pack,
     stack_means,
@@ -54,7 +54,7 @@ from resnet_fn.update.gradients import (
     unscale,
 )
 from resnet_fn.update.loss import Loss
-from resnet_fn.update.state import Optimizer, TrainState, make_state
+from resnet_fn.update.state import FixedMemory, Optimizer, TrainState, make_state
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -85,8 +85,9 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping; if small
-            parameters are joined (`state.Vector`) [elements], each squared, in the order of `TrainState.trained`.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping. If the
+            parameters are views of vectors (`state.Vector`): float32 [elements of all], each element's square, in the
+            order of `TrainState.trained`.
         workers: how many workers shared the update.
     """
 
@@ -158,6 +159,8 @@ def make_train_step(
         learning_rate: a float, or a float32 scalar tensor.
         flags: numbers that are summed over the workers with this update (`make_flags`).
         noise: the net's further inputs, [n, …] each (`make_noise`).
+
+        After its first call, on a CPU, a ValueError names state that has other memory since: see `FixedMemory`.
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
@@ -204,18 +207,21 @@ def make_train_step(
         if card:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
         report, finite = pack(means, flags, local_finite, one_hot), local_finite
+        averaged: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
+            # Not in the branch below: what a card does with a collective in a branch was never tried.
+            averaged = mean_over_workers(statistics, sizes, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
             optimize(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
             if all_reduce is not None:
-                average_statistics(statistics, sizes, 1.0 / size, all_reduce)
+                assign_tensors(statistics, averaged)
             if averages:
                 move_average(averages, *average_arguments)
         else:
@@ -264,12 +270,16 @@ def make_train_step(
             return finish(rate, flags)
 
     no_flags = make_flags()
+    viewed = {part.name for vector in joined for part in vector.parts}  # `attach` takes over what they are given
+    watched = () if on_card() or jit is None else (*state.weights, *state.training)
+    memory = FixedMemory(parameter for parameter in watched if parameter.name not in viewed)
 
     def train_step(
         images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
     ) -> StepResult:
         for vector in joined:
             vector.attach()
+        memory.check()
         net.set_train(True)  # read when a function is compiled, at its first call
         if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)

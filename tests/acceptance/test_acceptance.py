@@ -1,4 +1,4 @@
-"""The ten checks, in the order in which they build on each other.
+"""The eleven checks, in the order in which they build on each other.
 
 What is allowed is the same on a CPU and on a card: there float32 is computed in float32 (no HF32), by kernels and
 collectives that repeat, unless a run asks for --fast-math; none does here.
@@ -8,6 +8,7 @@ import importlib.util
 import itertools
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -184,6 +185,40 @@ def test_export(check, digits):
         check.run("export", DIGITS, "--format", kind, "--out", f"digits.{kind}")  # compares, and fails
         verified = json.loads((check.folder / f"digits.{kind}.json").read_text())["verified"]
         check.says(f"{kind} {verified['largest_difference']:.1g} of {verified['tolerance']:.1g} allowed")
+
+
+FAMILIES = ("resnet18", "resnet50", "se_resnet50", "genet50", "resnext50_32x4d", "wide_resnet50_2")
+
+
+def test_families(check, monkeypatch):
+    """A net of each family with ImageNet's stem answers from its files, for any number of images: within the same
+    bounds, and from ONNX by the lines of docs/export.md what `predict` says, probabilities within 1e-4.
+    """
+    write_folder(check.folder / "photographs", 4)
+    (picture,) = check.folder.glob("photographs/val/class 1/*")
+    picture.rename(check.folder / "digit.png")  # which the documented lines read
+    monkeypatch.chdir(check.folder)
+    lines = re.findall(r"^```python\n(.*?)^```", (HERE.parents[1] / "docs" / "export.md").read_text(), re.S | re.M)[0]
+    onnx = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime"))
+    for model in FAMILIES:
+        words = ["--model", model, "--dataset", "imagefolder", "--data-dir", "photographs", "--image-size", "64"]
+        words += ["--batch-size", "2", "--epochs", "1", "--mode", "pynative", "--out-dir", model, "--no-progress"]
+        check.run("train", *words)
+        apart = {}
+        for kind in ("mindir", "onnx") if onnx else ("mindir",):
+            check.run("export", model, "--format", kind, "--out", f"net.{kind}")  # compares, and fails
+            apart[kind] = json.loads(Path(f"net.{kind}.json").read_text())["verified"]["largest_difference"]
+        if onnx:
+            check.run("predict", model, "digit.png", "--csv", "answers.csv", "--top", "4")
+            cells = Path("answers.csv").read_text().splitlines()[1].split(",")[1:9]
+            says = dict(zip(cells[::2], map(float, cells[1::2]), strict=True))
+            names = {}
+            exec(lines, names)
+            exponentials = [math.exp(logit) for logit in names["logits"][0]]
+            answers = dict(zip(names["card"]["classes"], exponentials, strict=True))
+            apart["answers"] = max(abs(answers[name] / sum(exponentials) - says[name]) for name in answers)
+            assert apart["answers"] <= 1e-4
+        check.says(f"{model} {max(apart.values()):.1g} ({', '.join(apart)})")
 
 
 def test_speed(check):

@@ -21,15 +21,28 @@ from resnet_fn.run.loop import train
 
 
 @pytest.fixture
-def run():
-    """A run folder with one checkpoint of an untrained net; its averaged weights are half the net's."""
-    recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
-    net = build_net(recipe, dataset.input)
-    averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
-    state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
-    state |= {"recipe": to_dict(recipe), "dataset": dataset.input.to_dict()}
-    save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
-    return Path("run")
+def make_run():
+    """make_run(**settings) makes a run folder with one checkpoint of an untrained net for the digits.
+
+    Its averaged weights are half the net's.
+    """
+
+    def make(**settings):
+        recipe, dataset = Recipe(**settings), load_digits()
+        net = build_net(recipe, dataset.input)
+        averaged = [mindspore.Parameter(p * 0.5, name=f"ema.{p.name}") for p in net.trainable_params()]
+        state = {"update": 5, "epoch": 0, "best": {"top1": 0.1, "update": 5}, "last": None}
+        state |= {"recipe": to_dict(recipe), "dataset": dataset.input.to_dict()}
+        save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), averaged, state)
+        return Path("run")
+
+    return make
+
+
+@pytest.fixture
+def run(make_run):
+    """A run folder of ResNet-8."""
+    return make_run(model="resnet8", image_size=8)
 
 
 SMALL = {"model": "resnet8", "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02}

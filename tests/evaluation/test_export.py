@@ -75,6 +75,33 @@ def test_an_image_file_answers_by_the_documented_steps_as_predict_says(run, digi
         assert [expected[index] for index in range(10)] == pytest.approx(softmax(logits[0].astype(float)), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "resnet18", "stem": "imagenet"},
+        pytest.param({"model": "resnet18", "stem": "d"}, marks=pytest.mark.slow),
+        pytest.param({"model": "resnet18", "stem": "imagenet", "precision": "fp16"}, marks=pytest.mark.slow),
+    ],
+    ids=lambda settings: " ".join(settings.values()),
+)
+def test_a_net_with_imagenets_stem_answers_from_its_files_as_predict_says(make_run, digits_png, settings):
+    """Its max-pool is another operation in a file; the net itself predicts the same bits before and after."""
+    trained = load_run(make_run(**settings, image_size=64), image_size=64)
+    digits_png.joinpath("05.png").rename("digit.png")
+    before = predict(trained, "digit.png", top=10)
+    for kind in ("mindir", "onnx"):
+        verified = export(trained, Path(f"net.{kind}"), 0, images(2, 64))["verified"]
+        assert verified["largest_difference"] <= verified["tolerance"] * (
+            0.1 if trained.recipe.precision == "fp32" else 1
+        )
+    assert predict(trained, "digit.png", top=10) == before
+    names = documented()
+    (logits,) = names["session"].run(["logits"], {"images": np.repeat(names["read_image"]("digit.png"), 3, 0)})
+    expected = {likely["index"]: likely["probability"] for likely in before[0]["top"]}
+    for answers in softmax(logits.astype(float), 1):
+        assert [expected[index] for index in range(10)] == pytest.approx(answers, abs=verified["tolerance"])
+
+
 @pytest.mark.parametrize("kind", ["mindir", "onnx"])
 def test_inputs_and_outputs_have_names(run, kind):
     export(load_run(run), Path(f"net.{kind}"), 0, images(4))

@@ -16,6 +16,7 @@ from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import find_images, predict, results_csv
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
+from resnet_fn.runtime.versions import compile_cache_is_exact
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -48,6 +49,33 @@ def test_predict_prints_a_table_and_does_not_depend_on_company(run, digits_png, 
     assert line.count("%") == 2
 
 
+def test_a_loaded_net_is_compiled_once(run, digits_png):
+    """MindSpore keeps what it compiles until the process ends: 15 MB in each call, where each compiles."""
+    trained, files = load_run(run), find_images([digits_png])
+    first = predict(trained, files)
+    predict(trained, files)
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    before = resident()
+    for _ in range(4):
+        assert predict(trained, files) == first
+    assert resident() - before < 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compile_cache_is_exact(), reason="kept in measured versions alone")
+def test_the_next_process_takes_the_compiled_net_from_the_cache(run, digits_png, tmp_path, python):
+    words, cache = ("-m", "resnet_fn.predict", run, digits_png, "--json"), tmp_path / "cache"
+    first = python(*words, XDG_CACHE_HOME=str(cache))
+    (graph,) = cache.rglob("*.graph")
+    os.utime(graph, (1, 1))
+    inode = graph.stat().st_ino
+    assert python(*words, XDG_CACHE_HOME=str(cache)).stdout == first.stdout
+    assert (graph.stat().st_ino, graph.stat().st_mtime > 1) == (inode, True)  # used, and not written again
+
+
 def test_colour_files_are_read_as_the_net_needs_them(run):
     Image.new("RGBA", (20, 10), (255, 255, 255, 255)).save("white.png")
     (result,) = predict(load_run(run), [Path("white.png")])
@@ -67,15 +95,18 @@ def test_what_holds_no_images_is_named(digits_png, make, message):
         find_images(["images/99.png"])
 
 
-def test_what_is_no_file_in_a_folder_is_named_and_skipped(digits_png, capsys):
+def test_what_is_no_regular_file_is_a_bad_file_and_never_opened(run, digits_png):
+    """Reading a FIFO or a device would never end, whether it is found in a folder or named."""
     os.mkfifo("images/05a.png")
     Path("images/05b.png").symlink_to("nowhere")
     Path("images/05c.png").mkdir()  # a folder is looked into, whatever its name
-    files = find_images([digits_png])
-    assert [path.stem for path in files] == [f"{index:02d}" for index in range(70)]
-    assert capsys.readouterr().err.splitlines() == [
-        f"warning: images/05{letter}.png: is no file that can be read; skipped" for letter in "ab"
-    ]
+    Path("images/05d.png").symlink_to("/dev/zero")
+    results = predict(run, [*find_images([digits_png]), "/dev/zero"])
+    assert len(results) == 74
+    errors = {result["file"]: result["error"] for result in results if "error" in result}
+    assert list(errors) == ["images/05a.png", "images/05b.png", "images/05d.png", "/dev/zero"]
+    for file, reason in zip(errors, ("not a regular file", "No such file", "not a regular", "not a reg"), strict=True):
+        assert errors[file].startswith(f"{file}: cannot be read ({reason}")
 
 
 def damage():

@@ -147,12 +147,12 @@ def test_the_folder_is_the_users(monkeypatch, tmp_path):
 
 def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
     """A link from `.#NAME.py` to nowhere, as Emacs makes one."""
-    (tmp_path / "graphs").mkdir()
+    (tmp_path / "runtime").mkdir()
     (tmp_path / "code.py").write_text("pass\n")
-    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "graphs" / "cache.py"))
-    before = cache_module._sources()
+    monkeypatch.setattr(versions, "__file__", str(tmp_path / "runtime" / "versions.py"))
+    before = versions.sources()
     (tmp_path / ".#code.py").symlink_to("me@machine.1234")
-    assert cache_module._sources() == before
+    assert versions.sources() == before
 
 
 def double(x):
@@ -176,7 +176,7 @@ def test_code_of_others_is_compiled_anew_and_told(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("before", "warning"),
     [
-        ("open('resnet_fn', 'w')", r"/graphs: not used \(Not a directory\); .*, or pass --no-compile-cache\n"),
+        ("open('resnet_fn', 'w')", r"/graphs: not used \(Not a directory\); .*, or set XDG_CACHE_HOME\n"),
         ("(c._work_folder() / 'key.py').mkdir()", r": not used \(Is a directory\); make room there\n"),
         ("from resnet_fn.update import loss; loss.cross_entropy = mine", r"mine, which is no part of this package\n"),
         ("c._SOURCES = 'of another day'", ""),
@@ -207,7 +207,7 @@ def test_a_user_without_a_home_is_told(monkeypatch, capsys):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert open_cache(True).folder is None
-    assert "there is no home folder; set XDG_CACHE_HOME, or pass --no-compile-cache" in capsys.readouterr().err
+    assert "there is no home folder; set XDG_CACHE_HOME" in capsys.readouterr().err
 
 
 @measured

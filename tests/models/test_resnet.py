@@ -60,10 +60,10 @@ def test_a_card_pools_what_a_cpu_does(size):
     out = -(-size // 2)
     weights = Tensor(rng.normal(size=(2, 3, out, out)).astype(np.float32))
     results = []
-    for pads_first in (False, True):
+    for standard in (False, True):
         pool = MaxPool2d()
-        assert not pool.pads_first  # on a CPU
-        pool.pads_first = pads_first
+        assert not pool.standard  # on a CPU
+        pool.standard = standard
 
         @mindspore.jit
         def forward_and_gradient(x, pool=pool):

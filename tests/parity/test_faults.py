@@ -18,7 +18,7 @@ from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
 from resnet_fn.update.adaptive import adam
 from resnet_fn.update.optimizer import momentum_sgd
-from resnet_fn.update.state import Optimizer
+from resnet_fn.update.state import Optimizer, make_buffers
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 t = torch.nn
@@ -301,21 +301,23 @@ def no_bias_correction(net: nn.Cell) -> nn.Optimizer:
 
 
 def inside_the_root(net: nn.Cell, epsilon: float = 1e-3) -> Optimizer:
-    """Adam's first update, and eps where it should not be."""
+    """Adam, and eps where it should not be."""
     weights = tuple(net.trainable_params())
-    momenta, variances = (
-        tuple(Parameter(ops.zeros_like(w), name=f"{kind}.{w.name}", requires_grad=False) for w in weights)
-        for kind in ("momentum", "variance")
-    )
+    momenta, variances = make_buffers(weights, "momentum"), make_buffers(weights, "variance")
+    count = Parameter(Tensor(0.0), name="count", requires_grad=False)
 
     def update(gradients: Any, learning_rate: Tensor) -> None:
+        t = count + 1.0
+        ops.assign(count, t)
         for index in range(len(weights)):
-            g = gradients[index]
-            ops.assign(momenta[index], 0.1 * g)
-            ops.assign(variances[index], 0.001 * g * g)
-            ops.assign(weights[index], weights[index] - learning_rate * g / ops.sqrt(g * g + epsilon))
+            m = 0.9 * momenta[index] + 0.1 * gradients[index]
+            v = 0.999 * variances[index] + 0.001 * gradients[index] * gradients[index]
+            ops.assign(momenta[index], m)
+            ops.assign(variances[index], v)
+            root = ops.sqrt(v / (1 - ops.pow(0.999, t)) + epsilon)
+            ops.assign(weights[index], weights[index] - learning_rate * m / (1 - ops.pow(0.9, t)) / root)
 
-    return Optimizer((*momenta, *variances), update)
+    return Optimizer((*momenta, *variances, count), update)
 
 
 def betas(beta1: float, beta2: float) -> Callable[[nn.Cell], Optimizer]:
@@ -328,6 +330,39 @@ def half_the_momentum(net: nn.Cell) -> Optimizer:
 
 def coupled(net: nn.Cell) -> nn.Optimizer:
     return nn.Adam(net.trainable_params(), 0.01, weight_decay=0.1)
+
+
+def larger_eps(net: nn.Cell) -> Optimizer:
+    return adam([(parameter, 0.0) for parameter in net.trainable_params()], epsilon=1e-5)
+
+
+def all_but_the_first(net: nn.Cell) -> nn.Optimizer:
+    return nn.Momentum(net.trainable_params()[1:], 0.05, 0.9)
+
+
+def log_of_softmax(logits: Tensor, labels: Tensor) -> Tensor:
+    """Right until the softmax is 0."""
+    return -(ops.log(ops.softmax(logits, -1)) * nn.OneHot(depth=3)(labels)).sum(-1).mean()
+
+
+class LateBias(nn.Cell):
+    """A bias that begins at zero, and is not added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = Parameter(Tensor(np.zeros(8, np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x
+
+
+class TheirBias(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = t.Parameter(torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.bias
 
 
 def summed(logits: Tensor, labels: Tensor) -> Tensor:
@@ -494,28 +529,28 @@ FAULTS = {
         options={"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
         optimizer=lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
     ),
-    "AdamW's weight decay coupled | momentum after update 1 |  | weight decay on weight: 0.1 coupled (added to "
-    "the gradient, as Adam) here, 0.1 decoupled (taken from the weight, as AdamW) in the reference": optimizers(
+    "AdamW's weight decay coupled | optimizer alone |  | weight decay is coupled (added to the gradient, as Adam) "
+    "here, decoupled (taken from the weight, as AdamW) in the reference": optimizers(
         lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1), coupled
     ),
-    "Adam without bias correction (nn.AdamWeightDecay) | change by update 1 |  | Adam's bias correction is "
+    "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias correction is "
     "missing here; in the reference m and v are divided by 1 − β^t": optimizers(
         lambda p: torch.optim.Adam(p, 0.01), no_bias_correction
     ),
-    "Adam's eps inside the root | change by update 1 |  | eps is inside the root, √(v̂ + eps), here, added to "
+    "Adam's eps inside the root | optimizer alone |  | eps is inside the root, √(v̂ + eps), here, added to "
     "the root √v̂ in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), inside_the_root),
-    "Adam's eps before the bias correction (nn.Adam) | change by update 1 |  | eps is added to √v before its "
+    "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps is added to √v before its "
     "bias correction here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), lambda net: nn.Adam(net.trainable_params(), 0.01, eps=1e-3)
     ),
-    "Nesterov momentum left out (nn.Momentum on a CPU) | change by update 1 |  | Nesterov momentum in the "
+    "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum in the "
     "reference (μ 0.9), plain momentum here": optimizers(
         lambda p: torch.optim.SGD(p, 0.02, 0.9, nesterov=True),
         lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9, use_nesterov=True),
     ),
-    "Adam's betas swapped | momentum after update 1 |  | betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 "
+    "Adam's betas swapped | optimizer alone |  | betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 "
     "in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.999, 0.9)),
-    "Adam's β1 with momentum's other meaning | momentum after update 1 |  | β is the weight of the old state, "
+    "Adam's β1 with momentum's other meaning | optimizer alone |  | β is the weight of the old state, "
     "not of the new": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
         HALF, two_convolutions, lambda: in_float16(Less()), recipe=dataclasses.replace(RECIPE, precision="fp16")
@@ -528,18 +563,31 @@ FAULTS = {
     "first part.weight)": optimizers(
         lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.Momentum(net.trainable_params(), 0.05, 0.99)
     ),
-    "momentum 0.5 for 0.9 in an optimizer of one's own | momentum after update 2 |  | momentum: 0.4 less than "
-    "the reference's": optimizers(lambda p: torch.optim.SGD(p, 0.05, 0.9), half_the_momentum),
+    "momentum 0.5 for 0.9 in an optimizer of one's own | optimizer alone |  | momentum: 0.5 here, 0.9 in "
+    "the reference": optimizers(lambda p: torch.optim.SGD(p, 0.05, 0.9), half_the_momentum),
+    "Adam's eps 1e-5 for 1e-8 in an optimizer of one's own | optimizer alone |  | eps: 1e-05 here, 1e-08 in the "
+    "reference": optimizers(lambda p: torch.optim.Adam(p, 0.01), larger_eps),
+    "amsgrad left out | optimizer settings |  | amsgrad: 0 here, 1 in the reference": optimizers(
+        lambda p: torch.optim.Adam(p, 0.01, amsgrad=True), lambda net: nn.Adam(net.trainable_params(), 0.01)
+    ),
+    "a parameter that the optimizer is not given | optimizer settings |  | updated by the optimizer in the reference "
+    "only (1 parameters, first part.weight)": optimizers(lambda p: torch.optim.SGD(p, 0.05, 0.9), all_but_the_first),
+    "a loss that is the logarithm of a softmax | loss alone |  | ": Fault(
+        8 * VECTORS, *dense(), options={"loss": log_of_softmax}
+    ),
+    "a bias of zeros that is not added | eval forward | `part` | ": Fault(
+        VECTORS, lambda: Theirs(TheirBias()), lambda: Ours(LateBias())
+    ),
     "dampening | optimizer settings |  | dampening: 0.5 here, 0 in the reference (4 parameters, first "
     "part.weight)": optimizers(
         lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.SGD(net.trainable_params(), 0.05, 0.9, 0.5)
     ),
-    "RMSProp's mean square begins at 1 (nn.RMSProp) | mean square after update 1 |  | the mean square begins at "
+    "RMSProp's mean square begins at 1 (nn.RMSProp) | optimizer alone |  | the mean square begins at "
     "1 here, at 0 in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2),
     ),
-    "centred RMSProp's eps inside the root (nn.RMSProp) | mean square after update 1 |  | eps is inside the "
+    "centred RMSProp's eps inside the root (nn.RMSProp) | optimizer alone |  | eps is inside the "
     "root, √(v̂ + eps), here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),

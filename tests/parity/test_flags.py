@@ -1,6 +1,7 @@
 """The task that the flags describe: recipe, batches, micro-batches."""
 
 import argparse
+import hashlib
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from resnet_fn.config import cli
 from resnet_fn.parity import commands, flags
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Task
+from resnet_fn.parity.trace_folder import load_recording
 from resnet_fn.parity.user_files import imports_beside, load_function
 
 
@@ -181,6 +183,18 @@ def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsy
     given = ["--reference", "theirs/net.py:Net", "--net", "ours/net.py:Net", "--inputs", "data.py:batches"]
     assert main([*given, "--no-initialisation"]) == (0 if right else 1)
     assert right or "first stage that differs: eval forward" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_trace_contains_the_hash_of_the_references_file(two_folders):
+    (two_folders / "data.py").write_text(DATA)
+    names = {"framework": "torch", "base": "Module", "dense": "Linear", "method": "forward"}
+    file = two_folders / "theirs" / "net.py"
+    file.write_text(NET.format(**names, imports="import config\nfrom parts import SCALE", shift=0.5))
+    given = ["--reference", "theirs/net.py:Net", "--inputs", "data.py:batches", "--out", "trace"]
+    assert main(["record", *given]) == 0
+    hashed = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert load_recording(two_folders / "trace").file == f"net.py, SHA-256 {hashed}"
 
 
 def test_the_value_that_a_function_returns_is_checked():

@@ -200,16 +200,19 @@ def test_fresh_statistics_are_drawn_and_trained_ones_kept(torch, reference):
     assert torch.equal(net.inner_norm.weight, gamma)
 
 
-def test_weights_of_zeros_are_drawn_and_biases_and_frozen_ones_kept(torch):
+def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
     net = torch.nn.Linear(400, 300)
     net.gate = torch.nn.Parameter(torch.zeros(500))
     net.table = torch.nn.Parameter(torch.zeros(4, 4), requires_grad=False)
     torch.nn.init.zeros_(net.weight)
     torch.nn.init.zeros_(net.bias)
-    prepare_reference(net, torch.zeros(1, 400).numpy(), 0)
+    net.scale = torch.nn.Parameter(torch.full((400,), 1e-6))
+    words = prepare_reference(net, torch.zeros(1, 400).numpy(), 0)
+    assert words == "random numbers for 4 constant arrays of the reference: weight, bias, gate and 1 more"
+    assert 0 < float((net.scale.detach() - 1e-6).abs().mean()) < 1e-6
     assert abs(float(net.weight.detach().std()) * 400**0.5 - 1) < 0.02
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
-    assert not net.bias.any()
+    assert net.bias.detach().std() > 0.1
     assert not net.table.any()
 
 

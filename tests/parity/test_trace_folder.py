@@ -1,8 +1,11 @@
 """A trace comes back as it was written; whatever is wrong with its files is named."""
 
 import dataclasses
+import hashlib
+import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +54,9 @@ def recording() -> Recording:
         parts=[arrays(*names), arrays(*names)],
         state={"momentum": arrays(*names), "Max exp_avg": arrays("file")},
         average=arrays(*names),
+        alone={"update 1": arrays(*names), "update 100": arrays("file")},
+        losses_alone={"1 samples, outputs × 10": 0.5},
+        settings={"eps": {"file": 1e-8}},
     )
     known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), float("inf"): ({"loss": {"loss": float("inf")}}, 9)}
     return Recording(
@@ -64,6 +70,8 @@ def recording() -> Recording:
         [("a", "b")],
         ["dropout is off"],
         environment={"threads": "2"},
+        drops=[("a", 0.1, True)],
+        file="net.py, SHA-256 0a",
     )
 
 
@@ -142,7 +150,8 @@ def rewritten(written, folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "version 2, this package reads 1"),
+        (lambda m: m.update(version=1), "version 1, this package reads 2"),
+        (lambda m: m["counts"].update(after=10**9), "1000000000 groups after"),
         (lambda m: m.update(format="x"), "damaged, or no trace (it is no trace)"),
         (lambda m: m["files"].update({"../outside.npz": {}}), "which no trace has"),
         (lambda m: m.pop("layers"), "not a trace that this version reads ('layers')"),
@@ -158,7 +167,6 @@ def test_a_manifest_that_does_not_fit_is_rejected(written, tmp_path, change, mes
 
 
 def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path, capsys):
-    """The trace was recorded before traces had an environment."""
     for name, environment, loss in (
         ("a", {"torch": "2.13.0", "kernels": "AVX2", "threads": "2"}, 1.0),
         ("b", {"mindspore": "2.10.0", "threads": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1.0),
@@ -169,30 +177,61 @@ def test_environments_that_differ_stand_beneath_a_verdict_that_differs(tmp_path,
     for ours, theirs, code, words in (
         ("a", "c", 1, "\nenvironment:\n  threads: 2 here, 1 in the reference\n5 updates"),
         ("b", "c", 1, "\nenvironment:\n  ONEDNN_MAX_CPU_ISA: AVX2 here, not set in the reference\n5 updates"),
-        (TRACE, "c", 1, "\nenvironment:\n  this side's is not known: an earlier version recorded it\n5 updates"),
         ("a", "b", 0, "verdict: both compute the same\n5 updates"),
     ):
         assert main(["compare", str(tmp_path / ours), str(tmp_path / theirs)]) == code
         assert words in capsys.readouterr().out
 
 
-def test_nothing_in_a_trace_is_executed(written, tmp_path):
-    import hashlib
+def with_file(written, folder, save):
+    """The trace with another start.npz, which `save` writes, and its right hash."""
 
+    def change(manifest):
+        file = folder / "start.npz"
+        save(file)
+        hashed = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size}
+        manifest["files"]["start.npz"] = {**hashed, "names": ["a"]}
+
+    rewritten(written, folder, change)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (lambda file: np.savez_compressed(file, **{"0": np.zeros(10**6, np.float32)}), "its arrays are compressed"),
+        (lambda file: claims(file, 10**11), "array [100000000000] is larger than its"),
+    ],
+)
+def test_arrays_that_are_larger_than_their_file_are_rejected(written, tmp_path, save, words):
+    with pytest.raises(ValueError) as error:
+        load_recording(with_file(written, tmp_path / "copy", save))
+    assert f"start.npz: {words}" in str(error.value)
+
+
+def claims(file, count):
+    """An array of four numbers whose header has another count."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (count,)})
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("0.npy", header.getvalue() + bytes(16))
+
+
+def test_a_terminal_is_not_controlled_by_names(written, tmp_path):
+    rewritten(written, tmp_path / "copy", lambda m: m.update(notes=["a\x1b[2Jb\x9b\n"], framework="x\ry"))
+    loaded = load_recording(tmp_path / "copy")
+    assert (loaded.notes, loaded.framework) == (["a\\x1b[2Jb\\x9b\\n"], "x\\ry")
+
+
+def test_nothing_in_a_trace_is_executed(written, tmp_path):
     class Harm:
         def __reduce__(self):
             return (exec, (f"open({str(tmp_path / 'harmed')!r}, 'w')",))
 
-    def change(manifest):
-        file = tmp_path / "copy" / "start.npz"
+    def save(file):
         np.savez(file, **{"0": np.array([Harm()], dtype=object)})
-        manifest["files"]["start.npz"] = {
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-            "bytes": file.stat().st_size,
-            "names": ["a"],
-        }
 
-    rewritten(written, tmp_path / "copy", change)
+    with_file(written, tmp_path / "copy", save)
     with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
         load_recording(tmp_path / "copy")
     assert not (tmp_path / "harmed").exists()

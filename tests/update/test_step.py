@@ -78,6 +78,22 @@ def _twice(tensor):
 TWO = Workers(0, 2, _sum_of_equals)  # the other worker has just the same
 
 
+def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
+    """No collective is in a branch of the graph, where it was never tried on a card."""
+    exchanged = []
+
+    def all_reduce(tensors):
+        exchanged.append([tensor.shape for tensor in tensors])
+        return _sum_of_equals(tensors)
+
+    _, step, _ = build("batch", workers=Workers(0, 2, all_reduce), jit=None)
+    for images, labels in (batch(0), poisoned(1, np.nan)):
+        step(images, labels, RATE)
+    applied, skipped = exchanged[: len(exchanged) // 2], exchanged[len(exchanged) // 2 :]
+    assert applied == skipped
+    assert len(applied) == 3  # gradients, report, BatchNorm's statistics
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_micro_batches_equal_one_batch(parts):
     _, whole, state = build()
@@ -431,3 +447,36 @@ def test_what_is_frozen_keeps_its_bits_and_a_frozen_batchnorm_normalises_by_its_
     raw = ops.conv2d(images[-8:], net.conv1.weight, pad_mode="pad", padding=1).asnumpy()
     expected = (raw - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
     np.testing.assert_allclose(seen.asnumpy(), np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_weights_that_a_compiled_function_would_not_read_are_refused(evaluates):
+    """It would compute with the old ones. What `ops.assign` writes counts."""
+    net, step, _ = build("batch")
+    images, labels = batch(0)
+
+    def losses(compiled):
+        return compiled(images, labels).loss.asnumpy() if evaluates else compiled(images, labels, 0.0).loss.asnumpy()
+
+    def again():
+        if evaluates:
+            return make_eval_step(net)
+        return make_train_step(net, make_loss(0.1), momentum_sgd(net.trainable_params(), 0.9))
+
+    compiled = make_eval_step(net) if evaluates else step
+    first = losses(compiled).copy()
+    for parameter in (net.fc.weight, net.bn1.moving_mean):
+        mindspore.ops.assign(parameter, parameter + 0.5)
+    assigned = losses(compiled).copy()
+    assert (assigned != first).all()
+    halved = {name: Parameter(x * 0.5, name=name) for name, x in net.parameters_dict().items() if "fc" in name}
+    mindspore.load_param_into_net(net, halved)
+    with pytest.raises(
+        ValueError, match=r"^fc\.weight, fc\.bias: .*load_param_into_net.*; make the step anew.*ops\.assign$"
+    ):
+        losses(compiled)
+    anew = again()
+    assert (losses(anew) != assigned).all()
+    net.bn1.moving_mean.set_data(Tensor(np.ones(16, np.float32)))
+    with pytest.raises(ValueError, match=r"^bn1\.moving_mean: "):
+        losses(anew)

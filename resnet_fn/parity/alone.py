@@ -1,0 +1,78 @@
+"""An optimizer alone and a loss alone: what both sides give them, whatever the nets compute.
+
+The gradients are made up: of sizes from 1e-9 to 1, which shrink a thousandfold in 100 updates, some zero. So are the
+weights, of sizes from 1e-3 to 100.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resnet_fn.layers.record import leaves
+from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.trace import Arrays, Batch, Trace, Tree, map_tree, split
+
+UPDATES = 100
+KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
+RATES = [0.1 * 0.98**update for update in range(UPDATES)]
+_PERIOD = 4093  # numbers that are drawn for an array; a larger one repeats them
+_TIMES = (1, 10, 100)  # outputs that a loss is given are so many times the net's
+
+
+def _draw_scales() -> list[float]:
+    """What the gradients are multiplied by in each update."""
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([1, 0.1, 1e-3], [20, 60, UPDATES - 80])
+    scales = rng.uniform(0.5, 1.5, UPDATES) * rng.choice([1, 1, 1, -1], UPDATES) * sizes
+    scales[[0, *range(7, UPDATES, 10)]] = [1, *[0] * len(range(7, UPDATES, 10))]
+    return [float(np.float32(scale)) for scale in scales]
+
+
+SCALES = _draw_scales()
+
+
+def made_up(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
+    """Weights and gradients by name, float32; an update's gradients are these times its number of `SCALES`."""
+    weights: Arrays = {}
+    gradients: Arrays = {}
+    for name, shape in shapes.items():
+        rng = np.random.default_rng(list(name.encode()))
+        for arrays, smallest, largest, zeros in ((weights, -3, 2, 0.0), (gradients, -9, 0, 0.05)):
+            drawn = 10 ** rng.uniform(smallest, largest, _PERIOD) * rng.choice([-1, 1], _PERIOD)
+            drawn[rng.random(_PERIOD) < zeros] = 0
+            arrays[name] = np.resize(drawn.astype(np.float32), shape)
+    return weights, gradients
+
+
+class Given(NamedTuple):
+    """What a MindSpore side is given, under its own names."""
+
+    weights: Arrays
+    gradients: Arrays
+    outputs: Arrays
+
+
+def given_by(trace: Trace, names: NameMap) -> Given:
+    """What the reference was given whose trace this is."""
+    weights, gradients = made_up({name: array.shape for name, array in trace.gradients.items()})
+    return Given(names.rename(weights), names.rename(gradients), trace.train_outputs[0])
+
+
+def loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tuple[str, Arrays, Tree]]:
+    """A title, outputs and labels of each case: larger outputs; one sample, and two batches.
+
+    `outputs` are those of the batch's last micro-batch, by name.
+    """
+    labels = split(batch[1], accumulate)[-1]
+    sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))
+    count = len(next(sized, ()))
+    for times, samples in itertools.product(_TIMES, (count, 1, 2 * count)):
+
+        def take(leaf: Any, samples: int = samples) -> Any:
+            fits = np.ndim(leaf) and len(leaf) == count
+            return np.concatenate([leaf, leaf])[:samples] if fits else leaf
+
+        larger = {name: take(value) * np.float32(times) for name, value in outputs.items()}
+        yield f"{samples} samples, outputs × {times}", larger, map_tree(take, labels)

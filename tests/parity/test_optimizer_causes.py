@@ -1,0 +1,95 @@
+"""Optimizers alone: from changes of made-up weights each other way of writing one is named, and a right one is not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resnet_fn.parity.alone import made_up
+from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.optimizer_causes import optimizer_causes
+from resnet_fn.parity.optimizer_settings import torch_settings
+from resnet_fn.parity.torch_side import optimizer_alone
+from resnet_fn.parity.trace import Task, Trace, make_batches
+from resnet_fn.recipes import recipe
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+o = torch.optim
+Make = Callable[[Any], Any]
+NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
+SHAPES = {name: tuple(parameter.shape) for name, parameter in NET.named_parameters()}
+NAMES = NameMap("names", {name: plain(name) for name in SHAPES}, {}, ())
+TASK = Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), own_optimizer=True)
+
+
+def hints(ours: Make, theirs: Make) -> list[str]:
+    gradients = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    settings = torch_settings(theirs(NET).param_groups, {id(one): name for name, one in NET.named_parameters()})
+    alone = optimizer_alone(NET, TASK, theirs)
+    trace = Trace({}, {}, [], gradients=gradients, settings=settings, alone=alone)
+    return optimizer_causes(optimizer_alone(NET, TASK, ours), trace, NAMES, list(SHAPES))
+
+
+def of(make: Any, **options: Any) -> Make:
+    return lambda net: make(net.parameters(), **options)
+
+
+def biases_apart(net: Any) -> Any:
+    groups = [[p for p in net.parameters() if (p.ndim > 1) == large] for large in (True, False)]
+    return o.AdamW([{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}], weight_decay=0.01)
+
+
+RIGHT = {
+    "SGD": of(o.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "Nesterov": of(o.SGD, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": of(o.Adam),
+    "AdamW": biases_apart,
+    "RMSprop": of(o.RMSprop, momentum=0.5, centered=True),
+}
+OTHERS = {
+    "weight decay: 0.01 here, 0 in the reference (2 parameters, first 0.bias)": (
+        of(o.AdamW, weight_decay=0.01),
+        biases_apart,
+    ),
+    "weight decay: 0.0005 here, 0 in the reference (4 parameters, first 0.weight)": (
+        of(o.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4),
+        of(o.SGD, lr=0.1, momentum=0.9),
+    ),
+    "eps: 1e-07 here, 1e-08 in the reference (4 parameters, first 0.weight)": (of(o.Adam, eps=1e-7), of(o.Adam)),
+    "β2: 0.95 here, 0.999 in the reference (4 parameters, first 0.weight)": (
+        of(o.Adam, betas=(0.9, 0.95)),
+        of(o.Adam),
+    ),
+    "amsgrad True here, False in the reference (4 parameters, first 0.weight)": (of(o.Adam, amsgrad=True), of(o.Adam)),
+    "centered False here, True in the reference (4 parameters, first 0.weight)": (
+        of(o.RMSprop),
+        of(o.RMSprop, centered=True),
+    ),
+    "β2: 0.99 here, 0.999 in the reference; eps: 1e-06 here, 1e-08 in the reference (4 parameters, first 0.weight)": (
+        of(o.Adam, betas=(0.9, 0.99), eps=1e-6),
+        of(o.Adam),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_what_is_written_otherwise_is_named_and_nothing_else(words):
+    assert hints(*OTHERS[words]) == [words]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_same_gets_no_words(name):
+    assert hints(RIGHT[name], RIGHT[name]) == []
+
+
+def test_an_optimizer_that_nobody_knows_gets_no_words():
+    assert hints(of(o.Rprop), of(o.Adam)) == hints(of(o.Adam), of(o.NAdam)) == []
+
+
+def test_what_is_made_up_has_many_sizes_and_repeats():
+    weights, gradients = made_up({"a": (70, 90), "b": ()})
+    assert all(np.array_equal(one["a"], made_up({"a": (70, 90)})[i]["a"]) for i, one in enumerate((weights, gradients)))
+    assert (np.abs(weights["a"]).min() < 1e-2, np.abs(weights["a"]).max() > 50) == (True, True)
+    sizes = np.abs(gradients["a"][gradients["a"] != 0])
+    assert (sizes.min() < 1e-8, sizes.max() > 0.5, sizes.size < gradients["a"].size) == (True, True, True)
