@@ -203,7 +203,7 @@ def _evaluation(net: nn.Cell, task: Task, like: Any) -> Callable[[Batch], Arrays
 
     of_classes = is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu"
     if of_classes:
-        recorded.set_train = net.set_train  # type: ignore[attr-defined]
+        recorded.set_train, recorded.get_parameters = net.set_train, net.get_parameters  # type: ignore[attr-defined]
     step: Any = make_eval_step(recorded, jit=jit) if of_classes else jit(recorded) if jit else recorded
 
     def evaluate(batch: Batch) -> Arrays:
