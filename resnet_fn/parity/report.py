@@ -118,7 +118,9 @@ def name_map(ladder: Ladder) -> str:
 
 def write_json(ladder: Ladder, path: str) -> None:
     """Write everything to a file; a number that is not finite becomes null."""
-    first_stage, layer = ladder.first_stage, ladder.first_layer
+    first_stage, layer, beyond = ladder.first_stage, ladder.first_layer, dict[str, float]()
+    for one in ladder.beyond:
+        beyond.setdefault(one.name, one.beyond)  # a layer's larger one of both modes
     content = {
         "format": "resnet_fn parity ladder",
         "version": VERSION,
@@ -156,7 +158,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
-        "beyond_rounding": {one.name: one.beyond for one in ladder.beyond},
+        "beyond_rounding": beyond,
     }
     write_text(Path(path), json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 
