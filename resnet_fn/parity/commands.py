@@ -295,7 +295,7 @@ def _initialisation(left_out: bool, task: Task) -> bool:
 
 
 def _our_imports(parsed: argparse.Namespace) -> AbstractContextManager[None]:
-    return imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer)
+    return imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer, parsed.our_step)
 
 
 def _replay(

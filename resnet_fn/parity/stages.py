@@ -210,7 +210,7 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     grown = {}
     for stage, errors in measured.items():
         changes = [one.get(stage.partition(" of batch ")[0], {}) for one in noisy]
-        least = {name: SPREADS * max(one.get(name, 0.0) for one in changes) for name in errors}
+        least = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 

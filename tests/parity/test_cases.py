@@ -560,7 +560,7 @@ def make_step(net, loss, optimizer, **options):
 
 def test_a_step_from_the_command_line(tmp_path, capsys):
     for factor in (1, 2):
-        (tmp_path / "step.py").write_text(STEP.replace("FACTOR", str(factor)))
+        (tmp_path / f"step{factor}.py").write_text(STEP.replace("FACTOR", str(factor)))
         flags = [
             "--model",
             "resnet8",
@@ -569,7 +569,7 @@ def test_a_step_from_the_command_line(tmp_path, capsys):
             "--steps",
             "2",
             "--our-step",
-            f"{tmp_path}/step.py:make_step",
+            f"{tmp_path}/step{factor}.py:make_step",
         ]
         assert command.main([*flags, "--recipe", "digits", "--clip-norm", "0"]) == 1  # its norm is 0
         out = capsys.readouterr().out

@@ -17,7 +17,7 @@ from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Batch
 from resnet_fn.recipes import recipe
-from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.optimizer import make_optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 t, F = torch.nn, torch.nn.functional
@@ -165,7 +165,7 @@ def test_parameters_that_no_side_uses(use):
 def test_why_a_stage_failed_is_printed():
     """An optimizer of one's own has a momentum for one of four parameters only."""
     net = PortedUnused()
-    optimizer = momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.9)
+    optimizer = make_optimizer(SGD, net)
     some = optimizer._replace(state=tuple(one for one in optimizer.state if "head.weight" in one.name))
     ladder = ladder_of(net, Unused(), vectors(), optimizer=some)
     assert ladder.first_stage.name == "momentum after update 1"

@@ -153,8 +153,8 @@ def test_a_module_that_makes_float32_inside_is_compared_with_float64(torch, way)
             record_reference(Net(), task)
         return
     found = record_reference(Net(), task)
-    assert 1e-9 < found.rounding["eval forward"]["logits"] < 1e-5
-    assert 1e-9 < found.rounding["gradients"]["lstm.weight_ih_l0"] < 1e-5
+    assert 1e-9 < found.rounding["eval forward"]["logits"] < 1e-4
+    assert 1e-9 < found.rounding["gradients"]["lstm.weight_ih_l0"] < 1e-4
     assert torch.get_default_dtype() == torch.float32
 
 
