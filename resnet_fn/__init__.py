@@ -15,8 +15,34 @@ a loop of your own  start, Workers, open_dataset, make_feed, score, summarise
 help(resnet_fn.train) explains one of them; python -m resnet_fn lists the commands.
 """
 
-import importlib
+# ruff: noqa: E402
+
+import os
 import sys
+
+
+def _obstacle() -> str:
+    """Why the package cannot work here, before anything that would fail without a word of it; "" where it can."""
+    here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
+    if not (3, 10) <= version <= (3, 12):  # setup.cfg's python_requires
+        return (
+            f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 10) else 'new'}: use 3.10, 3.11 or 3.12"
+        )
+    if sys.path and os.path.realpath(sys.path[0] or ".") == here:
+        return f"the package's own folder hides Python's inspect; go to another: cd {os.path.dirname(here)}"
+    import importlib.util
+
+    if importlib.util.find_spec("numpy") is None:
+        return "numpy is not installed; in the folder of the clone: pip install ."
+    return ""
+
+
+if _text := _obstacle():
+    if sys.argv[0] == "-m":  # python -m resnet_fn.train: a line is enough
+        sys.exit(f"resnet_fn: error: {_text}")
+    raise ImportError(_text)
+
+import importlib
 import traceback
 import types
 

@@ -1,6 +1,8 @@
 """python -m resnet_fn: list the commands."""
 
+import shlex
 from collections.abc import Sequence
+from itertools import dropwhile
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
@@ -24,11 +26,12 @@ COMMANDS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Print the list; for any other argument, an error with the nearest command."""
-    words = [word for word in arguments if word not in ("-h", "--help", "--debug")]
+    words = list(dropwhile(("-h", "--help", "--debug").__contains__, arguments))
+    if words and words[0] in COMMANDS:
+        typed = shlex.join([f"resnet_fn.{words[0]}", *words[1:]])
+        raise cli.UsageError(f"{words[0]!r} is a command by itself: type python -m {typed}")
     if words:
-        name = words[0]
-        hint = f"type python -m resnet_fn.{name}" if name in COMMANDS else closest(name, COMMANDS)
-        raise cli.UsageError(f"unknown argument {name!r}; {hint}")
+        raise cli.UsageError(f"unknown argument {words[0]!r}; {closest(words[0], COMMANDS)}")
     print("Train residual networks on MindSpore with a functional loop that you can read.\n")
     print("commands (--help shows the flags):")
     for name, purpose in COMMANDS.items():

@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     group = parser.add_argument_group("several machines: the same command on each, with another --node-rank")
     group.add_argument("--nnodes", type=int, default=1, metavar="N", help="number of machines; default 1")
     group.add_argument("--node-rank", type=int, default=0, metavar="N", help="this machine, from 0; default 0")
-    group.add_argument("--master-addr", default="127.0.0.1", metavar="IP", help="machine 0; default 127.0.0.1")
+    group.add_argument("--master-addr", metavar="IP", help="machine 0; default, of one machine: 127.0.0.1")
     group.add_argument("--master-port", type=int, default=0, metavar="N", help="a port of it; default: a free one")
     split = list(arguments).index("--") if "--" in arguments else len(arguments)
     own, command = arguments[:split], list(arguments[split + 1 :])
@@ -55,7 +55,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         (uneven, f"--workers: {workers} do not spread evenly over {nodes} machines"),
         (not 0 <= port < 65536, f"--master-port: {port} is not in 0..65535"),
         (nodes > 1 and not port, "--master-port: several machines must agree on one; give 8118"),
+        (nodes > 1 and not given.master_addr, f"--master-addr: {nodes} machines need it; give that of machine 0"),
     )
+    given.master_addr = given.master_addr or "127.0.0.1"
     words = command[1:] if command[:1] in (["python"], ["python3"]) else ["-m", "resnet_fn.train", *command]
     return given, [sys.executable, *words]
 
@@ -80,12 +82,15 @@ def _shown(log: str) -> str:
     return re.sub(r"^\[INFO\] .*\n?", "", log, flags=re.M)
 
 
-def exit_code(ended: dict[str, int], logs: Path) -> int:
-    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it."""
+def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
+    """The exit code of the first worker that failed, else the scheduler's; prints which, unless a signal stopped it.
+
+    Without a scheduler on this machine, a log of one is an earlier job's.
+    """
     failed = sorted(((name, code) for name, code in ended.items() if code), key=lambda end: end[0] == "scheduler")
     name, code = next(iter(failed), ("", 0))
-    log = logs / "scheduler.log"  # on the first machine
-    if silent := re.findall(r"The node: (\d+) is timed out", log.read_text(errors="replace") if log.exists() else ""):
+    log = (logs / "scheduler.log").read_text(errors="replace") if has_scheduler else ""
+    if silent := re.findall(r"The node: (\d+) is timed out", log):
         who, seconds = ", ".join(dict.fromkeys(silent)), os.environ.get("MS_NODE_TIMEOUT", "30")
         why = "it stands still, or its machine is gone; MS_NODE_TIMEOUT=SECONDS waits longer"
         print(f"launch: no sign of life of worker {who} for {seconds} s: {why}", file=sys.stderr)
@@ -123,8 +128,9 @@ def main(arguments: Sequence[str]) -> int:
         logs.mkdir(parents=True, exist_ok=True)
         try:
             processes.start(flags, ranks, command, logs)
+            has_scheduler = "scheduler" in processes.running.values()
             watch(processes, logs / f"worker_{ranks[0]}.log", signals)
-            return exit_code(processes.ended, logs)
+            return exit_code(processes.ended, logs, has_scheduler)
         finally:
             processes.kill()
 

@@ -1,7 +1,12 @@
 """python -m resnet_fn.train: train a recipe."""
 
-import shlex
 import signal
+
+if __name__ == "__main__":
+    # NumPy starts threads when it is imported, which keep the mask that they inherit: see StopRequest.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train, and print the result and the commands to use it with."""
     recipe, options, left_out = parse(arguments)
     console.outlive_console()
-    # Before MindSpore's threads start: see StopRequest. From here on Ctrl-C stops the run after an update.
+    # Before MindSpore's threads start, as above. From here on Ctrl-C stops the run after an update.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from resnet_fn.run.console import describe_best
     from resnet_fn.run.loop import train

@@ -195,3 +195,26 @@ def test_every_field_of_the_log_is_documented():
         assert f'"event": "{event}"' in text, event
         for field in fields:
             assert f"`{field}`" in text, f"{event}: {field}"
+
+
+def tests_named(text):
+    """The tests that a text names: (file, beginning of the name or None); `…test_x` is in the file named before it."""
+    file = ""
+    for words in re.findall(r"`([^`\n]+)`", text):
+        named = re.fullmatch(r"([\w/]*test_\w+\.py)(?:::(\w+)…?)?|…(test_\w+)…?", words)
+        if named:
+            file = named[1] or file
+            yield file, named[2] or named[3]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_pages_name_exist(page):
+    for file, name in tests_named(page.read_text(encoding="utf-8")):
+        places = [path for path in (ROOT / "tests").rglob("test_*.py") if f"/{path}".endswith(f"/{file}")]
+        assert places, f"{page.name}: no {file}"
+        found = not name or any(f"\ndef {name}" in path.read_text() for path in places)
+        assert found, f"{page.name}: no test in {file} begins with {name}"
+
+
+def test_files_of_the_checkout_are_no_links_into_nothing():
+    assert not [path for path in (ROOT / "tests").rglob("*") if path.is_symlink() and not path.exists()]

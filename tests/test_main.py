@@ -1,5 +1,7 @@
 """Help, and the list of commands."""
 
+import shlex
+
 import pytest
 
 from resnet_fn import __main__ as listing
@@ -30,8 +32,13 @@ def test_the_package_lists_its_commands(python):
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("trian", "did you mean train"), ("export", "type python -m resnet_fn.export"), ("--bogus", "use|did you mean")],
+    [
+        ("trian", "did you mean train"),
+        ("export RUN --out 'my net.onnx'", r"^'export' is .* type python -m resnet_fn.export RUN --out 'my net.onnx'$"),
+        ("--help train --epochs 3", r"type python -m resnet_fn.train --epochs 3$"),
+        ("--bogus", "use|did you mean"),
+    ],
 )
 def test_a_wrong_command_names_the_right_one(word, hint):
     with pytest.raises(cli.UsageError, match=hint):
-        listing.main([word])
+        listing.main(shlex.split(word))

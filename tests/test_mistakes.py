@@ -60,7 +60,8 @@ MISTAKES = r"""
 # the folder around the set
 $ mkdir outer; mv photographs outer
 --data-dir outer
-1: data_dir: outer/photographs holds no images; it holds the folders train, val: give --data-dir outer/photographs
+1: data_dir: outer holds one class only, 'photographs'; it holds the folders train, val: give --data-dir
+  outer/photographs
 # the folder around the set, nothing split off
 $ mkdir outer; mv photographs outer
 --data-dir outer --validation-share 0

@@ -2,6 +2,7 @@ import configparser
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import resnet_fn
@@ -14,6 +15,34 @@ SETUP.read(ROOT / "setup.cfg")
 def test_importing_the_package_is_quiet_and_does_not_load_mindspore(python):
     done = python("-c", "import resnet_fn, sys; print('mindspore' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize(("version", "fault"), [((3, 9, 18), "too old"), ((3, 13, 0), "too new")])
+def test_another_python_is_named_in_a_line(version, fault, python):
+    code = f"import sys; sys.version_info = {version}; {{}}; import resnet_fn"
+    line = f"Python 3.{version[1]} is {fault}: use 3.10, 3.11 or 3.12"
+    assert python("-c", code.format("sys.argv = ['-m']"), code=1).stderr == f"resnet_fn: error: {line}\n"
+    assert python("-c", code.format("pass"), code=1).stderr.endswith(f"\nImportError: {line}\n")  # with who imported it
+
+
+def test_in_the_packages_own_folder_a_line_names_another(python):
+    """There Python would take the room inspect for its own module."""
+    done = python("-m", "resnet_fn.train", cwd=ROOT / "resnet_fn", code=1, PYTHONPATH=str(ROOT))
+    assert done.stderr.startswith("resnet_fn: error: ")
+    assert done.stderr.endswith(f" cd {ROOT}\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
+    """Without the packages of this installation (-S): first none is there, then NumPy."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for place in ("numpy", "numpy.libs"):
+        (packages / place).symlink_to(Path(np.__file__).parents[1] / place)
+    for path, missing in ((str(ROOT), "numpy"), (f"{ROOT}:{packages}", "(mindspore|tqdm)")):
+        done = python("-S", "-m", "resnet_fn.train", code=1, PYTHONPATH=path)
+        line = rf"\w+: error: {missing} is not installed; in the folder of the clone: pip install \.\n"
+        assert re.fullmatch(line, done.stderr), done.stderr
 
 
 def test_training_does_not_load_pytorch_and_leaves_it_importable(python):

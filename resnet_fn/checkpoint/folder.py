@@ -2,8 +2,10 @@
 
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
-        training.safetensors    momentum and loss scaler
-        state.json              update, epoch, best metric, recipe (its seed with it), data set (classes, preprocessing)
+        training.safetensors    the rest of `TrainState`: of the optimizer, the loss scaler, the moving average
+        state.json              progress (update, epoch, best and last evaluation), recipe (its seed with it), data set
+                                (classes, preprocessing), class weights, and what a resume compares: training set,
+                                split of an update, kernels
         manifest.json           written last: size and sha256 of each file; name, shape, dtype, sha256 of each tensor
 
 A folder is written under a temporary name, its files and itself synced, then renamed. All that is read is checked
@@ -144,10 +146,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         expected = manifest.pop("sha256")
         if expected != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
             raise ValueError("its own sha256 differs")
+        if not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
+            raise KeyError
         return manifest
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None

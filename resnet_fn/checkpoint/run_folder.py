@@ -111,10 +111,13 @@ class RunFolder:
                 state = {**copied.state, **finite_or_null(state)}
                 write_checkpoint(self.step(update), copied.weights, copied.training, state)
 
-    def reserve(self, workers: Workers) -> "RunFolder":
-        """Have rank 0 make a new run's folder, under another name if another run has just taken this one."""
+    def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
+        """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
+
+        All ranks must call it; rank 0's `is_new`, whether the folder is to be made, counts.
+        """
         path = self.path
-        if workers.is_main:
+        if workers.is_main and is_new:
             with contextlib.suppress(OSError):  # `create` names it
                 path.parent.mkdir(parents=True, exist_ok=True)
                 for number in itertools.count(2):
@@ -140,7 +143,7 @@ class RunFolder:
         """What config.json holds; {} if no run wrote one."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):  # the last: nested too deeply
             return {}
         return config if isinstance(config, dict) and {"recipe", "options"} <= config.keys() else {}
 
@@ -189,7 +192,7 @@ def run_of(checkpoint: Path) -> Path:
 
 def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     """Load a checkpoint folder of any name, or the last or best checkpoint of a run folder; else a CheckpointError."""
-    path = Path(path)
+    path = _run_folder(Path(path))
     if not path.exists():
         there = ", ".join(sorted({*_runs_in(path.parent), *_runs_in(Path("runs"))})[-3:])
         hint = near_path(path, f"there is {there}" if there else "give a run folder")
@@ -202,6 +205,13 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
     return run.best() if which == "best" else run.newest()
 
 
+def _run_folder(path: Path) -> Path:
+    """The path; of a run's `checkpoints` the run folder, which is meant."""
+    named = Path(os.path.abspath(path))
+    inner = named.name == "checkpoints" and RunFolder(named.parent).updates()
+    return (path.parent if path.name == named.name else named.parent) if inner else path
+
+
 def _is_checkpoint(path: Path) -> bool:
     return (path / MANIFEST).exists() or _STEP.fullmatch(path.resolve().name) is not None
 
@@ -211,7 +221,7 @@ def settings_of(*paths: str) -> dict[str, Any]:
 
     They are not verified: `find_start` compares them with the checkpoint's.
     """
-    for path in map(Path, filter(None, paths)):
+    for path in map(_run_folder, map(Path, filter(None, paths))):
         if config := RunFolder(run_of(path) if _is_checkpoint(path) else path).config():
             return config
     checkpoint = find_checkpoint(Path(paths[-1]))
@@ -265,14 +275,14 @@ def _find_step(start: Checkpoint, update: int) -> Checkpoint | None:
 
 
 def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunFolder, Checkpoint | None]:
-    source = None if options.resume in ("auto", "never") else Path(options.resume)
+    source = None if options.resume in ("auto", "never") else _run_folder(Path(options.resume))
     single = source is not None and _is_checkpoint(source)
     home = run_of(source) if source and single else source  # the run that it is, or lies in
     run = RunFolder(Path(options.out_dir or home or Path("runs", f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")))
     if source and single and not options.out_dir and source.resolve().parent != run.checkpoints.resolve():
         raise ValueError(f"out_dir: {source} lies in no run folder; give one with --out-dir")
     others = [name for name in _FILES if (run.path / name).exists()]
-    if others and not run.updates() and not was_locked(run.path):
+    if others and not run.updates() and not was_locked(run.path, has_run=bool(run.config())):
         raise ValueError(f"out_dir: {run.path}/{others[0]} is no run's; give another --out-dir")
     if run.checkpoints.is_dir():
         lock.take(run.path)
@@ -287,8 +297,8 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
     else:
         checkpoint = find_checkpoint(source) if source else None
     if checkpoint and newest and branch:
-        began = Path(checkpoint.state.get("branched_from", ""))
-        if source and source.resolve() not in (began.resolve(), run_of(began).resolve()):
+        began = checkpoint.state.get("branched_from")  # "" is no path: it would be the working directory
+        if source and not (began and source.resolve() in (Path(began).resolve(), run_of(Path(began)).resolve())):
             fix = "give another --out-dir, or leave out --resume to go on with that run"
             raise ValueError(f"{taken} holds a run, which did not begin with {source}; {fix}")
     elif checkpoint and single and newest > checkpoint.state["update"]:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -22,6 +23,18 @@ from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
 _OFTEN = "most used"
+_NEEDED = ("mindspore", "numpy", "tqdm", "tensorboardX")  # setup.cfg's install_requires
+# Flags of other projects, the flag here that does their work, and the hint.
+_WORKERS = (
+    "--data-threads",
+    "give --data-threads N to decode images in N threads, or python -m resnet_fn.launch --workers N -- and the flags",
+)
+_ELSEWHERE = {
+    "--amp": ("--precision", "give --precision fp16"),
+    "--gpu": ("--device", "MindSpore computes on CPUs and Ascend cards: give --device CPU or --device Ascend"),
+    "--workers": _WORKERS,
+    "--num-workers": _WORKERS,
+}
 
 
 class UsageError(ValueError):
@@ -93,7 +106,11 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_intermixed_args(arguments)  # flags may stand between RUN and its images
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        wrong = [flag_hint(word) or f"unknown argument {word!r}; {closest_flag(word, flags)}" for word in words]
+        hints = {word: hint for word, (ours, hint) in _ELSEWHERE.items() if ours in flags}
+        wrong = [
+            flag_hint(word) or f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}"
+            for word in words
+        ]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
         return parsed, [*wrong, *self._wrong]
@@ -230,6 +247,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata are no fault of the pixels
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # a way in may block it while modules are imported
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
@@ -251,6 +269,8 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ValueError | OSError) and str(error).strip():
         return first_line(error)
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _NEEDED:
+        return f"{name} is not installed; in the folder of the clone: pip install ."
     if "can't start new thread" in str(error):
         return "the system starts no more threads for this process; raise its limits (ulimit -u, ulimit -v)"
     if isinstance(error, MemoryError):

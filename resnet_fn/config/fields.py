@@ -42,11 +42,13 @@ class Needs(NamedTuple):
         holds: whether a recipe has it.
         text: the reason, then the fix: "is for sets in memory; give 0"; "{r.epochs}" in it is that field's value.
         other: the field that contradicts this one. Neither is left out: the one that was typed is rejected.
+        instead: the value that `other` takes where this one was typed and it was not; None: there is none.
     """
 
     holds: Callable[[Any], bool]
     text: str
     other: str = ""
+    instead: Any = None
 
 
 def setting(
@@ -62,6 +64,7 @@ def setting(
     within: str = "",
     example: float | None = None,
     needs: Needs | tuple[Needs, ...] = (),
+    per_worker: bool = False,
 ) -> Any:
     """A dataclass field.
 
@@ -71,17 +74,22 @@ def setting(
         choices, at_least, above, within: all values, or bounds of a number; `within` as "[0, 1)" or "0..30".
         example: the value that an error recommends.
         needs: what it depends on.
+        per_worker: the workers of a run may have different values, as of paths; see `shared`.
     """
     assert group in GROUPS, group
     about: dict[str, Any] = {"meaning": meaning, "group": group, "unit": unit, "aliases": aliases, "choices": choices}
     about["bounds"] = {"at_least": at_least, "above": above, "within": within, "example": example}
     about["needs"] = (needs,) if isinstance(needs, Needs) else needs
+    about["per_worker"] = per_worker or unit == "path"
     return dataclasses.field(default=default, metadata=about)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """Base of a dataclass of settings: rejects unknown names, and all that is wrong with values, in one message."""
+
+    # The keywords of the constructor, none if all were given (`dataclasses.replace`); `vars` lists the fields alone.
+    __slots__ = ("given",)
 
     def __init_subclass__(cls) -> None:
         """Add the fields to the docstring, in the words of the flags' help."""
@@ -92,12 +100,18 @@ class Settings:
     def __new__(cls, *_: Any, **fields: Any) -> Any:
         """Name the nearest field of one that does not exist."""
         check_names(cls, fields)
-        return super().__new__(cls)
+        new = super().__new__(cls)
+        object.__setattr__(new, "given", frozenset(fields if len(fields) < len(dataclasses.fields(cls)) else ()))
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: a copy was given no keywords."""
+        return vars(self)
 
     def __post_init__(self) -> None:
-        """Check everything. A value that is not the default counts as typed: see `Needs`."""
-        typed = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]
-        vars(self).update(vars(combine(self, {}, typed)[0]))
+        """Check everything; what counts as typed: see `typed_values`, `Needs`."""
+        typed = typed_values(self)
+        vars(self).update(vars(combine(self, typed)[0]))
         if wrong := faults(self, typed):
             raise ValueError("; ".join(wrong))
 
@@ -123,14 +137,25 @@ def combine(
             vars(new)[field.name] = float(getattr(new, field.name))
     typed = {*given, *typed}
     lines: dict[str, str] = {}
-    while lost := [pair for pair in _unmet(new, typed, recipe) if pair[0].name not in typed and not pair[1].other]:
+    while lost := [
+        (field, need)
+        for field, need in _unmet(new, typed, recipe)
+        if (need.other or field.name) not in typed
+        and (not need.other or (need.instead is not None and field.name in given))
+    ]:
         for field, need in lost:
-            value = getattr(config, field.name)
-            if value != field.default:
+            name, who = (need.other, field.name) if need.other else (field.name, "it")
+            if need.other or getattr(config, name) != field.default:
                 reason = need.text.format(r=new).partition(";")[0]
-                lines.setdefault(field.name, f"{field.name} {show_value(value)} is left out: it {reason}")
-        vars(new).update({field.name: off_value(field) for field, _ in lost})
+                lines.setdefault(name, f"{name} {show_value(getattr(config, name))} is left out: {who} {reason}")
+            vars(new)[name] = need.instead if need.other else off_value(field)
     return new, list(lines.values())
+
+
+def typed_values(config: Any) -> dict[str, Any]:
+    """The settings that a user of the constructor typed: its keywords, and all that are not at their defaults."""
+    values = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
+    return {field.name: value for field, value in values if field.name in config.given or value != field.default}
 
 
 def changed(config: Any, **given: Any) -> Any:
@@ -195,6 +220,11 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(config).items()}
 
 
+def shared(config: Any) -> dict[str, Any]:
+    """The settings that all workers of a run must have alike."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if not f.metadata["per_worker"]}
+
+
 def off_value(field: Any) -> Any:
     """The value at which a setting needs nothing: False, or its default."""
     return False if isinstance(field.default, bool) else field.default
@@ -256,6 +286,8 @@ def _fault(field: Any, value: Any) -> str:
     elif choices and value not in choices:
         gone = value_hint(field.name, value)
         wrong = gone or f"is unknown; {closest(value, [choice for choice in choices if choice])}"
+    elif isinstance(value, str) and value != value.encode(errors="ignore").decode():
+        wrong = "has bytes that are not UTF-8; rename the file or folder"
     else:
         wrong = next(filter(None, (_out_of_bounds(number, **field.metadata["bounds"]) for number in numbers)), "")
     return wrong and f"{field.name}: {value!r} {wrong}"

@@ -8,7 +8,8 @@ from resnet_fn.config.recipe import Recipe
 
 _run = partial(setting, "the run: where it is kept and goes on")
 _compute = partial(setting, "how updates are computed, not which")
-_record = partial(setting, "what the run records")
+_each = partial(_compute, per_worker=True)
+_record = partial(setting, "what the run records", per_worker=True)
 
 _TRAIN_LIST = Needs(lambda o: bool(o.train_list), "needs --train-list FILE too")
 _FILES = Needs(lambda o: o.dataset in ("imagefolder", "mindrecord"), "is for sets of image files; leave it out")
@@ -45,7 +46,7 @@ class RunOptions(Settings):
         needs=_FILES,
     )
     allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
-    data_threads: int = _compute(
+    data_threads: int = _each(
         0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0, needs=_FILES
     )
     feed: str = _compute(
@@ -62,12 +63,12 @@ class RunOptions(Settings):
         needs=_ALONE,
     )
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
-    compile_cache: bool = _compute(
+    compile_cache: bool = _each(
         True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
     )
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
-    threads: int = _compute(
+    threads: int = _each(
         0, "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly", "threads", at_least=0
     )
     eval_batch_size: int = _compute(256, "samples of one evaluation batch, per worker", "samples", at_least=1)

@@ -41,12 +41,12 @@ _REPEATS = Needs(
 )
 _RANDAUGMENT = Needs(lambda r: r.policy == "randaugment", "needs --policy randaugment")
 _SEVERAL = (
-    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder", other="dataset"),
-    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", other="loss"),
-    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", other="label_smoothing"),
-    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", other="monitor"),
-    Needs(lambda r: not r.class_weights, "goes without --class-weights", other="class_weights"),
-    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", other="sampling"),
+    Needs(lambda r: r.dataset == "imagefolder", "needs --dataset imagefolder, as in --recipe finetune", "dataset"),
+    Needs(lambda r: r.loss != "cross_entropy", "needs --loss bce or focal", "loss", "bce"),
+    Needs(lambda r: r.label_smoothing == 0, "needs --label-smoothing 0", "label_smoothing", 0.0),
+    Needs(lambda r: r.monitor != "top1", "needs --monitor map, macro_f1 or loss", "monitor", "map"),
+    Needs(lambda r: not r.class_weights, "goes without --class-weights", "class_weights", ""),
+    Needs(lambda r: r.sampling == "shuffle", "needs --sampling shuffle", "sampling", "shuffle"),
 )
 _BATCHNORM = Needs(lambda r: r.norm == "batch", "needs --norm batch")
 _SYNTHETIC = Needs(lambda r: r.dataset == "synthetic", "needs --dataset synthetic")
@@ -159,7 +159,7 @@ class Recipe(Settings):
         needs=_SYNTHETIC,
     )
     synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1, needs=_SYNTHETIC)
-    name: str = _net("custom", "name of the recipe; the run folder is called after it")
+    name: str = _net("custom", "name of the recipe; the run folder is called after it", per_worker=True)
     model: str = _net(
         "resnet20", "net: resnet18 … 152, resnet20 … 110, se_resnet50, genet50, resnext50_32x4d …", aliases=("arch",)
     )
@@ -261,7 +261,9 @@ class Recipe(Settings):
         0, "end the run after so many evaluations without improvement; 0: never", "evaluations", at_least=0
     )
     class_weights: str = _loss(
-        "", "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike"
+        "",
+        "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike",
+        per_worker=True,  # a path: what is in it is compared
     )
     precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices=("fp32", "fp16"))
     loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="1..16777216", needs=_FP16)

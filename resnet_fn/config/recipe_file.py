@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, changed, check_value, combine, faults, off_value, to_dict
+from resnet_fn.config.fields import aliases, check_value, combine, faults, off_value, to_dict
 from resnet_fn.config.gone import GONE, translated
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
@@ -43,9 +43,16 @@ class RecipeFile:
 
     @classmethod
     def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
-        """The settings of a run's config.json with which it resumes: all but where it is kept."""
+        """The settings of a run's config.json with which it resumes: all but where it is kept.
+
+        Nobody types them again: options that have no effect by today's rules are left out, with a line.
+        """
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-        return cls(recipe_from_dict(settings["recipe"]), changed(RunOptions(), **translated(RunOptions, options)))
+        recipe, now = recipe_from_dict(settings["recipe"]), translated(RunOptions, options)
+        of_run = RunOptions.__new__(RunOptions, **now)
+        vars(of_run).update({**vars(RunOptions()), **now})
+        of_run, lines = combine(of_run, {}, recipe=recipe)
+        return cls(recipe, of_run, notes=tuple(lines))
 
     def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
         """This with the flags that were given, and all that is wrong then, with the line of a file.

@@ -28,7 +28,10 @@ def read_settings(path: Path) -> dict[str, Entry]:
         raise ValueError(f"{path}: does not exist; {hint}") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
-    settings = _parse_json(path, text) if path.suffix == ".json" else _parse_toml(path, text)
+    try:
+        settings = _parse_json(path, text) if path.suffix == ".json" else _parse_toml(path, text)
+    except RecursionError:
+        raise ValueError(f"{path}: is nested too deeply; write one name and value for each setting") from None
     entries = {word: Entry(value, _place_of(path, text, word)) for word, value in settings.items()}
     for word, (value, place) in entries.items():
         if isinstance(value, dict):

@@ -10,11 +10,17 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Batch
-from resnet_fn.runtime.workers import Workers
+from resnet_fn.runtime.workers import Workers, gather_texts
 
 
 class BadSampleError(ValueError):
     """A sample cannot be read or decoded; the message names its file and the fix."""
+
+
+def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
+    """Which rank cannot read what, the same text on every rank; all must call it. `error`: this rank's, if any."""
+    texts = gather_texts(str(error or ""), workers)
+    return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 
 
 class Samples(Protocol):
@@ -54,7 +60,7 @@ class DataSet:
         train, test: the splits.
         input: classes and images.
         notes: lines for the user.
-        bad_files: image files that were left out, with their faults; see `sources.scan`.
+        bad_files: image files that were left out, with their faults (see `sources.scan`); None: none was looked for.
         held_out: the names of test files that were split off the training folder; see `split_off`.
     """
 
@@ -62,7 +68,7 @@ class DataSet:
     test: Samples
     input: InputSpec
     notes: tuple[str, ...] = ()
-    bad_files: tuple[str, ...] = ()
+    bad_files: tuple[str, ...] | None = None
     held_out: tuple[str, ...] = ()
 
     @property

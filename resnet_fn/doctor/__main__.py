@@ -29,11 +29,12 @@ Finding = dict[str, Any]  # "name", "ok", "found" (the answer) and "means" of a 
 
 def checks(folder: Path, workers: Workers) -> list[Check]:
     """All of them; `folder` is an empty folder on the disk that will hold the runs."""
-    from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip
+    from resnet_fn.doctor.arithmetic import all_reduce, batchnorm, clip, convolution, nesterov, overflow, skip, transfer
     from resnet_fn.doctor.storage import checkpoint, free_space, rename
 
     several = ("all-reduce", lambda: all_reduce(workers), "the workers' sums are right; else they diverge")
     return [
+        ("transfer", transfer, "batches arrive as they were made; else nets train on other images"),
         ("batchnorm", batchnorm, "0.1 is right, as PyTorch's momentum 0.1; else evaluations are wrong"),
         ("nesterov", nesterov, "SGD computes what torch.optim.SGD does; else recipes lose accuracy"),
         ("convolution", convolution, "in float32 and on a fast kernel; else nets train slowly or differently"),

@@ -99,6 +99,25 @@ def clip() -> Answer:
     return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
 
 
+def transfer() -> Answer:
+    """Arrays go to the device and back, also those that begin at no multiple of 64 bytes; and without waiting."""
+    memory, device = (
+        np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8),
+        mindspore.get_context("device_target"),
+    )
+    begin = -memory.ctypes.data % 64
+    places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
+    arrays = [memory[place : place + size] for place, size in places]
+    arrays += [memory[place : place + 4 * size].view(np.float32) for place, size in places if place % 4 == begin % 4]
+    ways = [Tensor, lambda array: mindspore.from_numpy(array).move_to(device, blocking=False)]
+    wrong = []
+    for send in ways:
+        sent = [send(array) for array in arrays]  # all are under way before the first is read
+        pairs = zip(arrays, sent, strict=True)
+        wrong.append(sum(array.tobytes() != tensor.asnumpy().tobytes() for array, tensor in pairs))
+    return not wrong[0], f"of {len(arrays)} arrays {wrong[0]} come back changed, sent without waiting {wrong[1]}"
+
+
 def all_reduce(workers: Workers) -> Answer:
     """The sum over the ranks of a whole number, and of one that is not finite."""
     bad = np.inf if workers.rank == 1 else 1.0

@@ -9,6 +9,7 @@ from mindspore import nn
 
 from resnet_fn.config.hints import closest, renamed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
@@ -95,8 +96,10 @@ def evaluate_in_detail(
     if tta not in TTA:
         raise ValueError(f"tta: {tta!r} is unknown; {closest(tta, TTA)}")
     workers = process.start(device, threads)
+    check_settings(workers, which=which, tta=tta, ema=ema, image_size=image_size, batch_size=batch_size)
     trained = load_run(checkpoint, which, ema=ema, image_size=image_size, allow_non_finite=allow_non_finite)
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
+    check_state(workers, trained.net.get_parameters())
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
     step = make_eval_step(net, with_logits=True, jit=open_cache(compile_cache).jit)
     all_classes = len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
@@ -128,11 +131,13 @@ def evaluate_weights(
     check) and `evaluate_in_detail`; WeightsError if the file does not fit the net.
     """
     workers = process.start(device, threads)
+    check_settings(workers, recipe, which=which, check_files=check, batch_size=batch_size)
     source = read_weights(file, which)
     recipe = name_model(recipe, source)
     dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
     net = build_net(recipe, dataset.input)
     load_weights(net, source, allow_non_finite=allow_non_finite)
+    check_state(workers, net.get_parameters())
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):

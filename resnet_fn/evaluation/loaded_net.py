@@ -18,6 +18,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
+from resnet_fn.data.sources.files import read_regular
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
@@ -86,10 +87,12 @@ def read_pixels(path: Path, channels: int, resize: int = 0, crop: int = 0) -> np
     from PIL import UnidentifiedImageError
 
     try:
-        data, mode = path.read_bytes(), "L" if channels == 1 else "RGB"
+        data, mode = read_regular(path), "L" if channels == 1 else "RGB"
         pixels = eval_pixels(data, resize, crop) if resize else np.asarray(open_upright(data, mode))
     except Exception as error:  # PIL's decoders raise almost anything
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = (
+            "not an image" if isinstance(error, UnidentifiedImageError) else getattr(error, "strerror", "") or error
+        )
         raise ValueError(f"{path}: cannot be read ({reason}); fix or remove it") from None
     return pixels.reshape(1, *pixels.shape[:2], channels)
 

@@ -85,12 +85,15 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
     return wrong[np.argsort(-confidence.flat[wrong], kind="stable")][:limit]
 
 
-def confused_pairs(confusion: np.ndarray, limit: int) -> list[tuple[int, int, int]]:
-    """(true class, predicted class, count) off the diagonal, the most frequent first, at most `limit`."""
-    counts = confusion.copy()
-    np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:limit]
-    return [(*divmod(place, len(counts)), int(counts.flat[place])) for place in order.tolist() if counts.flat[place]]
+def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
+    """(true class, predicted class, count) of all pairs that were confused, the most frequent first.
+
+    `labels` and `predictions` are integers [N].
+    """
+    wrong = labels != predictions
+    pairs, counts = np.unique(np.stack((labels[wrong], predictions[wrong]), 1), axis=0, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return [(a, b, count) for (a, b), count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)]
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,23 +143,23 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
     return curves
 
 
-def gallery(positive: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
+def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
     """For each class its samples that the net assigns to it with the most, and with the least confidence.
 
     Args:
-        positive: bool [N, classes], which samples are of which class.
+        labels: of each sample its class [N], or 1 for each class that it has [N, classes].
         doubt: [N, classes] or [N, 1], smaller for more confidence in that class; NaN is the least confident.
         f1: of each class; of more than 30 the weakest are shown.
 
     Returns:
         Class → places of samples: up to 3 of the smallest doubt, then up to 3 of the largest, the worst last.
     """
-    there = np.flatnonzero(positive.any(0))
-    doubt = np.broadcast_to(doubt, positive.shape)
+    there = np.unique(labels) if labels.ndim == 1 else np.flatnonzero((labels > 0).any(0))
+    doubt = np.broadcast_to(doubt, (len(labels), len(f1)))
     weakest = there[np.argsort(np.array(f1)[there], kind="stable")][:_GALLERY_UP_TO]
     shown = {}
     for index in sorted(weakest.tolist()):
-        samples = np.flatnonzero(positive[:, index])
+        samples = np.flatnonzero(labels == index if labels.ndim == 1 else labels[:, index] > 0)
         samples = samples[np.argsort(doubt[samples, index], kind="stable")]
         worst = max(_SHOWN, len(samples) - _SHOWN)
         shown[index] = [*samples[:_SHOWN].tolist(), *samples[worst:].tolist()]

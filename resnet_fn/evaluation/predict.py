@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.config.hints import near_path, printable
-from resnet_fn.data.sources.files import ENDINGS, is_image
+from resnet_fn.data.sources.files import ENDINGS, describe_left_out, list_images
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK
@@ -19,24 +19,19 @@ from resnet_fn.evaluation.task import task_of
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """List image files: files as given, and all images below folders, sorted by name.
+    """List image files: files as given, and of folders what training takes, with a line of what it leaves out.
 
-    A FIFO, a device or a dangling link with an image's name is skipped with a warning. Raises a ValueError for a path
-    that does not exist (with the nearest that does), or a folder without images.
+    Raises a ValueError for a path that does not exist (with the nearest that does), or a folder without images.
     """
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = []
-            for image in sorted(p for p in path.rglob("*") if is_image(p.name) and not p.is_dir()):
-                if image.is_file():
-                    inside.append(image)
-                else:
-                    print(f"warning: {image}: is no file that can be read; skipped", file=sys.stderr, flush=True)
+            inside, left_out = list_images(path)
+            sys.stderr.writelines(f"{line}\n" for line in describe_left_out(path, left_out))
             if not inside:
                 raise ValueError(f"{path}: holds no images ({', '.join(ENDINGS)}); give image files or their folder")
-            files += inside
-        elif path.exists():
+            files += [path / name for name in inside]
+        elif path.exists() or path.is_symlink():  # a bad file, if it leads nowhere
             files.append(path)
         else:
             raise ValueError(f"{path}: does not exist; {near_path(path, 'give an image file or a folder')}")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.data.dataset import DataSet, eval_batches
+from resnet_fn.data.dataset import BadSampleError, DataSet, describe_bad_samples, eval_batches
 from resnet_fn.evaluation.task import TOP, Scores, task_of
+from resnet_fn.runtime.signals import SIGNALS, agreed_signal
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.eval_step import EvalStep
 
@@ -24,10 +25,9 @@ class StoppedError(Exception):
         self.number = number
 
 
-def raise_if_stopped(number: int) -> None:
-    """Raise `StoppedError` for a signal; 0: do nothing."""
-    if number:
-        raise StoppedError(number)
+def no_signal() -> np.ndarray:
+    """The `stop_flags` of a process that takes no signals."""
+    return np.zeros(len(SIGNALS), np.float32)
 
 
 def score(
@@ -35,7 +35,7 @@ def score(
     dataset: DataSet,
     batch_size: int,
     workers: Workers = Workers(),
-    asked: Callable[[], int] = lambda: 0,
+    stop_flags: Callable[[], np.ndarray] = no_signal,
     all_classes: bool = False,
 ) -> Scores:
     """Score every sample of the validation split once, sharing the work among the ranks; all ranks get all scores.
@@ -44,13 +44,13 @@ def score(
     addends but one are zero.
 
     Args:
-        asked: called before each batch and at the end, equally often on every rank; returns the number of a signal
-            to stop for, the same on every rank, or 0.
+        stop_flags: called before each batch and at the end, see `StopRequest`; the ranks sum them, and leave together.
         all_classes: keep the probabilities of all classes, samples · classes float32 on every rank (multi-label
             always does); the evaluation step must return logits.
 
     Raises:
-        StoppedError: `asked` returned a signal.
+        StoppedError: a rank got a signal.
+        BadSampleError: a rank cannot read or decode a sample; names it, on every rank.
         RuntimeError: a sample was scored twice or not at all.
     """
     split = dataset.test
@@ -59,9 +59,25 @@ def score(
     share = -(-len(split) // (BLOCK * workers.size)) * BLOCK
     batches = -(-share // batch_size)
     batch_size = -(-share // (batches * BLOCK)) * BLOCK  # equal batches: the least padding
+
+    def leave_together(error: BadSampleError | None = None) -> None:
+        cannot_read, *signals = sum_over_ranks(np.array([error is not None, *stop_flags()], np.float32), workers)
+        if number := agreed_signal(np.array(signals)):
+            raise StoppedError(number)
+        if cannot_read:
+            raise BadSampleError(describe_bad_samples(error, workers))
+
     rows = np.zeros(0, np.float32)  # loss, prediction, rank, times scored, the likeliest classes, all probabilities
-    for images, labels, indices in eval_batches(split, dataset.input, batch_size, workers, BLOCK):
-        raise_if_stopped(asked())
+    samples = eval_batches(split, dataset.input, batch_size, workers, BLOCK)
+    while True:
+        try:
+            batch = next(samples, None)
+        except BadSampleError as error:
+            leave_together(error)
+        leave_together()
+        if batch is None:
+            break
+        images, labels, indices = batch
         for start in range(0, batch_size, BLOCK):
             places = indices[start : start + BLOCK]
             real = places >= 0
@@ -73,7 +89,6 @@ def score(
             block = np.column_stack(columns)
             rows = rows if rows.size else np.zeros((len(split), block.shape[1]), np.float32)
             rows[places[real]] += block[real]
-    raise_if_stopped(asked())
     rows = sum_over_ranks(rows, workers)
     if not (rows[:, 3] == 1).all():
         raise RuntimeError(f"evaluation did not score samples {np.flatnonzero(rows[:, 3] != 1)[:5]} exactly once")

@@ -11,6 +11,7 @@ import numpy as np
 from resnet_fn.evaluation import metrics
 
 TOP = 5
+_MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 5 GB of JSON
 
 
 class Scores(NamedTuple):
@@ -101,8 +102,8 @@ class Task:
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
         """Precision, recall, F1 and more of each class: see `metrics.class_scores`."""
-        confusion = metrics.confusion_matrix(labels, scores.prediction, classes)
-        return metrics.class_scores(np.diagonal(confusion), confusion.sum(1), confusion.sum(0))
+        right = labels[labels == scores.prediction]
+        return metrics.class_scores(*(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction)))
 
     def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
         """The averages of `by_class` over the classes: see `metrics.averages`."""
@@ -136,13 +137,13 @@ class Task:
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
         """A report's "thresholds", "calibration", "confusion" and "confused"; empty if they have no meaning."""
-        confusion = metrics.confusion_matrix(labels, scores.prediction, len(classes))
-        of_two = len(classes) == 2 and scores.probabilities is not None
-        pairs = metrics.confused_pairs(confusion, 20)
+        of_two, small = len(classes) == 2 and scores.probabilities is not None, len(classes) <= _MATRIX_UP_TO
+        pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
+        matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist() if small else None
         return {
             "thresholds": metrics.threshold_table(labels == 1, scores.every[:, 1]) if of_two else [],
             "calibration": metrics.calibration(_confidence(scores), scores.rank < 1),
-            "confusion": confusion.tolist(),
+            "confusion": matrix,
             "confused": [{"label": classes[a], "prediction": classes[b], "count": count} for a, b, count in pairs],
         }
 

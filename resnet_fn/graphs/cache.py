@@ -113,7 +113,7 @@ class CompileCache:
             self._once(self.say, f"compiled before: taken from {self.folder}")
             with contextlib.suppress(OSError):  # a folder that is only read
                 os.utime(entry)  # the last use
-        elif exchange.written and _sources() == _SOURCES:  # else files have changed meanwhile
+        elif exchange.written and versions.sources() == _SOURCES:  # else files have changed meanwhile
             try:
                 write_graph(entry, key, exchange.written)
                 prune(self.folder)
@@ -128,13 +128,7 @@ class CompileCache:
             tell(text)
 
 
-def _sources() -> str:
-    """The SHA-256 of this package's code."""
-    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
-    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
-
-
-_SOURCES = _sources()  # of the code that this process has loaded; files may change while it runs
+_SOURCES = versions.sources()  # of the code that this process has loaded; files may change while it runs
 
 
 def _surroundings() -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """The environment of a trace: versions, device, CPU, and variables that choose its kernels. Needs NumPy only."""
 
-import contextlib
 import os
 import platform
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import resnet_fn
+from resnet_fn.runtime.cpus import processor
 from resnet_fn.runtime.versions import installed
 
 # Prefixes of the variables that choose kernels or change their results.
@@ -17,19 +16,10 @@ _LIBRARIES = ("mindspore", "torch", "numpy")
 
 def environment(**settings: Any) -> dict[str, str]:
     """This process's, by name; `settings` are the framework's own: its device, threads, determinism, HF32."""
-    values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": _cpu()}
+    values = {"resnet_fn": resnet_fn.__version__, "Python": platform.python_version(), "CPU": processor()}
     values |= {name: version for name in _LIBRARIES if (version := installed(name))}
     values |= {name: str(value) for name, value in settings.items()}
     return values | {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
-
-
-def _cpu() -> str:
-    """The processor's model as Linux names it; elsewhere its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def environment_notes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import changed
+from resnet_fn.config.fields import changed, typed_values
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
@@ -187,9 +187,8 @@ def load_recipe(name: str) -> RecipeFile:
 
 
 def read_recipe(name: str, options: RunOptions) -> RecipeFile:
-    """A recipe by its name or from a file, checked; options that are not at their defaults win over the file's."""
-    given = {key: value for key, value in vars(options).items() if value != getattr(RunOptions(), key)}
-    return load_recipe(name).complete(**given)
+    """A recipe by its name or from a file, checked; options that were typed (`typed_values`) win over the file's."""
+    return load_recipe(name).complete(**typed_values(options))
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

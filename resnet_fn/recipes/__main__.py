@@ -13,12 +13,15 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import RecipeFile
 from resnet_fn.recipes import load_recipe
+from resnet_fn.runtime.console import wrapped
 
 _EXAMPLES = """examples:
   python -m resnet_fn.recipes            all recipes
   python -m resnet_fn.recipes digits     one recipe: its settings, and what each means
   python -m resnet_fn.recipes my.toml    a file: the settings that result, and their lines
 """
+
+_MEANING = 41  # the column where a setting's meaning begins
 
 
 def about(name: str) -> str:
@@ -45,9 +48,8 @@ def _line(field: "dataclasses.Field[Any]", value: object, file: RecipeFile) -> s
     mark = "*" if value != field.default else " "
     unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
     place = f" ({file.places[field.name]})" if field.name in file.places else ""
-    return (
-        f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} {field.metadata['meaning']}{unit}{place}"
-    )
+    start = f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} "
+    return f"{start:{_MEANING}}{field.metadata['meaning']}{unit}{place}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     parsed = flags.parse(arguments)
     with cli.usage_errors():
         if parsed.name:
-            print(details(parsed.name))
+            for line in details(parsed.name).splitlines():
+                print(wrapped(line, indent=_MEANING if line.startswith(" ") else 0))
             return 0
     for name, recipe in recipes.RECIPES.items():
         print(f"{name}: {recipe.model} on {recipe.dataset}, {recipe.epochs} epochs, batch {recipe.batch_size}")

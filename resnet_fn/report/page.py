@@ -146,13 +146,13 @@ def _calibration(report: dict[str, Any], plots: dict[str, bytes]) -> list[str]:
 
 
 def _confusion(report: dict[str, Any]) -> list[str]:
-    if not report["confusion"]:
+    if not report["calibration"]:
         words = f"An image has any number of classes, and is taken for those with a probability of {SAID_FROM} or more."
         return [f"<p>{words}</p>"]
     names = [text(row["name"]) for row in report["classes"]]
     parts = ["<h2>Confusion matrix</h2>"]
     if len(names) > _TABLE_UP_TO:
-        parts.append(f"<p>Of more than {_TABLE_UP_TO} classes it is in report.json.</p>")
+        parts.append(f"<p>Of more than {_TABLE_UP_TO} classes it is in report.json (above 1,000 as pairs).</p>")
     else:
         parts.append("<p>Rows are true classes, columns predictions.</p>")
         rows = []
@@ -165,7 +165,7 @@ def _confusion(report: dict[str, Any]) -> list[str]:
         parts.append(scrolling(matrix, len(names), len(names)))
     if report["confused"]:
         parts.append("<h2>Most often confused</h2>")
-        pairs = [(text(row["label"]), text(row["prediction"]), str(row["count"])) for row in report["confused"]]
+        pairs = [(text(row["label"]), text(row["prediction"]), str(row["count"])) for row in report["confused"][:20]]
         parts.append(table(("true", "predicted", "samples"), pairs, text_columns=2))
     return parts
 

@@ -72,15 +72,17 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     """All metrics as JSON types; one that is not finite is None."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
-    positive, by_class = task.positive(labels, len(classes)), task.by_class(scores, labels, len(classes))
+    by_class = task.by_class(scores, labels, len(classes))
     state, training = trained.checkpoint.state, evaluation.dataset.train.labels
     treated = state.get("treatment", [])
     if "treatment" not in state and len(training):  # an earlier checkpoint: the files of now stand for those trained
         treated = treatment(trained.recipe.sampling, state.get("class_weights", []), len(classes), training)
     treated = treated or [{}] * len(classes)
     written = trained.checkpoint.path
+    trained_images = state.get("feed", {}).get("samples", len(training))  # without those that the run left out
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:
+        positive = task.positive(labels, len(classes))
         curves = metrics.precision_recall_curves(positive, scores.probabilities)
         known = scores.areas
         areas = metrics.average_precisions(positive, scores.probabilities) if known is None else known
@@ -95,7 +97,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             "label_smoothing": trained.recipe.label_smoothing,
             "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
         },
-        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": len(training)},
+        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": trained_images},
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
         "averages": task.averages(scores, labels, len(classes)),
@@ -113,19 +115,24 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         **task.report(scores, labels, classes),
         "gallery": [
             {"class": classes[label], "samples": [_sample(evaluation, index, label, classes) for index in samples]}
-            for label, samples in metrics.gallery(positive, task.doubt(scores), by_class["f1"].tolist()).items()
+            for label, samples in metrics.gallery(labels, task.doubt(scores), by_class["f1"].tolist()).items()
         ],
         "mistakes": [
             {
                 "index": index,
                 "name": sample_name(evaluation.dataset, index),
-                "label": _names(np.flatnonzero(positive[index]), classes),
-                "prediction": f"{'not ' * bool(positive[index, predicted])}{classes[predicted]}",
+                "label": _names(_classes_of(evaluation, index), classes),
+                "prediction": f"{'not ' * (predicted in _classes_of(evaluation, index))}{classes[predicted]}",
                 "confidence": confidence,
             }
             for index, predicted, confidence in task.mistakes(scores, labels, MISTAKES)
         ],
     }
+
+
+def _classes_of(evaluation: Evaluation, index: int) -> np.ndarray:
+    one = evaluation.dataset.test.labels[index : index + 1]  # all samples would be a bool for each and each class
+    return np.flatnonzero(evaluation.scores.task.positive(one, len(evaluation.dataset.classes)))
 
 
 def _names(chosen: np.ndarray, classes: Sequence[str]) -> str:
@@ -148,7 +155,6 @@ def predictions_csv(evaluation: Evaluation) -> str:
     """One row for each validation image, in the data set's order."""
     scores, classes = evaluation.scores, [printable(name) for name in evaluation.trained.input.classes]
     top, task = scores.top, scores.task
-    positive = task.positive(evaluation.dataset.test.labels, len(classes))
     assert top is not None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -157,7 +163,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     writer.writerow(header + [f"{what}{place + 1}" for place in places for what in ("class", "probability")])
     for index in range(len(scores.rank)):
         row: list[object] = [index, sample_name(evaluation.dataset, index)]
-        row += [_names(chosen, classes) for chosen in (np.flatnonzero(positive[index]), task.predicted(scores, index))]
+        row += [_names(chosen, classes) for chosen in (_classes_of(evaluation, index), task.predicted(scores, index))]
         row += [int(scores.rank[index] < 1), f"{scores.loss[index]:.6g}", int(scores.rank[index])]
         for place in places:
             row += [classes[int(top[index, 0, place])], f"{top[index, 1, place]:.6g}"]

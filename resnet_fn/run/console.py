@@ -56,7 +56,7 @@ def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
     rest = samples % recipe.batch_size
     if not rest or recipe.sampling == BALANCED or recipe.repeats > 1:
         return ""
-    text = f"; {rest} of {samples:,} images wait for the next epoch"
+    text = f"; {rest:,} images wait for the next epoch"
     near = recipe.batch_size // 2
     sizes = range(-(-near // parts) * parts, min(recipe.batch_size + near, samples) + 1, parts)
     best = min(sizes, key=lambda size: (samples % size, abs(size - recipe.batch_size)), default=recipe.batch_size)

@@ -13,6 +13,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
+from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import check_batch
 from resnet_fn.data.images import as_fed
 from resnet_fn.data.sources.scan import write_bad_files
@@ -24,11 +25,11 @@ from resnet_fn.run.console import duration, epoch_lines, header
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.resume import note_evaluation, notes_on_resume, restore, save, should_save_at_epoch_end, split_notes
 from resnet_fn.run.session import Progress, Session, build_components
-from resnet_fn.run.stops import stop_bad_sample, stop_not_finite
+from resnet_fn.run.stops import stop_bad_sample, stop_evaluation, stop_not_finite
 from resnet_fn.runtime import process
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
-from resnet_fn.runtime.workers import barrier, sum_over_ranks
+from resnet_fn.runtime.workers import barrier
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import open_telemetry
@@ -93,6 +94,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     # Before any file is touched: msrun's scheduler process does not return from here.
     workers = process.start(options.device, options.threads, options.fast_math)
     with StopRequest() as stop_request, FolderLock() as lock:
+        check_settings(workers, recipe, options)
         run, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # the net was named by the weights alone: the checkpoint's recipe names it
             recipe = recipe_from_dict(checkpoint.state["recipe"])
@@ -103,8 +105,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             notes += notes_on_resume(state, classes, components.feed, options.allow_other_data)
             notes += split_notes(state, options, workers)
         progress = restore(components, checkpoint, run) if checkpoint else Progress()
-        if not (options.out_dir or checkpoint):
-            run = run.reserve(workers)
+        check_state(workers, (*components.state.weights, *components.state.training), components.class_weights)
+        run = run.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
             run.create(lock)
             start = str(run.step(progress.began).resolve()) if progress.began else progress.branched_from
@@ -243,16 +245,18 @@ def evaluate_epoch(session: Session) -> int:
     """
     components, progress, workers = session.components, session.progress, session.workers
     session.stop_request.install_handlers()
-
-    def asked() -> int:
-        return agreed_signal(sum_over_ranks(session.stop_request.stop_flags(), workers))
-
+    dataset, size, flags = components.dataset, session.options.eval_batch_size, session.stop_request.stop_flags
+    failure: Exception | None = None
     with averaged(components.state.average):
         try:
-            scores = score(components.eval_step, components.dataset, session.options.eval_batch_size, workers, asked)
+            scores = score(components.eval_step, dataset, size, workers, flags)
+            metrics = monitored(scores, dataset.test.labels, len(dataset.classes))
         except StoppedError as signalled:
             return signalled.number
-    metrics = monitored(scores, components.dataset.test.labels, len(components.dataset.classes))
+        except Exception as error:
+            failure = error
+    if failure:  # now the net has the weights that are to be saved
+        stop_evaluation(session, failure)
     epoch = (progress.update - 1) // components.feed.updates_per_epoch
     progress.last = {"event": "eval", "update": progress.update, "epoch": epoch, **metrics}
     note_evaluation(progress, components.recipe.monitor, metrics)

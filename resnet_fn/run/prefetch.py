@@ -67,7 +67,7 @@ class Prefetcher:
             self._tensors = ()
 
     def hand_over(self) -> None:
-        """Wait for the thread and make tensors of the batch: on a card they are copied while it computes."""
+        """Wait for the thread and make tensors of the batch: for a card they are copied while it computes."""
         prepared = self._prepared
         if prepared is not None and not self._tensors and not prepared.exception():
             self._tensors = tuple(hand_over(array, self._card) for array in prepared.result().batch)
@@ -86,12 +86,11 @@ class Prefetcher:
 
 
 def hand_over(array: np.ndarray, card: bool = False) -> Any:
-    """A tensor that reads an array's own memory (`Tensor(array)` copies); on a card a copy that has been started.
+    """A tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
 
     MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). So
     memory that is reused only when nothing refers to it is safe; do not write to other arrays before the result is
-    there. On a card, call it when the step is under way: `Tensor.move_to` first waits until all earlier calls have been
-    launched (`TensorPybind::MoveTo` in MindSpore's source). An array that is not contiguous is copied.
+    there. An array that is not contiguous is copied. On a card the copy is the one way that every version of CANN
+    defines: see docs/ascend.md.
     """
-    tensor = mindspore.from_numpy(array)
-    return tensor.move_to("Ascend", blocking=False) if card else tensor
+    return Tensor(array) if card else mindspore.from_numpy(array)

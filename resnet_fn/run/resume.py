@@ -15,6 +15,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.data.balance import BALANCED, treatment
 from resnet_fn.data.feed import Feed
 from resnet_fn.run.session import Components, Progress, Session
+from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers
 
 
@@ -40,21 +41,32 @@ def should_save_at_epoch_end(session: Session) -> bool:
     return not every or progress.update % every == 0 or best or session.is_over
 
 
-def split_of(options: RunOptions, workers: Workers) -> dict[str, int]:
-    """How an update is split, as JSON types."""
-    return {"workers": workers.size, "micro-batches": options.accumulate}
+def split_of(options: RunOptions, workers: Workers) -> dict[str, Any]:
+    """How an update is split, and what chooses the kernels that compute it, as JSON types."""
+    kernels = {"mode": options.mode, "fast-math": "on" if options.fast_math else "off", **kernel_environment()}
+    return {"workers": workers.size, "micro-batches": options.accumulate, **kernels}
 
 
 def split_notes(state: Mapping[str, Any], options: RunOptions, workers: Workers) -> list[str]:
-    """A line for each way in which a resumed run splits its updates otherwise than the checkpoint's run did."""
+    """A line for each way in which a resumed run computes its updates otherwise than the checkpoint's run did."""
     now = split_of(options, workers)
-    then = state.get("split", now)
-    return [
-        f"resuming with {now[name]} {name} instead of {then[name]}: the same samples, but other bits follow; "
-        "BatchNorm normalises each part on its own"
+    then = {**now, **state.get("split", {})}
+    notes = {
+        name: f"resuming with {name} {now[name]} instead of {then[name]}: other bits may follow"
         for name in now
         if now[name] != then[name]
-    ]
+    }
+    for name in notes.keys() & {"workers", "micro-batches"}:
+        notes[name] = (
+            f"resuming with {now[name]} {name} instead of {then[name]}: the same samples, but other bits follow; "
+            "BatchNorm normalises each part on its own"
+        )
+    if (threads := min(now["thread count"], now["CPU count"])) > EXACT_THREADS:
+        fix = f"runs with --threads {EXACT_THREADS} or fewer keep their bits"
+        notes["threads"] = (
+            f"resuming with {threads} threads, which MindSpore shares out anew: other bits may follow; {fix}"
+        )
+    return list(notes.values())
 
 
 def save(session: Session) -> None:

@@ -1,15 +1,16 @@
 """What ends a run with an error, on all workers alike: a sample that cannot be read, numbers that are not finite."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from resnet_fn.config.hints import few
-from resnet_fn.data.dataset import BadSampleError
+from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
 from resnet_fn.data.order import Batch
 from resnet_fn.run.resume import save
 from resnet_fn.run.session import Session
-from resnet_fn.runtime.workers import Workers, barrier, gather_texts, sum_over_ranks
+from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
 
 
 class NotFiniteError(ValueError):
@@ -19,14 +20,28 @@ class NotFiniteError(ValueError):
 def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
     """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
     update, workers = session.progress.update, session.workers
-    texts = gather_texts(str(error or "")[:1000], workers)
+    where = describe_bad_samples(error, workers)
     if update:
         save(session)
     finish_log(session)
-    where = "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
     saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
     again = "going on with a repaired file needs --allow-other-data"
     raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
+
+
+def stop_evaluation(session: Session, error: Exception) -> NoReturn:
+    """End the run with the error of an evaluation, with a checkpoint: a resumed run begins with that evaluation.
+
+    All ranks have a `BadSampleError` alike. Other errors are perhaps this rank's alone: no collective follows.
+    """
+    save(session)
+    if not isinstance(error, BadSampleError):
+        session.writer.wait()
+        raise error
+    finish_log(session)
+    update = session.progress.update
+    saved = f"the checkpoint after update {update} is saved"
+    raise BadSampleError(f"evaluation after update {update}: {error}; {saved}") from None
 
 
 def finish_log(session: Session) -> None:

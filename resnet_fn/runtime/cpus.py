@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -9,12 +10,25 @@ from pathlib import Path
 from resnet_fn.runtime.workers import launched_by_msrun
 
 _JOB = ("MS_ROLE", "MS_SCHED_HOST", "MS_SCHED_PORT")  # equal in all workers of a job
+_counted: set[int] = set()  # what this process could use before `keep_to_one_cpu`
 _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own child processes inherit it
 
 
+def processor() -> str:
+    """The processor's model as Linux names it; elsewhere its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
 def cpu_count() -> int:
-    """The number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's."""
-    return min(len(os.sched_getaffinity(0)), cpu_quota())
+    """The number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's.
+
+    After `keep_to_one_cpu` as many as before: what one worker may ask for, each of several may.
+    """
+    return min(len(_counted or os.sched_getaffinity(0)), cpu_quota())
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
@@ -66,6 +80,7 @@ def keep_to_one_cpu() -> None:
     own = {place: {cpu} for place, cpu in zip(sorted(workers), sorted(cpus), strict=False)}
     # Where somebody else has divided the CPUs, the masks differ; those who come first here have their own already.
     if len(workers) == len(cpus) and all(workers[place] in (cpus, own[place]) for place in workers):
+        _counted.update(cpus)
         for thread in os.listdir("/proc/self/task"):  # what sums the gradients has threads already
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread), own.get(_place(os.environ), cpus))

@@ -11,12 +11,16 @@ from typing import TextIO
 _HOLDER = "process "
 
 
-def was_locked(folder: Path) -> bool:
-    """Whether a run has left its lock in a folder. Not for a lock that this process holds: reading would release it."""
+def was_locked(folder: Path, has_run: bool = False) -> bool:
+    """Whether a run has left its lock in a folder. Not for a lock that this process holds: reading would release it.
+
+    In a folder that holds a run (`has_run`) also one without text: a loss of power leaves it empty, or full of NULs.
+    """
     try:
-        return (folder / "lock").read_text(encoding="utf-8", errors="replace").startswith(_HOLDER)
+        text = (folder / "lock").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
+    return text.startswith(_HOLDER) or (has_run and not text.strip("\0"))
 
 
 class FolderLock:
@@ -57,7 +61,7 @@ class FolderLock:
             print(warning, file=sys.stderr, flush=True)
             locked = False
         file.seek(0)
-        if (text := file.read()) and not text.startswith(_HOLDER):
+        if (text := file.read().strip("\0")) and not text.startswith(_HOLDER):
             file.close()
             raise ValueError(f"out_dir: {folder}/lock is no run's; give another --out-dir")
         file.truncate(0)

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from resnet_fn.config.fields import check_value
@@ -17,6 +18,13 @@ from resnet_fn.runtime import versions
 
 if TYPE_CHECKING:
     from resnet_fn.runtime.workers import Workers
+
+
+# With more CPU threads a convolution's last bits depend on how many MindSpore gives it, chosen by time in its first
+# launches (docs/mindspore.md).
+EXACT_THREADS = 4
+# oneDNN's newest instruction set, and the precision of its products.
+_CHOOSE_KERNELS = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
 
 
 def prepare_environment() -> None:
@@ -65,6 +73,32 @@ def kernel_threads(threads: int) -> int:
     return threads or started.get("threads") or cpu_share()
 
 
+def set_once(setting: Callable[[Any], None], value: object) -> None:
+    """Call a function of MindSpore that a process may call once; where it was called before, a line names it."""
+    try:
+        setting(value)
+    except RuntimeError as error:
+        if "repeatedly" not in str(error):
+            raise
+        line = f"warning: {setting.__name__} was called before resnet_fn.start; its value stays, in place of {value}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def kernel_environment() -> dict[str, Any]:
+    """What chooses this process's kernels, by which the last bits of an update differ, as JSON types; after `start`."""
+    from resnet_fn.runtime.cpus import processor
+
+    return {
+        "device": started["device"],
+        "CPU count": started.get("cpus", 0),
+        "thread count": started.get("threads", 0),  # 0 on a card
+        "processor": processor(),
+        **{name: os.environ.get(name, "not set") for name in _CHOOSE_KERNELS},
+        "MindSpore": versions.installed("mindspore"),
+        "NumPy": versions.installed("numpy"),
+    }
+
+
 def use_exact_kernels() -> None:
     """Have a card repeat the same bits, and compute in float32, not HF32. Call it before `communication.init`.
 
@@ -73,9 +107,9 @@ def use_exact_kernels() -> None:
     import mindspore
     from mindspore.device_context.ascend import op_precision
 
-    mindspore.set_deterministic(True)
-    op_precision.conv_allow_hf32(False)
-    op_precision.matmul_allow_hf32(False)
+    set_once(mindspore.set_deterministic, True)
+    set_once(op_precision.conv_allow_hf32, False)
+    set_once(op_precision.matmul_allow_hf32, False)
 
 
 def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Workers":
@@ -128,8 +162,8 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         join(device)  # before the workers are all there, they cannot be counted
         if threads <= 1:
             keep_to_one_cpu()
-        started["threads"] = kernel_threads(threads)
-        op_tuning.threads_num(started["threads"])  # read when the first operation runs
+        started.update(threads=kernel_threads(threads), cpus=len(os.sched_getaffinity(0)))
+        set_once(op_tuning.threads_num, started["threads"])  # read when the first operation runs
     elif not fast_math:
         use_exact_kernels()
     started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")

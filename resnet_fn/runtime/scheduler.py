@@ -63,6 +63,7 @@ def outlast_workers() -> None:
             signal.signal(number, signal.SIG_IGN)
         end_with(here, signal.SIGKILL)
         return
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     needed = time.monotonic()
     while not (end := os.waitpid(child, os.WNOHANG))[0]:
         if not asked or _has_workers():

@@ -1,6 +1,9 @@
 """Versions of MindSpore that this package was run on, and their differences, from pip's records, before it loads."""
 
 from importlib import metadata
+from pathlib import Path
+
+from resnet_fn.runtime.disk import sha256
 
 RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs the tests on each
 
@@ -11,6 +14,12 @@ def installed(package: str = "mindspore") -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def sources() -> str:
+    """The SHA-256 of this package's code, as its files are now."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:

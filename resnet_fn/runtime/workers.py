@@ -85,16 +85,17 @@ def barrier(workers: Workers) -> None:
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """The text of every rank, on every rank; all must call it. A ValueError if one is longer than 4,096 bytes."""
+    """The text of every rank, on every rank; all must call it. Names of files may have bytes that are not UTF-8."""
     if workers.size == 1:
         return [text]
-    size = 4096
-    data = text.encode()
-    if len(data) > size:
-        raise ValueError(f"text of {len(data)} bytes is too long to send; at most {size}")
-    rows = np.zeros((workers.size, size), np.float32)
+    data = text.encode("utf-8", "surrogateescape")
+    lengths = np.zeros(workers.size, np.float32)  # first, because all ranks must sum arrays of one shape
+    lengths[workers.rank] = len(data)
+    lengths = sum_over_ranks(lengths, workers).astype(np.int64)
+    rows = np.zeros((workers.size, max(1, *lengths)), np.float32)
     rows[workers.rank, : len(data)] = np.frombuffer(data, np.uint8)
-    return [bytes(row).rstrip(b"\0").decode() for row in sum_over_ranks(rows, workers).astype(np.uint8)]
+    texts = zip(sum_over_ranks(rows, workers).astype(np.uint8), lengths, strict=True)
+    return [bytes(row[:length]).decode("utf-8", "surrogateescape") for row, length in texts]
 
 
 def broadcast_text(text: str, workers: Workers) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from resnet_fn.runtime.workers import Reduce, Workers
-from resnet_fn.update.gradients import Gradients, assign_tensors, is_finite, map_tensors
+from resnet_fn.update.gradients import Gradients, is_finite, map_tensors
 
 MEANS = 2  # loss and metric
 _WITHHELD, _FLAGS = MEANS, MEANS + 1  # their places
@@ -106,16 +106,20 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
     return _depend(value, event)
 
 
-def average_statistics(statistics: Sequence[Parameter], sizes: Sequence[int], share: float, all_reduce: Reduce) -> None:
-    """Replace BatchNorm's moving statistics by their mean over the workers, in place, inside jit.
+def mean_over_workers(
+    statistics: Sequence[Parameter], sizes: Sequence[int], share: float, all_reduce: Reduce, after: Tensor
+) -> Gradients:
+    """The mean of BatchNorm's moving statistics over the workers, inside jit.
 
-    Each worker has normalised its own samples; afterwards all workers hold the same net, bit for bit.
+    Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
 
-    `sizes` are the lengths of the statistics' vectors (there may be none); `share` is 1 / workers.
+    `sizes` are the lengths of the statistics' vectors (there may be none); `share` is 1 / workers; `after` is what the
+    sum waits for, because in the middle of backward it would wait for the slowest worker.
     """
-    if statistics:
-        parts = ops.concat(map_tensors(ops.partial(_part, share), statistics))
-        assign_tensors(statistics, ops.split(all_reduce((parts,))[0], sizes))
+    if not statistics:
+        return ()
+    parts = _after(after, ops.concat(map_tensors(ops.partial(_part, share), statistics)))
+    return ops.split(all_reduce((parts,))[0], sizes)
 
 
 def _part(share: float, statistic: Parameter) -> Tensor:

@@ -5,9 +5,9 @@ In this order; from 3 on it is the function `apply`:
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce: gradients and report, summed over the workers
+    4  all-reduce: gradients, report and BatchNorm's statistics, summed over the workers; always, applied or not
     5  are all numbers finite, on every worker, and did every worker have its samples?
-    6  if so: clip by global norm, optimizer, mean of BatchNorm's statistics over the workers, moving average
+    6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
@@ -35,8 +35,8 @@ from resnet_fn.update.exchange import (
     MEANS,
     Report,
     all_finite,
-    average_statistics,
     make_flags,
+    mean_over_workers,
     none_withheld,
     pack,
     stack_means,
@@ -85,8 +85,9 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping; if small
-            parameters are joined (`state.Vector`) [elements], each squared, in the order of `TrainState.trained`.
+        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping. If the
+            parameters are views of vectors (`state.Vector`): float32 [elements of all], each element's square, in the
+            order of `TrainState.trained`.
         workers: how many workers shared the update.
     """
 
@@ -206,18 +207,21 @@ def make_train_step(
         if card:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
         report, finite = pack(means, flags, local_finite, one_hot), local_finite
+        averaged: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, card)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
+            # Not in the branch below: what a card does with a collective in a branch was never tried.
+            averaged = mean_over_workers(statistics, sizes, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
             optimize(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
             if all_reduce is not None:
-                average_statistics(statistics, sizes, 1.0 / size, all_reduce)
+                assign_tensors(statistics, averaged)
             if averages:
                 move_average(averages, *average_arguments)
         else:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resnet_fn.data.sources.folders import IMAGENET_MEAN, IMAGENET_STD
+from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 
 torch = pytest.importorskip("torch")
 

@@ -1,5 +1,6 @@
 """The checkpoint format: what is read is what was written, bit for bit, or an error says which part is damaged."""
 
+import hashlib
 import json
 import shutil
 
@@ -129,6 +130,18 @@ def test_a_missing_file_and_another_format_are_named(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(its own sha256 differs\)"):
         load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("files", [None, {}, {"state.json": {}}, []])
+def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
+    """Its own sha256 is right: another program wrote it."""
+    folder = write(tmp_path)
+    body = {"format": 1, **({} if files is None else {"files": files})}
+    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    for text in (json.dumps(body), "[" * 100_000):
+        (folder / "manifest.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(it is no manifest\); use another"):
+            load_checkpoint(folder)
 
 
 def test_the_format_needs_no_mindspore(python):

@@ -47,7 +47,7 @@ def test_a_new_folder_starts_at_update_0(lock):
 
 def test_runs_that_start_in_one_second_get_folders_of_their_own():
     run = RunFolder(Path("runs/digits-20260102-030405"))
-    names = [run.reserve(Workers()).path.name for _ in range(3)]
+    names = [run.reserve(Workers(), is_new=True).path.name for _ in range(3)]
     assert names == ["digits-20260102-030405", "digits-20260102-030405-2", "digits-20260102-030405-3"]
 
 
@@ -94,6 +94,39 @@ def test_a_users_own_file_is_never_overwritten(name, lock):
     with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} is no run's; give another --out-dir$"):
         start(lock, out_dir="mine")[0].create(lock)
     assert [(path.name, path.read_text()) for path in Path("mine").iterdir()] == [(name, "{}")]
+
+
+def test_a_config_that_is_nested_without_end_counts_as_none(lock):
+    checkpoint("run", 5)
+    Path("run/config.json").write_text('{"recipe":' * 100_000)
+    assert RunFolder(Path("run")).config() == {}
+    assert parse(["--resume", "run"])[0] == RECIPE  # the checkpoint's
+
+
+@pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
+def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_one(left, lock):
+    with FolderLock() as first:
+        RunFolder(Path("run")).create(first)
+        RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    for folder, config in (("run", Path("run/config.json").read_text()), ("mine", "{}")):
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "config.json").write_text(config)
+        Path(folder, "lock").write_text(left)
+    with pytest.raises(ValueError, match=r"^out_dir: mine/config.json is no run's"):
+        start(lock, out_dir="mine")
+    run, saved = start(lock, out_dir="run")
+    run.create(lock)
+    assert saved is None
+    assert Path("run/lock").read_text().startswith("process ")
+
+
+def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
+    RunFolder(Path("run")).checkpoints.mkdir(parents=True)
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    Path("run/lock").write_text("mine")
+    with pytest.raises(ValueError, match="is no run's; give another --out-dir"):
+        start(lock, out_dir="run")
+    assert Path("run/lock").read_text() == "mine"
 
 
 def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
@@ -172,6 +205,18 @@ def test_a_branch_goes_on_with_its_own_newest_and_another_run_is_refused(lock):
         )
 
 
+@pytest.mark.parametrize("source", [".", "..", "../.."])
+def test_a_run_that_began_with_no_other_is_no_branch_of_the_working_directory(source, lock, monkeypatch):
+    """Where that is the run to go on with, or lies below it."""
+    checkpoint(".", 9)
+    checkpoint("y", 7, branched_from="")
+    Path("a/b").mkdir(parents=True)
+    out = Path("y").absolute()
+    monkeypatch.chdir({".": ".", "..": "a", "../..": "a/b"}[source])
+    with pytest.raises(ValueError, match=r"already holds a run, which did not begin with \S+; give another --out-dir"):
+        start(lock, resume=source, out_dir=str(out))
+
+
 def test_a_best_checkpoint_that_has_gone_is_the_best_no_more(lock, capsys):
     checkpoint("x", 10, best={"top1": 0.9, "update": 5})
     _, found = start(lock, resume="x", out_dir="y")
@@ -191,6 +236,18 @@ def test_best_is_the_one_that_the_newest_names():
     assert find_checkpoint(Path("run"), "last").state["update"] == 10
     checkpoint("run", 5).rename("mine")  # a checkpoint folder may have any name
     assert find_checkpoint(Path("mine")).state["update"] == 5
+
+
+def test_the_folder_of_a_runs_checkpoints_is_that_run(lock, monkeypatch):
+    checkpoint("run", 5, 10, best={"top1": 0.9, "update": 5})
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
+    assert find_checkpoint(Path("run/checkpoints"), "best").state["update"] == 5
+    _, options, _ = parse(["--resume", "run/checkpoints/"])
+    assert options.log_every == 7
+    run, found = find_start(RECIPE, options, Workers(), lock)
+    assert (run.path, found.state["update"]) == (Path("run"), 10)
+    monkeypatch.chdir("run/checkpoints")
+    assert find_checkpoint(Path(".")).state["update"] == 10
 
 
 def test_a_path_that_is_not_there_names_what_is():

@@ -43,6 +43,25 @@ def test_flags_may_stand_between_what_has_no_flag():
     assert parser.parse(["run", "--top", "3", "a.png", "b.png"]).images == ["run", "a.png", "b.png"]
 
 
+@pytest.mark.parametrize(
+    ("flag", "instead"),
+    [
+        ("--amp", "--precision fp16"),
+        ("--gpu", "--device CPU or --device Ascend"),
+        ("--workers", "--data-threads N|python -m resnet_fn.launch --workers N"),
+        ("--num-workers=4", "--data-threads N|python -m resnet_fn.launch --workers N"),
+    ],
+)
+def test_flags_of_other_projects_lead_to_ours(flag, instead):
+    parser = cli.Parser("train", "")
+    cli.add_fields(parser, Recipe, RunOptions)
+    with pytest.raises(cli.UsageError) as caught:
+        parser.parse([flag])
+    assert all(part in str(caught.value) for part in [flag.partition("=")[0], *instead.split("|")])
+    with pytest.raises(cli.UsageError, match="there is no such flag"):  # nor --precision, --device or --data-threads
+        cli.Parser("pack", "").parse([flag])
+
+
 def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m resnet_fn.train --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)

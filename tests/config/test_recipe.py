@@ -1,5 +1,7 @@
+import copy
 import dataclasses
 import inspect
+import pickle
 
 import pytest
 
@@ -75,10 +77,9 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
         ("--epochs 3 --warmup-epochs 4", "warmup_epochs: 4.0 is above epochs (3)"),
         (
             "--recipe finetune --multi-label --class-weights balanced --sampling balanced",
-            "multi_label: True needs --loss bce or focal; multi_label: True needs --label-smoothing 0; "
-            "multi_label: True needs --monitor map, macro_f1 or loss; multi_label: True goes without --class-weights; "
-            "multi_label: True needs --sampling shuffle",
+            "multi_label: True goes without --class-weights; multi_label: True needs --sampling shuffle",
         ),
+        ("--multi-label", "multi_label: True needs --dataset imagefolder, as in --recipe finetune"),
         ("--mixup 0.2 --label-threshold 0.2", "label_threshold: 0.2 needs --loss bce or focal"),
         ("--which best", "which: 'best' needs weights; give --weights FILE"),
         ("--monitor map", "monitor: 'map' needs --multi-label"),
@@ -89,6 +90,29 @@ def test_all_faults_are_named_at_once(words, message):
     with pytest.raises(UsageError) as caught:
         parse(words.split())
     assert str(caught.value).startswith(message)
+
+
+def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_typed():
+    for words, loss, count in (("", "bce", 3), ("--loss focal", "focal", 2)):
+        recipe, _, left_out = parse(["--recipe", "finetune", "--multi-label", *words.split()])
+        assert (recipe.loss, recipe.label_smoothing, recipe.monitor) == (loss, 0.0, "map")
+        assert len(left_out) == count
+        assert "label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0" in left_out
+    files = Recipe(dataset="imagefolder", multi_label=True)
+    assert files == dataclasses.replace(Recipe(dataset="imagefolder"), multi_label=True)
+    assert files == changed(
+        Recipe(dataset="imagefolder", sampling="balanced", class_weights="balanced"), multi_label=True
+    )
+    assert (files.loss, files.label_smoothing, files.monitor) == ("bce", 0.0, "map")
+    with pytest.raises(ValueError, match=r"^multi_label: True needs --loss bce or focal$"):
+        Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")  # typed, though it is the default
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
+def test_settings_can_be_copied(copied):
+    options = RunOptions(log_every=1, keep_last=5)
+    assert copied(options) == options
+    assert vars(copied(options)) == vars(options)
 
 
 @pytest.mark.parametrize(

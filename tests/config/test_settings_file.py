@@ -43,6 +43,9 @@ a = 1
         ("a.json", '{"x":\n {"y": 9}}', "a.json line 1: [x]: there are no sections; "),
         ("a.json", "[1]", 'a.json: is not settings; write {"name": value, …}'),
         ("none.json", None, "none.json: does not exist; "),
+        ("a.json", "[" * 100_000, "a.json: is nested too deeply; "),
+        ("a.json", '{"x":' * 100_000, "a.json: is nested too deeply; "),
+        ("a.toml", "x = " + "[" * 100_000, "a.toml: is nested too deeply; "),
         ("folder.json", None, "folder.json: cannot be read (Is a directory); give a file"),
     ],
 )

@@ -264,6 +264,21 @@ def test_no_thread_is_left_behind_after_an_end_a_break_or_a_failure(photographs,
     wait_until(lambda: tasks() <= before, 5)
 
 
+def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
+    """After a few updates, and in the middle of an evaluation: Python empties its modules before it drops the rest."""
+    code = (
+        "import sys, resnet_fn, numpy as np; resnet_fn.start()\n"
+        "recipe = resnet_fn.Recipe(dataset='imagefolder', image_size=24, batch_size=4)\n"
+        "dataset = resnet_fn.open_dataset(recipe, sys.argv[1])\n"
+        "feed = resnet_fn.make_feed(dataset, recipe)\n"
+        "feed.batch(0)\n"
+        "images = dataset.test.eval_images([np.arange(3), np.arange(3, 6), np.arange(6, 9)], dataset.input)\n"
+        "print(next(images).shape)"
+    )
+    done = python("-c", code, folder)
+    assert (done.stdout, done.stderr) == ("(3, 3, 24, 24)\n", "")
+
+
 def test_arrays_that_are_held_are_not_given_out_and_others_are():
     buffers = Buffers((2, 3))
     held = [buffers.take() for _ in range(7)]

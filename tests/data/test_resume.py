@@ -86,6 +86,7 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
     feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
     labels, names = photographs.train.labels, "\0".join(photographs.train.names).encode()
     assert feed.reproducibility_key() == other.reproducibility_key()
+    assert feed.reproducibility_key() is feed.reproducibility_key()  # once a run: it hashes the names of all files
     assert feed.reproducibility_key() == {
         "samples": 21,
         "files": hashlib.sha256(names + labels.tobytes()).hexdigest(),

@@ -10,6 +10,15 @@ from resnet_fn.doctor import arithmetic
 pytestmark = pytest.mark.usefixtures("device")
 
 
+def test_a_copy_that_loses_bytes_of_an_array_that_is_not_aligned(monkeypatch):
+    ok, text = arithmetic.transfer()
+    assert (ok, text.count(" 0 come back changed")) == (True, 1)
+    real = arithmetic.Tensor
+    monkeypatch.setattr(arithmetic, "Tensor", lambda a: real(a if a.ctypes.data % 64 == 0 else np.zeros_like(a)))
+    ok, text = arithmetic.transfer()
+    assert (ok, " 0 come back changed" in text) == (False, False)
+
+
 def test_an_inverted_momentum(monkeypatch):
     assert arithmetic.batchnorm() == (True, "a batch weighs 0.1 in the moving mean")
     monkeypatch.setattr(arithmetic, "batch_norm", lambda channels: nn.BatchNorm2d(channels, momentum=0.1))

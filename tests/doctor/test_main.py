@@ -12,7 +12,10 @@ from resnet_fn.doctor.__main__ import attempt, line, main, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
-NAMES = [*("batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"), *("checkpoint", "rename", "free space")]
+NAMES = [
+    *("transfer", "batchnorm", "nesterov", "convolution", "clip", "overflow", "skip"),
+    *("checkpoint", "rename", "free space"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def test_this_machine_passes_and_its_versions_are_listed(report):
     output, written = report
     assert [finding["name"] for finding in written["findings"]] == NAMES
     assert written["broken"] == []
-    assert output.splitlines()[-1].startswith("9 of 9 ok, in ")  # a sum of one worker cannot be wrong: not shown
+    assert output.splitlines()[-1].startswith("10 of 10 ok, in ")  # a sum of one worker cannot be wrong: not shown
     for finding in written["findings"]:
         assert f"ok      {finding['name']:12} {finding['found']}\n{'':20} {finding['means']}\n" in output
     assert written["packages"]["mindspore"] == mindspore.__version__
@@ -123,4 +126,4 @@ def test_a_convolution_on_the_reference_kernel_is_named(tmp_path, python):
 def test_two_workers(msrun):
     log = msrun(2, "-m", "resnet_fn.doctor")
     assert "ok      all-reduce   3 of 3, infinity arrives as inf\n" in log
-    assert "10 of 10 ok" in log
+    assert "11 of 11 ok" in log

@@ -95,15 +95,18 @@ def test_what_holds_no_images_is_named(digits_png, make, message):
         find_images(["images/99.png"])
 
 
-def test_what_is_no_file_in_a_folder_is_named_and_skipped(digits_png, capsys):
+def test_what_is_no_regular_file_is_a_bad_file_and_never_opened(run, digits_png):
+    """Reading a FIFO or a device would never end, whether it is found in a folder or named."""
     os.mkfifo("images/05a.png")
     Path("images/05b.png").symlink_to("nowhere")
     Path("images/05c.png").mkdir()  # a folder is looked into, whatever its name
-    files = find_images([digits_png])
-    assert [path.stem for path in files] == [f"{index:02d}" for index in range(70)]
-    assert capsys.readouterr().err.splitlines() == [
-        f"warning: images/05{letter}.png: is no file that can be read; skipped" for letter in "ab"
-    ]
+    Path("images/05d.png").symlink_to("/dev/zero")
+    results = predict(run, [*find_images([digits_png]), "/dev/zero"])
+    assert len(results) == 74
+    errors = {result["file"]: result["error"] for result in results if "error" in result}
+    assert list(errors) == ["images/05a.png", "images/05b.png", "images/05d.png", "/dev/zero"]
+    for file, reason in zip(errors, ("not a regular file", "No such file", "not a regular", "not a reg"), strict=True):
+        assert errors[file].startswith(f"{file}: cannot be read ({reason}")
 
 
 def damage():

@@ -37,9 +37,9 @@ def test_any_batch_size_gives_the_same_bits():
 
 
 def test_an_evaluation_is_left_for_a_signal():
-    asked = iter((0, signal.SIGINT)).__next__
+    stop_flags = iter(np.float32([[0, 0, 0], [0, 1, 0]])).__next__
     with pytest.raises(StoppedError, match="SIGINT") as stopped:
-        score(first_classes(10)[0], load_digits(), 256, asked=asked)
+        score(first_classes(10)[0], load_digits(), 256, stop_flags=stop_flags)
     assert stopped.value.number == signal.SIGINT
 
 
@@ -51,6 +51,8 @@ def test_any_number_of_workers_gives_the_same_bits(device, size, classes, monkey
     alone, parts = score(step, digits, 64), []
 
     def catch(rows, workers):
+        if rows.ndim == 1:  # nobody leaves
+            return rows
         parts.append(rows)
         return np.concatenate((np.ones((360, 4), np.float32), rows[:, 4:]), 1)
 
@@ -89,6 +91,8 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
     alone, sums = score(step, digits, 64), {}
 
     def add(rows, workers):
+        if rows.ndim == 1:
+            return rows
         sums[rows.shape[1]] = sums.get(rows.shape[1], 0) + rows
         return sums[rows.shape[1]] if workers.rank == 2 else np.ones_like(rows)
 

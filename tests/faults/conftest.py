@@ -10,6 +10,9 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 
 FLAGS = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "120", "--epochs", "2"]
 RUN = [*FLAGS, "--checkpoint-every", "1", "--threads", "1", "--no-progress"]  # 11 updates an epoch
+# What to start a process with that may use all CPUs, where tests keep to one: NumPy has a thread of its own for each.
+CODE = "import os, sys; os.sched_setaffinity(0, range(os.cpu_count())); os.execv(sys.argv[1], sys.argv[1:])"
+ALL_CPUS = [sys.executable, "-c", CODE]
 
 
 class Launcher:
@@ -80,6 +83,11 @@ class Launcher:
         last = RunFolder(Path(folder)).newest()
         arrays = {**last.weights, **last.training}
         return last.state["update"], {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.fixture(scope="session")
+def all_cpus():
+    return ALL_CPUS
 
 
 @pytest.fixture(scope="session")

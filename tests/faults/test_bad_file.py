@@ -1,6 +1,8 @@
-"""An image file that cannot be decoded is met in training: the run ends with a checkpoint, and goes on from it."""
+"""An image file that cannot be decoded is met in a run: it ends with a checkpoint, and goes on from there."""
 
 import dataclasses
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,24 +51,71 @@ def test_a_run_ends_at_a_bad_file_and_goes_on_when_it_is_repaired(folder, launch
     assert launcher.last_state("run") == launcher.last_state("whole")
 
 
-@pytest.mark.slow
-def test_a_bad_file_of_one_worker_ends_both(folder, launcher, python):
-    """With one code; rank 0, whose samples were good, says whose were not."""
+@pytest.mark.usefixtures("device")
+def test_a_bad_validation_file_costs_no_epoch(folder, launcher, events):
+    """The first evaluation meets it, and each resumed run again, without an update between; then it is repaired."""
+    options = RunOptions(data_dir=str(folder), out_dir="run", check_files="no", progress=False)
+    path = max((folder / "val").rglob("*.JPEG"))
+    good = path.read_bytes()
+    path.write_bytes(good[:99])
+    for _ in range(2):
+        with pytest.raises(BadSampleError) as caught:
+            train(RECIPE, options)
+        for part in ("evaluation after update 5: ", f"{path}: cannot be decoded", "checkpoint after update 5 is saved"):
+            assert part in str(caught.value)
+        assert RunFolder(Path("run")).updates() == [5]
+    path.write_bytes(good)
+    for name in ("run", "whole"):
+        assert train(RECIPE, dataclasses.replace(options, out_dir=name)).last["count"] == 9
+    assert launcher.last_state("run") == launcher.last_state("whole")  # the trained weights, not their average
+    assert len(events("run", "train")) == 5
 
-    def run(out_dir, code):
+
+@pytest.fixture
+def two_workers(python):
+    """two_workers(data_dir, out_dir, code): what each worker printed."""
+
+    def run(data_dir, out_dir, code=0):
         command = ["-m", "resnet_fn.launch", "--workers", "2", "--log-dir", f"logs-{out_dir}", "--", *FLAGS]
-        python(*command, "--data-dir", folder, "--no-progress", "--out-dir", out_dir, code=code, seconds=300)
+        python(*command, "--data-dir", data_dir, "--no-progress", "--out-dir", out_dir, code=code, seconds=300)
+        return [Path(f"logs-{out_dir}/worker_{rank}.log").read_text() for rank in range(2)]
 
+    return run
+
+
+@pytest.mark.slow
+def test_a_bad_validation_file_of_one_worker_ends_both(photographs, two_workers, launcher):
+    """The ranks take turns at blocks of 64 files: rank 1 has those from the 65th on."""
+    shutil.copytree(photographs, "data")
+    path = max(Path("data/val").absolute().rglob("*.JPEG"))
+    good = path.read_bytes()
+    path.write_bytes(bytes(len(good)))
+    for log in two_workers(path.parents[2], "run", code=1):
+        assert f"train: error: evaluation after update 9: rank 1: {path}: cannot be decoded" in log
+        assert "the checkpoint after update 9 is saved" in log
+        assert "Traceback" not in log
+    assert RunFolder(Path("run")).updates() == [9]
+    path.write_bytes(good)
+    for out_dir in ("run", "whole"):
+        two_workers(path.parents[2], out_dir)
+    assert launcher.last_state("run") == launcher.last_state("whole")
+
+
+@pytest.mark.slow
+def test_a_bad_file_of_one_worker_ends_both(folder, launcher, two_workers):
+    """With one code; rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding."""
+    for file in (folder / "train").rglob("*.JPEG"):
+        file.rename(file.with_name(os.fsdecode(os.fsencode(file.name[:3]) + b"\xff.JPEG")))
     path = file_of(folder, 3)
     good = path.read_bytes()
     path.write_bytes(bytes(len(good)))
-    run("run", 1)
-    logs = [Path(f"logs-run/worker_{rank}.log").read_text() for rank in range(2)]
-    assert f"train: error: update 4: rank 1: {path}: cannot be decoded" in logs[0]
+    logs = two_workers(folder, "run", code=1)
+    assert f"train: error: update 4: rank 1: {path.parent}/{path.name[:3]}" in logs[0]
+    assert "ff.JPEG: cannot be decoded" in logs[0]
     assert "the checkpoint after update 3 is saved" in logs[0]
     assert not any("Traceback" in log for log in logs)
     assert RunFolder(Path("run")).updates() == [3]
     path.write_bytes(good)
     for out_dir in ("run", "whole"):
-        run(out_dir, 0)
+        two_workers(folder, out_dir)
     assert launcher.last_state("run") == launcher.last_state("whole")

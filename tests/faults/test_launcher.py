@@ -42,6 +42,14 @@ def stop_in_evaluation(launcher, run):
     assert RunFolder(run).newest().state["last"] is None
 
 
+def fail_in_evaluation(launcher, run):
+    """Rank 0's first evaluation fails, while rank 1 waits for it: the epoch is saved all the same."""
+    output = launcher.finish(run, "python", FAULTY, "error-in-evaluation", "0", code=1)
+    assert "train: error: disk: Input/output error" in output
+    assert RunFolder(run).newest().state["update"] == 11
+    assert RunFolder(run).newest().state["last"] is None
+
+
 def stop_by_signal(launcher, run, number=signal.SIGTERM):
     process = launcher.start(run)
     launcher.wait_for_update(run, process, max(RunFolder(run).updates(), default=1))
@@ -104,7 +112,7 @@ def kill_the_launcher(launcher, run):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events, tmp_path):
-    """One run of two workers, ended in nine ways, nobody left behind after any; then it ends as if unbroken."""
+    """One run of two workers, ended in ten ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"
     for fault in (
         stop_before_the_first_update,
@@ -112,6 +120,7 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events,
         die_in_save,
         nan_on_one_rank,
         die_in_all_reduce,
+        fail_in_evaluation,
         stop_in_evaluation,
         kill_the_launcher,
         partial(stop_by_signal, number=signal.SIGINT),
@@ -143,6 +152,15 @@ def test_a_worker_that_fails_gives_its_code_and_its_log(python):
     done = python("-m", "resnet_fn.launch", "--workers", "1", "--", "--bach-size", "3", code=2)
     assert "launch: worker 0 ended with exit code 2; its log ends:" in done.stderr
     assert "train: error: unknown argument '--bach-size'; did you mean --batch-size" in done.stderr
+
+
+def test_an_earlier_jobs_scheduler_log_is_none_of_this_jobs(launcher, tmp_path):
+    """On a machine without a scheduler, whose folder of logs held one before."""
+    Path("logs").mkdir()
+    Path("logs/scheduler.log").write_text("The node: 1 is timed out")
+    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "192.0.2.1", "--master-port", "8118"]
+    output = launcher.finish(tmp_path / "run", "python", "-c", "", options=[*options, "--log-dir", "logs"])
+    assert "no sign of life" not in output
 
 
 STARTER = """

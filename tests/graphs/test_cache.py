@@ -147,12 +147,12 @@ def test_the_folder_is_the_users(monkeypatch, tmp_path):
 
 def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
     """A link from `.#NAME.py` to nowhere, as Emacs makes one."""
-    (tmp_path / "graphs").mkdir()
+    (tmp_path / "runtime").mkdir()
     (tmp_path / "code.py").write_text("pass\n")
-    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "graphs" / "cache.py"))
-    before = cache_module._sources()
+    monkeypatch.setattr(versions, "__file__", str(tmp_path / "runtime" / "versions.py"))
+    before = versions.sources()
     (tmp_path / ".#code.py").symlink_to("me@machine.1234")
-    assert cache_module._sources() == before
+    assert versions.sources() == before
 
 
 def double(x):

@@ -1,5 +1,11 @@
 """The list of recipes, and one explained."""
 
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -37,3 +43,25 @@ def test_a_file_shows_what_it_comes_to_and_where(capsys):
     Path("mine.json").write_text('{"lr": 0}')
     with pytest.raises(cli.UsageError, match=r"mine.json line 1: learning_rate: 0 must be above 0"):
         recipe_list.main(["mine.json"])
+
+
+@pytest.mark.parametrize("name", ["digits", "finetune", "cifar10_resnet18"])
+def test_a_narrow_terminal_breaks_lines_between_words(name, capsys):
+    assert recipe_list.main([name]) == 0
+    words = capsys.readouterr().out.split()
+    process, terminal = pty.fork()
+    if not process:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.environ.pop("COLUMNS", None)
+        os.execv(sys.executable, [sys.executable, "-m", "resnet_fn.recipes", name])
+    shown = b""
+    try:
+        while part := os.read(terminal, 65536):
+            shown += part
+    except OSError:  # its end
+        assert os.waitpid(process, 0)[1] == 0
+    os.close(terminal)
+    lines = shown.decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [word for line in lines for word in line.split()] == words
+    assert sum(line.startswith(" " * 41) for line in lines) > 10  # meanings go on where they begin

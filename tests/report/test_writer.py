@@ -84,6 +84,8 @@ def test_the_classes_counts_are_those_that_were_trained(evaluation):
     checkpoint = dataclasses.replace(trained.checkpoint, state={"update": 3, "treatment": rows})
     there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
     assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
+    checkpoint.state["feed"] = {"samples": 1435}  # two of the folder's were left out as bad
+    assert build_report(there)["data"]["training_images"] == 1435
 
 
 def test_a_folder_that_cannot_be_written_is_named(evaluation):

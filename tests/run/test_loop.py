@@ -204,7 +204,7 @@ def test_ranks_stay_alike_to_the_bit(msrun):
     ranks = [json.loads(Path(f"rank{rank}.json").read_text()) for rank in range(2)]
     assert ranks[0]["workers"] == 2
     assert ranks[0]["state"] == ranks[1]["state"]
-    assert ranks[0]["heard"] == ranks[1]["heard"] == "from rank 0: grüße"
+    assert ranks[0]["heard"] == ranks[1]["heard"] == 9000 * "from rank 0: grüße \udcff"  # a byte of no UTF-8
     alone = MemoryFeed(load_digits(), Recipe(batch_size=60, image_size=8))
     for update in range(3):
         assert ranks[0]["indices"][update] + ranks[1]["indices"][update] == alone.indices(update).tolist()

@@ -142,6 +142,18 @@ def test_a_tensor_reads_the_arrays_own_memory(dtype):
     assert tensor.asnumpy().dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])
+def test_a_cards_tensor_is_a_copy_whatever_the_arrays_place_in_memory(dtype):
+    """Aligned or not: the array may be written again at once."""
+    for start in (0, 1, 3):
+        memory = np.zeros(start + 6 * np.dtype(dtype).itemsize, np.uint8)
+        array = memory[start:].view(dtype).reshape(2, 3)
+        tensor = hand_over(array, card=True)
+        array[1, 2] = 7
+        assert tensor.asnumpy().tolist() == [[0, 0, 0], [0, 0, 0]]
+        assert tensor.asnumpy().dtype == dtype
+
+
 def test_rows_apart_in_memory_are_copied():
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert hand_over(array[:, ::2]).asnumpy().tolist() == [[0, 2], [4, 6], [8, 10]]

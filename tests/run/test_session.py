@@ -17,6 +17,7 @@ from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.run.resume import restore, save, should_save_at_epoch_end, split_notes, split_of
 from resnet_fn.run.session import Progress, Session, build_components
+from resnet_fn.runtime import process
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
@@ -109,6 +110,30 @@ def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follo
     workers, parts = split_notes(state, RunOptions(accumulate=4), Workers(0, 2))
     assert workers.startswith("resuming with 2 workers instead of 1: the same samples, but other bits follow")
     assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        *(("CPU count", 64), ("thread count", 17), ("device", "Ascend"), ("processor", "8086"), ("mode", "pynative")),
+        *(("fast-math", "on"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")),
+        *(("MindSpore", "2.7.2"), ("NumPy", "1.25.0")),
+    ],
+)
+def test_a_resume_with_other_kernels_says_that_other_bits_may_follow(name, then):
+    now = split_of(RunOptions(), Workers())
+    line, *_ = split_notes({"split": {**now, name: then}}, RunOptions(), Workers())
+    assert line == f"resuming with {name} {now[name]} instead of {then}: other bits may follow"
+
+
+@pytest.mark.parametrize(("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)])
+def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cpus, threads, lines):
+    for name, value in (("cpus", cpus), ("threads", threads)):
+        monkeypatch.setitem(process.started, name, value)
+    state = {"split": split_of(RunOptions(), Workers())}
+    notes = split_notes(state, RunOptions(), Workers())
+    assert len(notes) == lines
+    assert all("threads, which" in note and "--threads 4" in note for note in notes)
 
 
 @pytest.fixture

@@ -75,16 +75,19 @@ def test_workers_of_other_machines_and_other_jobs_have_no_part():
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="needs two CPUs")
 def test_as_many_workers_as_cpus_keep_to_one_each():
+    """And may decode in as many threads as one worker may: a run goes on with its settings, on any number."""
     cpus = [0, 1]  # this process may be kept to one
     code = (
         f"import os; from resnet_fn.runtime.cpus import keep_to_one_cpu; os.sched_setaffinity(0, {cpus})\n"
-        "print('here', flush=True); input(); keep_to_one_cpu(); print(os.sched_getaffinity(0), flush=True); input()"
+        "print('here', flush=True); input(); keep_to_one_cpu()\n"
+        "from resnet_fn.data.sources.load import data_threads\n"
+        "print(os.sched_getaffinity(0), data_threads(0), data_threads(2), flush=True); input()"
     )
     workers = [worker(rank, code) for rank in (0, 1)]
     assert [process.stdout.readline() for process in workers] == ["here\n"] * 2
     for process, cpu in zip(workers, cpus, strict=True):  # the second sees that the first has its own
         print(file=process.stdin, flush=True)
-        assert process.stdout.readline() == f"{{{cpu}}}\n"
+        assert process.stdout.readline() == f"{{{cpu}}} 1 2\n"
     for process in workers:
         process.communicate("x")
 

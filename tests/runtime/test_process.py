@@ -66,6 +66,22 @@ def test_operations_that_ran_before_are_no_hindrance(python):
     assert python("-c", code).stdout == "[2.]\n[3.]\n"
 
 
+def test_what_was_set_already_stays_with_a_line(python):
+    """MindSpore lets threads and determinism be set once."""
+    code = (
+        "import resnet_fn, mindspore\n"
+        "from resnet_fn.runtime import process\n"
+        "mindspore.device_context.cpu.op_tuning.threads_num(1); mindspore.set_deterministic(False)\n"
+        "resnet_fn.start(threads=2); resnet_fn.start(); process.use_exact_kernels()\n"
+        "print(mindspore.get_context('deterministic'))"
+    )
+    done = python("-c", code)
+    assert done.stdout == "OFF\n"
+    threads, deterministic = [line for line in done.stderr.splitlines() if "warning: " in line]
+    assert threads == "warning: threads_num was called before resnet_fn.start; its value stays, in place of 2"
+    assert "set_deterministic" in deterministic
+
+
 def test_exact_kernels_are_asked_for_before_the_collectives_start(python):
     """What a card needs for equal bits, as far as a CPU shows it: MindSpore's own record of what was asked for."""
     code = (

@@ -50,6 +50,23 @@ def test_a_signal_does_not_end_it_before_the_workers_of_its_job(wait_until):
             process.wait()
 
 
+def test_ctrl_c_ends_it_where_no_worker_is_left(wait_until):
+    """Training has blocked SIGINT by then, for threads that start later."""
+    port = claim_port("127.0.0.1", 0)
+    code = (
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "from resnet_fn.runtime import scheduler, workers; scheduler._AFTER_WORKERS = 0.5; workers.join()"
+    )
+    environment = {**job_at(port), "MS_ROLE": "MS_SCHED"}
+    scheduler = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: listens(port))
+        scheduler.send_signal(signal.SIGINT)
+        assert scheduler.wait(timeout=20) == 128 + signal.SIGINT
+    finally:
+        scheduler.kill()
+
+
 def test_it_ends_when_it_is_killed(wait_until):
     """By a signal that nobody can heed; MindSpore's part of it, too."""
     job = job_at(port := claim_port("127.0.0.1", 0))

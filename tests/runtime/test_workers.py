@@ -28,8 +28,3 @@ def test_a_role_that_msrun_does_not_give_is_named(monkeypatch):
     monkeypatch.setattr(workers, "_joined", None)
     with pytest.raises(ValueError, match=r"^MS_ROLE: 'MS_WORKR' is unknown; use one of MS_WORKER, MS_SCHED$"):
         join()
-
-
-def test_a_text_that_is_too_long_is_refused_before_it_is_sent():
-    with pytest.raises(ValueError, match=r"^text of 4098 bytes is too long to send; at most 4096$"):
-        broadcast_text("ü" * 2049, Workers(0, 2))

@@ -78,6 +78,22 @@ def _twice(tensor):
 TWO = Workers(0, 2, _sum_of_equals)  # the other worker has just the same
 
 
+def test_workers_exchange_the_same_whether_an_update_is_applied_or_not():
+    """No collective is in a branch of the graph, where it was never tried on a card."""
+    exchanged = []
+
+    def all_reduce(tensors):
+        exchanged.append([tensor.shape for tensor in tensors])
+        return _sum_of_equals(tensors)
+
+    _, step, _ = build("batch", workers=Workers(0, 2, all_reduce), jit=None)
+    for images, labels in (batch(0), poisoned(1, np.nan)):
+        step(images, labels, RATE)
+    applied, skipped = exchanged[: len(exchanged) // 2], exchanged[len(exchanged) // 2 :]
+    assert applied == skipped
+    assert len(applied) == 3  # gradients, report, BatchNorm's statistics
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_micro_batches_equal_one_batch(parts):
     _, whole, state = build()

@@ -1,15 +1,20 @@
-"""Image files as samples: read ahead by threads, and decoded for evaluation."""
+"""Image files as samples: which files of a folder are images; read ahead by threads, and decoded for evaluation."""
 
 import dataclasses
+import errno
 import os
+import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice, pairwise
-from typing import TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
@@ -20,6 +25,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 READERS = 16  # threads: with 2 ms of latency one thread reads 500 files a second, 16 read 8,000
 _AHEAD = 4  # items for each thread that are begun ahead: 64 files of 110 kB are 7 MB
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+NOT_REGULAR = "not a regular file"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,6 +34,49 @@ Result = TypeVar("Result")
 def is_image(name: str) -> bool:
     """Whether a file has the ending of an image; `scan` checks its contents."""
     return name.lower().endswith(ENDINGS)
+
+
+def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
+    """The image files below a folder, at any depth, and what is left out; paths from the folder.
+
+    Images are in the order of torchvision's ImageFolder: folder by folder, then by name. Left out are files without an
+    image's ending, and whatever has a name that begins with a dot: those are the system's (".DS_Store", "._bee.jpg").
+    Links to folders are followed, and each folder is read once.
+    """
+
+    def stop(error: OSError) -> NoReturn:
+        raise error
+
+    listed: list[tuple[str, list[str]]] = []
+    left_out, seen = [], set()
+    for place, folders, files in os.walk(folder, onerror=stop, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        inner = "" if place == os.fspath(folder) else os.path.relpath(place, folder)
+        images = sorted(name for name in files if is_image(name) and name[0] != ".")
+        listed.append((inner, images))
+        hidden = [name for name in folders if name[0] == "."]
+        left_out += [os.path.join(inner, name) for name in (*{*files}.difference(images), *hidden)]
+        folders[:] = sorted({*folders}.difference(hidden))
+    return [f"{inner}/{name}" if inner else name for inner, images in sorted(listed) for name in images], sorted(
+        left_out
+    )
+
+
+def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
+    """A line about what `list_images` has left out; [] if nothing is."""
+    which = "no images by their ending, or names that begin with a dot"
+    return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
+
+
+def read_regular(path: str | Path) -> bytes:
+    """A file's bytes; an OSError if it is no regular file: reading a FIFO or a device might never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+    with open(path, "rb") as file:
+        return file.read()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +121,7 @@ class FileSplit:
             BadSampleError: it cannot be read, or has changed since the command began.
         """
         try:
-            with open(self.path(index), "rb") as file:
-                data = file.read()
+            data = read_regular(self.path(index))
         except OSError as error:
             raise BadSampleError(f"{self.path(index)}: cannot be read ({error.strerror}); {_FIX}") from None
         if len(self.sizes) and len(data) != self.sizes[index]:
@@ -115,14 +163,15 @@ def decode_batches(
         with naming(undecodable, index):
             return eval_pixels(data, spec.eval_resize, spec.image_size)
 
-    rows = list(batches)
+    rows, finalizing = list(batches), sys.is_finalizing
     samples, pool = stream(np.fromiter(chain.from_iterable(rows), np.int64)), ThreadPoolExecutor(threads)
     begun = ([pool.submit(pixels, *sample) for sample in islice(samples, len(row))] for row in rows)
     try:
         for batch, _ in pairwise(chain(begun, ([],))):
             yield prepare(np.stack([future.result() for future in batch]), spec.image_size, spec)
     finally:
-        pool.shutdown(cancel_futures=True)
+        if not finalizing():
+            pool.shutdown(cancel_futures=True)
         samples.close()
 
 
@@ -137,7 +186,8 @@ def read_ahead(
         function: is called in threads.
         items: taken one by one, by the caller's thread.
     """
-    pool = ThreadPoolExecutor(threads)
+    # When Python ends, it has waited for the threads and emptied its modules, and an open iteration is closed last.
+    pool, finalizing = ThreadPoolExecutor(threads), sys.is_finalizing
     waiting: deque[tuple[Item, Future[Result]]] = deque()
     source = iter(items)
     try:
@@ -149,11 +199,17 @@ def read_ahead(
             first, future = waiting.popleft()
             yield first, future.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        if not finalizing():
+            pool.shutdown(cancel_futures=True)
 
 
 def color_spec(
-    name: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], size: int = 224, resize: int = 256
+    name: str,
+    classes: Sequence[str],
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    size: int = 224,
+    resize: int = 256,
 ) -> InputSpec:
     """The input of a net for colour images of 8 bits; `load_dataset` replaces the sizes by the recipe's."""
     return InputSpec(

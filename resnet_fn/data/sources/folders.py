@@ -8,7 +8,7 @@ import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit, color_spec, is_image
+from resnet_fn.data.sources.files import FileSplit, color_spec, describe_left_out, is_image, list_images
 from resnet_fn.data.sources.validation import split_off
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -39,13 +39,13 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         raise ValueError(f"data_dir: looked for train/ and val/ in {data_dir!r}, found {there}; {fix}")
     place = root / "train" if not whole or (root / "train").is_dir() else root
     classes = _class_folders(place)
-    train, other = _list_classes(place, classes)
+    train, notes = _list_classes(place, classes)
     _check_classes(place, classes, train)
-    notes = [f"ignoring {len(other)} files that are no images, {other[0]} among them"] if other else []
-    if loose := sorted(name for name in os.listdir(place) if is_image(name)):
+    if loose := sorted(name for name in os.listdir(place) if is_image(name) and name[0] != "."):
         notes.append(f"ignoring {len(loose)} images beside the class folders, {place / loose[0]} among them")
     if share and not whole:
         notes.append(f"{root / 'val'} validates: nothing is split off the training images")
+    more: list[str] = []
     if whole:
         train, test = split_off(train, share, seed, run)
     elif folders := _class_folders(root / "val"):
@@ -53,16 +53,14 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
         if unknown:
             hint = closest(unknown[0], classes)
             raise ValueError(f"data_dir: {root / 'val' / unknown[0]} is not a class of train; {hint}")
-        test, other = _list_classes(root / "val", classes)
-        if other:
-            notes.append(f"ignoring {len(other)} files in val that are no images, {other[0]} among them")
+        test, more = _list_classes(root / "val", classes)
     else:
-        test = _list_flat_val(root, classes)
+        test, more = _list_flat_val(root, classes)
     if not len(test):
         raise ValueError(f"data_dir: {root / 'val'} holds no images; lay them out as val/CLASS/*.JPEG")
     train, test = (dataclasses.replace(split, threads=threads) for split in (train, test))
-    spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
-    return DataSet(train, test, spec, tuple(notes), held_out=test.names if whole else ())
+    spec = color_spec("imagefolder", classes)
+    return DataSet(train, test, spec, (*notes, *more), held_out=test.names if whole else ())
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
@@ -70,7 +68,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
         wrong, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
-    elif not classes and any(is_image(name) for name in os.listdir(place)):
+    elif not classes and any(map(is_image, os.listdir(place))):
         parent = place.parent.parent if place.parent.name == "train" else place.parent
         wrong = f"{place} holds images and no folders"
         fix = f"if they are of one class, give its parent folder: --data-dir {parent}"
@@ -79,15 +77,23 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
     elif not counts.all():
         empty = place / classes[int(np.argmin(counts))]
         wrong, fix = f"{empty} holds no images", "remove the folder or fill it (it would count as a class)"
-        if inner := _class_folders(empty):
-            condition = "" if "train" in inner else " if these are the classes"
-            fix = f"it holds the folders {few(inner)}: give --data-dir {empty}{condition}"
+        fix = _look_inside(empty) or fix
     elif len(classes) == 1:
         wrong = f"{place} holds one class only, {classes[0]!r}"
         fix = "lay the images out with a folder for each class, and give their parent folder"
+        fix = _look_inside(place / classes[0]) or fix
+    elif around := [name for name in classes if (place / name / "train").is_dir()]:
+        wrong, fix = f"{place / around[0]} holds a set, not a class", _look_inside(place / around[0])
     else:
         return
     raise ValueError(f"data_dir: {wrong}; {fix}")
+
+
+def _look_inside(folder: Path) -> str:
+    """The fix where a folder's own folders may be the classes; "" if it has none."""
+    inner = _class_folders(folder)
+    condition = "" if "train" in inner else " if these are the classes"
+    return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""
 
 
 def _class_folders(root: Path) -> list[str]:
@@ -97,28 +103,26 @@ def _class_folders(root: Path) -> list[str]:
 
 
 def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
+    """The images below class folders, and a line about what is left out: see `list_images`."""
     names: list[str] = []
     labels: list[int] = []
-    other: list[str] = []
+    left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []
     for label, folder in enumerate(classes):
-        if not (root / folder).is_dir():
-            continue
-        for name in sorted(entry.name for entry in os.scandir(root / folder) if not entry.name.startswith(".")):
-            if is_image(name):
-                names.append(os.path.join(folder, name))
-                labels.append(label)
-            else:
-                other.append(str(root / folder / name))
-    return FileSplit(str(root), tuple(names), np.array(labels, np.int32)), other
+        if (root / folder).is_dir():
+            images, others = list_images(root / folder)
+            names += [f"{folder}/{name}" for name in images]
+            labels += [label] * len(images)
+            left_out += [os.path.join(folder, name) for name in others]
+    return FileSplit(str(root), tuple(names), np.array(labels, np.int32)), describe_left_out(root, sorted(left_out))
 
 
-def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
-    """List `root/val/*.JPEG` with the labels of the official ground truth.
+def _list_flat_val(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
+    """List `root/val/*.JPEG`, as `_list_classes`, with the labels of the official ground truth.
 
     `ILSVRC2012_validation_ground_truth.txt` has a number 1..1000 per image, in the order of the file names; `meta.mat`
     maps numbers to class folders (WordNet ids). The numbers are *not* in alphabetical order.
     """
-    names = sorted(entry.name for entry in os.scandir(root / "val") if is_image(entry.name))
+    names, left_out = list_images(root / "val")
     if not names:
         raise ValueError(f"{root / 'val'}: holds neither class folders nor images; lay it out as val/CLASS/*.JPEG")
     truth, meta = _find_file(root, _TRUTH), _find_file(root, _META)
@@ -138,7 +142,8 @@ def _list_flat_val(root: Path, classes: list[str]) -> FileSplit:
     labels = {number: classes.index(name) for number, name in folders.items() if name in classes}
     if unknown := [number for number in numbers if number not in labels]:
         raise ValueError(f"{truth}: number {unknown[0]} is {folders.get(unknown[0])}, which train has no folder for")
-    return FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
+    split = FileSplit(str(root / "val"), tuple(names), np.array([labels[number] for number in numbers], np.int32))
+    return split, describe_left_out(split.root, left_out)
 
 
 def _find_file(root: Path, name: str) -> Path | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from resnet_fn.config.hints import closest, few, near_path
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, FileSplit, color_spec, is_image
+from resnet_fn.data.sources.files import FileSplit, color_spec, is_image
 
 PATHS = ("path", "file", "filename", "image")  # a CSV's columns, whatever their case
 LABELS = ("label", "class", "labels", "classes")
@@ -57,7 +57,7 @@ def load_lists(
         for place, ones in enumerate(indices if several else ()):
             labels[place, ones] = 1
         halves.append(FileSplit(data_dir, tuple(row.path for row in rows), labels, threads=threads))
-    spec = color_spec("imagefolder", classes, IMAGENET_MEAN, IMAGENET_STD)
+    spec = color_spec("imagefolder", classes)
     return DataSet(halves[0], halves[1], spec, tuple(_notes(train, val, classes, several)))
 
 

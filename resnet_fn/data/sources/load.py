@@ -8,11 +8,12 @@ import numpy as np
 
 from resnet_fn.config.hints import few, near_path, renamed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
-from resnet_fn.data.sources.files import FileSplit
+from resnet_fn.data.sources.files import FileSplit, is_image
 from resnet_fn.data.sources.folders import load_folder
 from resnet_fn.data.sources.lists import load_lists
 from resnet_fn.data.sources.records import INDEX, load_records
@@ -24,7 +25,6 @@ _SIGNS = {  # files in a folder of each of the other sets
     "mindrecord": (INDEX,),
     "cifar10": ("data_batch_1*", "cifar-10-*/data_batch_1*"),
     "cifar100": ("meta", "fine_label_names.txt", "cifar-100-*/meta", "cifar-100-*/fine_label_names.txt"),
-    "imagefolder": ("train",),
 }
 
 
@@ -36,7 +36,7 @@ def open_dataset(
     workers: Workers = Workers(),
     splits: Sequence[str] = ("train", "test"),
     check: str = "auto",
-    run: Path | None = None,
+    run: str | Path | None = None,
     progress: bool = False,
     trained_on: InputSpec | None = None,
     source: object = "",
@@ -60,6 +60,7 @@ def open_dataset(
         ValueError: no or a wrong folder, bad files, a label that is no class, or other classes than in training.
     """
     classes: tuple[str, ...] = ()
+    run = Path(run) if run else None
     if trained_on:
         data_dir, classes = data_dir or trained_on.data_dir, trained_on.classes
         lists = (lists[0] or trained_on.train_list, lists[1] or trained_on.val_list)
@@ -71,8 +72,9 @@ def open_dataset(
         raise ValueError(f"check_files: 'no' finds no bad files for on_bad_sample 'skip' to leave out; {fix}")
     dataset = load_dataset(recipe, data_dir, threads, run, lists, classes)
     check_images(dataset)
-    left_out = read_bad_files(run) if skip and run and "train" in splits else ()
+    left_out = read_bad_files(run) if skip and run and "train" in splits else None
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
+    check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
         raise ValueError(
             f"{source}: was trained on other classes than the data set {recipe.dataset} has now "
@@ -124,7 +126,9 @@ def load_dataset(
     if name in ("digits", "synthetic"):
         if data_dir:
             looks = [other for other, signs in _SIGNS.items() if any(any(Path(data_dir).glob(sign)) for sign in signs)]
-            hint = f"it looks like --dataset {looks[0]}" if looks else "leave it out"
+            own = any(is_image(path.name) for depth in ("*/*", "*/*/*") for path in Path(data_dir).glob(depth))
+            hint = "pictures of your own, a folder for each class, are for --recipe finetune" if own else "leave it out"
+            hint = f"it looks like --dataset {looks[0]}" if looks else hint
             raise ValueError(f"data_dir: {data_dir!r} is given, but the set {name} needs none; {hint}")
         synthetic = recipe.synthetic_samples, recipe.synthetic_classes, recipe.image_size
         dataset = load_digits() if name == "digits" else make_synthetic(*synthetic)

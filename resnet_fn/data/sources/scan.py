@@ -6,6 +6,7 @@ If there are few, or on request, each is decoded by Pillow at an eighth of its s
 import dataclasses
 import io
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 from tqdm import tqdm
 
 from resnet_fn.config.hints import few
+from resnet_fn.data.agreement import require_alike
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.preprocess import NO_WHITE, has_no_white
-from resnet_fn.data.sources.files import READERS, FileSplit, read_ahead
+from resnet_fn.data.sources.files import NOT_REGULAR, READERS, FileSplit, read_ahead
 from resnet_fn.runtime.disk import replace_text
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 
@@ -32,17 +34,21 @@ REASONS = (
     f"larger than {MOST_PIXELS:,} pixels",
     "missing",
     NO_WHITE,
+    NOT_REGULAR,
 )
-_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE = range(8)  # places in REASONS
+# Places in REASONS.
+_GOOD, _UNREADABLE, _EMPTY, _NO_IMAGE, _DAMAGED, _TOO_LARGE, _MISSING, _NO_WHITE, _NOT_REGULAR = range(len(REASONS))
 _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more than to read its size
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, int]:
     """The size of a file, bytes, and its fault as an index into `REASONS`. Without `decode` it is not read."""
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return 0, _NOT_REGULAR
         if not decode:
-            size = os.stat(path).st_size
-            return size, _GOOD if size else _EMPTY
+            return status.st_size, _GOOD if status.st_size else _EMPTY
         data = Path(path).read_bytes()
     except OSError as error:
         return 0, _MISSING if isinstance(error, FileNotFoundError) else _UNREADABLE
@@ -117,7 +123,7 @@ def check_files(
     workers: Workers = Workers(),
     progress: bool = False,
     splits: Sequence[str] = ("train", "test"),
-    left_out: tuple[str, ...] = (),
+    left_out: tuple[str, ...] | None = None,
 ) -> DataSet:
     """Read the sizes of a data set's files and find the bad ones: the data set of good files, with the others' names.
 
@@ -127,24 +133,26 @@ def check_files(
         check: whether files are decoded: "yes", "no", or "auto": if all splits have at most `MOST_CHECKED`.
         workers, progress: see `scan_files`.
         splits: those to check.
-        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again.
+        left_out: `bad_files` of a resumed run: these files are left out, and no file is decoded again; None: there are
+            none yet.
 
     Raises:
         ValueError: bad files and `on_bad` is "error"; names the first ones of all splits and their faults.
     """
     files = {half: split for half in ("train", "test") if isinstance(split := getattr(dataset, half), FileSplit)}
     count = sum(len(split) for split in files.values())
-    skip = on_bad == "skip" and not left_out
-    decode = skip or ((check == "yes" or (check == "auto" and count <= MOST_CHECKED)) and not left_out)
-    known = {line.rpartition("\t")[0] for line in left_out}
-    notes, lines, counts, named = list(dataset.notes), list(left_out), [], []
+    skip = on_bad == "skip" and left_out is None
+    decode = left_out is None and (skip or check == "yes" or (check == "auto" and count <= MOST_CHECKED))
+    known = {line.rpartition("\t")[0] for line in left_out or ()}
+    notes, lines, counts, named = list(dataset.notes), list(left_out or ()), [], []
     checked: dict[str, Any] = {}
     for half, split in files.items():
         if half not in splits:
             continue
         what = "training" if half == "train" else "validation"
-        if left_out:
+        if known:
             split = split.keep(np.array([name not in known for name in _names(split, dataset)], bool))
+        require_alike({f"{what} files": len(split)}, workers, "give all workers the same data")
         sizes, codes = scan_files(split, decode, workers, progress)
         bad = np.flatnonzero(codes != _GOOD)
         checked[half] = dataclasses.replace(split, sizes=sizes).keep(codes == _GOOD)
@@ -162,11 +170,12 @@ def check_files(
         raise ValueError(f"on_bad_sample: {' and '.join(counts)} files are bad: {few(named, 3, '; ')}; {fix}")
     if left_out:
         notes.append(f"leaving out {len(left_out)} files, those of the run's {BAD_FILES}")
-    elif checked and not decode:
+    elif left_out is None and checked and not decode:
         why = "--no-check-files" if check == "no" else f"{count:,} are more than {MOST_CHECKED:,}"
         fix = "--check-files decodes all before"
         notes.append(f"image files are not checked ({why}): the command stops at a bad one; {fix}")
-    return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=tuple(lines))
+    bad_files = tuple(lines) if on_bad == "skip" and checked else None
+    return dataclasses.replace(dataset, **checked, notes=tuple(notes), bad_files=bad_files)
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
@@ -180,15 +189,15 @@ def _describe(path: str, code: int) -> str:
 
 
 def write_bad_files(folder: Path, dataset: DataSet) -> None:
-    """List the files that were left out, a line "path from the data folder, tab, fault" each; no file without any."""
-    if dataset.bad_files:
+    """List the files that were left out, lines "path from the data folder, tab, fault", if any were looked for."""
+    if dataset.bad_files is not None:
         replace_text(folder / BAD_FILES, "".join(f"{line}\n" for line in dataset.bad_files), "surrogateescape")
 
 
-def read_bad_files(folder: Path) -> tuple[str, ...]:
-    """The lines of `write_bad_files`; () without any, or for an earlier version's, which had no tab."""
+def read_bad_files(folder: Path) -> tuple[str, ...] | None:
+    """The lines of `write_bad_files`; None if the folder has none of its."""
     try:
-        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:
-        return ()
-    return tuple(line for line in lines if "\t" in line)
+        return None
+    return tuple(lines) if all("\t" in line for line in lines) else None

@@ -1,4 +1,6 @@
+import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +8,8 @@ from scipy.io import savemat
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.load import load_dataset, open_dataset
+from resnet_fn.data.sources.packing import Packer
+from resnet_fn.evaluation.predict import find_images
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
 
@@ -18,15 +22,59 @@ def test_classes_are_trains_sorted_folders_and_val_gets_the_same_numbers(folder)
     assert dataset.classes == ("bee", "cat with a space", "éléphant")
     assert dataset.train.labels.tolist() == [0] * 7 + [1] * 7 + [2] * 7
     assert dataset.test.labels.tolist() == [1] * 3 + [2] * 3
-    ignored, missing = dataset.notes
-    assert ignored.startswith("ignoring 1 files that are no images")
-    assert "notes.txt" in ignored
+    left_out, missing = dataset.notes
+    assert left_out.startswith(f"leaving out 2 of {folder}/train, ")
+    assert left_out.endswith(": .hidden, bee/notes.txt")
     assert missing == "the test set has no images of 1 of the 3 classes: bee"
     (folder / "train" / "bee" / "notes.txt").unlink()
-    (folder / "train" / "loose.jpg").write_bytes(b"")
-    assert load_dataset(RECIPE, str(folder)).notes == (
+    (folder / "train" / ".hidden").rmdir()
+    for name in ("loose.jpg", "._loose.jpg"):
+        (folder / "train" / name).write_bytes(b"")
+    assert load_dataset(RECIPE, str(folder)).notes[1:] == (
         f"ignoring 1 images beside the class folders, {folder}/train/loose.jpg among them",
     )
+
+
+def test_a_folder_has_the_same_images_for_training_validation_prediction_and_packing(folder, tmp_path, capsys):
+    """At any depth, through links, in torchvision's order; names that begin with a dot are the system's own."""
+    good = (folder / "train" / "bee" / "00 ü.JPEG").read_bytes()
+    place = tmp_path / "zoo"
+    inner = ("ant/9.jpg", "ant/b/1.jpg", "ant/b-c/2.jpg", "ant/b/c/0.PNG", "bee/1.jpg")
+    others = ("ant/._9.jpg", "ant/b/.DS_Store", "ant/b/notes.txt", "ant/.thumbnails/9.jpg")
+    for name in (*inner, *others, "elsewhere/3.jpg"):
+        file = (tmp_path if name.startswith("else") else place) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(good if name not in others else b"none")
+    (place / "ant" / "linked").symlink_to(tmp_path / "elsewhere")
+    (place / "ant" / "b" / "around").symlink_to(place / "ant")  # a link to a folder that it lies in
+    images = ("9.jpg", "b/1.jpg", "b-c/2.jpg", "b/c/0.PNG", "linked/3.jpg")
+    ordered = [f"ant/{name}" for name in sorted(images, key=os.path.split)] + ["bee/1.jpg"]
+    shutil.copytree(place, tmp_path / "set" / "train", symlinks=False, ignore=shutil.ignore_patterns("around"))
+    shutil.copytree(tmp_path / "set" / "train", tmp_path / "set" / "val")
+    split = load_dataset(replace(RECIPE, validation_share=0.3), str(place))
+    assert sorted((*split.train.names, *split.test.names)) == sorted(ordered)
+    assert split.train.labels.tolist() == [0] * 3 + [1]
+    both = load_dataset(RECIPE, str(tmp_path / "set"))
+    assert list(both.train.names) == list(both.test.names) == ordered
+    assert len(both.notes) == 2  # of train and of val
+    for note, half in zip(both.notes, ("train", "val"), strict=True):
+        assert note.startswith(f"leaving out 4 of {tmp_path}/set/{half}, ")
+        assert note.endswith(": ant/._9.jpg, ant/.thumbnails and 2 more")
+    capsys.readouterr()
+    assert [path.relative_to(place).as_posix() for path in find_images([place])] == ordered
+    assert capsys.readouterr().err.startswith(f"leaving out 4 of {place}, ")
+    packed = Packer(open_dataset(RECIPE, str(tmp_path / "set"), check="yes"), tmp_path / "packed", 1)
+    assert packed.samples == 2 * len(ordered)
+
+
+def test_folders_around_the_set_are_no_classes(folder, tmp_path):
+    shutil.rmtree(folder / "val")
+    for name in ("a", "b"):
+        shutil.copytree(folder, tmp_path / "two" / name)
+    with pytest.raises(
+        ValueError, match=r"two/a holds a set, not a class; it holds the folders train: give --data-dir .*two/a$"
+    ):
+        load_dataset(SPLIT, str(tmp_path / "two"))
 
 
 # More are in tests/test_mistakes.py.
@@ -60,7 +108,9 @@ def test_an_existing_val_validates(folder):
 
 def test_wrong_levels_are_explained(folder, tmp_path):
     shutil.rmtree(folder / "val")
-    around = r"^data_dir: .*photographs holds no images; it holds the folders train: give --data-dir .*photographs$"
+    around = (
+        r"^data_dir: .*holds one class only, 'photographs'; it holds the folders train: give --data-dir .*photographs$"
+    )
     with pytest.raises(ValueError, match=around):
         load_dataset(SPLIT, str(tmp_path))
     (tmp_path / "other" / "x").mkdir(parents=True)
@@ -87,7 +137,10 @@ def flat(folder):
 
 
 def test_flat_val_takes_the_official_ground_truth_or_the_error_names_what_is_missing(flat):
-    assert load_dataset(RECIPE, str(flat)).test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
+    (flat / "val" / "._ILSVRC2012_val_00000000.JPEG").touch()
+    dataset = load_dataset(RECIPE, str(flat))
+    assert dataset.test.labels.tolist() == [2] * 3 + [0] * 3 + [1] * 3
+    assert dataset.notes[0].startswith(f"leaving out 1 of {flat}/val, ")
     truth = flat / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n1\n")
     with pytest.raises(ValueError, match="has 2 lines for 9 images"):

@@ -19,8 +19,10 @@ def test_a_folder_that_is_not_needed_names_the_set_that_it_looks_like(dataset, f
     Path("packed").mkdir()
     Path("packed/index.json").touch()
     Path("empty").mkdir()
+    own = "pictures of your own, a folder for each class, are for --recipe finetune"
     for place, hint in {
-        folder: "it looks like --dataset imagefolder",
+        folder: own,
+        folder / "train": own,
         "tens": "it looks like --dataset cifar10",
         "tens/cifar-10-batches-bin": "it looks like --dataset cifar10",
         "hundreds": "it looks like --dataset cifar100",

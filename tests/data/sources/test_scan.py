@@ -65,8 +65,12 @@ def test_every_kind_is_found_and_named(zoo):
         assert examine(str(place / name), decode=False)[1] == (2 if kind == "empty" else 0)
     for decode in (True, False):
         assert examine(str(place / "none.jpg"), decode) == (0, 6)
-    (place / "unreadable.jpg").mkdir()
-    assert examine(str(place / "unreadable.jpg"))[1] == 1
+    (place / "folder.jpg").mkdir()
+    os.mkfifo(place / "fifo.jpg")
+    (place / "device.jpg").symlink_to("/dev/zero")  # reading either would never end
+    for decode in (True, False):
+        for name in ("folder.jpg", "fifo.jpg", "device.jpg"):
+            assert examine(str(place / name), decode) == (0, 8)
 
 
 def test_a_jpeg_cut_anywhere_is_found(make_photograph, encode, tmp_path):
@@ -89,6 +93,21 @@ def test_error_names_the_files_of_all_splits_together_before_anything_is_compute
     )
     with pytest.raises(ValueError, match=message):
         open_dataset(RECIPE, str(folder))
+
+
+def test_what_is_no_regular_file_is_named_and_never_opened(folder):
+    """In both splits, checked or not; a FIFO that replaces a good file later ends the run, too."""
+    os.mkfifo(folder / "train" / "bee" / "a.jpg")
+    (folder / "val" / "bee" / "b.jpg").symlink_to("/dev/zero")
+    for check in ("yes", "no"):
+        with pytest.raises(
+            ValueError, match=r"1 of 22 training and 1 of 10 .*a.jpg' is not a regular file; '.*b.jpg' is"
+        ):
+            open_dataset(RECIPE, str(folder), check=check)
+    split = load_dataset(RECIPE, str(folder)).train
+    with pytest.raises(BadSampleError, match=r"a.jpg: cannot be read \(not a regular file\); fix it"):
+        split.read(split.names.index("bee/a.jpg"))
+    assert len(open_dataset(SKIP, str(folder)).train) == 21
 
 
 def test_skip_trains_on_the_rest_and_says_how_many(zoo):
@@ -120,6 +139,23 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     assert len(open_dataset(SKIP, str(moved)).train) == 32
     (run / "bad_files.txt").write_text(f"{moved}/train/bee/grey.jpg: cut or damaged\n")  # an earlier version's
     assert len(open_dataset(SKIP, str(moved), run=run).train) == 32
+
+
+def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):
+    """That none was bad is known, too."""
+    run = tmp_path / "run"
+    run.mkdir()
+    first = open_dataset(SKIP, str(folder))
+    write_bad_files(run, first)
+    file = folder / "train" / "bee" / "00 ü.JPEG"
+    file.write_bytes(bytes(file.stat().st_size))  # only decoding would notice
+    again = open_dataset(SKIP, str(folder), run=str(run))
+    assert (again.train.names, again.bad_files, again.notes) == (first.train.names, (), ())
+    assert len(open_dataset(SKIP, str(folder)).train) == 20
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(ValueError, match=r"1 of 21 training files are bad: '.*00 ü.JPEG' is missing"):
+        open_dataset(SKIP, str(folder), run=run)
 
 
 def test_files_are_decoded_where_few_or_asked_for(zoo, monkeypatch):

@@ -2,9 +2,10 @@
 
 nan-batch: rank RANK's images of update 8 hold a NaN. die-in-save: it is killed half-way through a checkpoint.
 die-in-step: it is killed while the others wait for it in an all-reduce. term-in-evaluation: it alone gets a SIGTERM
-while it evaluates. The faults are in this file alone.
+while it evaluates. error-in-evaluation: something else than a sample fails there. The faults are in this file alone.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -41,6 +42,8 @@ def dying_rename(path, target):
 def signalled_eval_batches(*arguments):
     if FAULT == "term-in-evaluation":
         os.kill(os.getpid(), signal.SIGTERM)
+    if FAULT == "error-in-evaluation":
+        raise OSError(errno.EIO, "Input/output error", "disk")
     return eval_batches(*arguments)
 
 

@@ -1,0 +1,73 @@
+"""Workers agree before they compute together: on settings, code and versions, on the data, and on the first state.
+
+Each comparison is a collective: all ranks make it, in the same order, and all end with the same error.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from resnet_fn.config.fields import shared, show_value
+from resnet_fn.config.hints import few
+from resnet_fn.data.dataset import DataSet, Split
+from resnet_fn.runtime import versions
+from resnet_fn.runtime.workers import Workers, gather_texts
+
+_DIGITS = 12  # of a SHA-256, in an error's text
+_SPLITS = {"train": "training images", "test": "validation images"}
+
+
+def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None:
+    """Raise a ValueError, the same on every rank, that names each value that differs from rank 0's, and the fix."""
+    text = json.dumps({name: show_value(value) for name, value in values.items()})
+    first, *others = map(json.loads, gather_texts(text, workers))
+    wrong = [
+        f"rank {rank}: {name} {mine.get(name) or 'none'}, rank 0: {first.get(name) or 'none'}"
+        for rank, mine in enumerate(others, 1)
+        for name in {**first, **mine}
+        if mine.get(name) != first.get(name)
+    ]
+    if wrong:
+        raise ValueError(f"{few(wrong, 5, '; ')}; {fix}")
+
+
+def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
+    """Compare the settings that must agree (`shared`), `more` of them, this package's code, and what computes."""
+    if workers.size == 1:
+        return
+    values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
+    values |= {name: versions.installed(name) for name in ("mindspore", "numpy", "pillow")}
+    for config in configs:
+        values |= shared(config)
+    require_alike(values | more, workers, "start all workers with the same settings, code and versions")
+
+
+def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
+    """Compare classes and splits. Of files and records names and sizes count, of arrays in memory every byte."""
+    if workers.size == 1:
+        return
+    values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}
+    for name in splits:
+        split: Any = getattr(dataset, name)
+        contents = split.images if isinstance(split, Split) else split.listing + split.contents
+        values[_SPLITS[name]] = f"{len(split)} ({_digest((split.labels, contents))})"
+    require_alike(values, workers, "give all workers the same data")
+
+
+def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iterable[float] = ()) -> None:
+    """Compare what workers start with, bit for bit: Parameters by name, and the classes' weights in the loss."""
+    if workers.size == 1:
+        return
+    state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.asnumpy()))
+    values = {"class_weights": _digest([np.array(class_weights)]), "weights and other state": state}
+    require_alike(values, workers, "give all workers the same weights and the same checkpoint")
+
+
+def _digest(parts: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.tobytes())
+    return digest.hexdigest()[:_DIGITS]

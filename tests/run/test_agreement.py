@@ -1,0 +1,149 @@
+"""Workers that do not agree on what they compute end alike, before the first update, with what differs in one line."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import resnet_fn
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.run.loop import train
+
+pytestmark = pytest.mark.slow
+
+DRIVERS = Path(__file__).parent / "drivers"
+RECIPE = {"model": "resnet8", "image_size": 8, "batch_size": 240, "epochs": 1}
+FILES = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "batch_size": 8, "epochs": 1}
+FLAGS = ("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "1", "--no-progress")
+LAUNCH = ("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--")
+HASH = "[0-9a-f]{12}"
+SET = rf"\({HASH}\)"
+
+
+def rank_1(recipe=None, options=None, base=RECIPE, **both):
+    """A case: rank 1 has other settings of the recipe, or other options."""
+    both = {"out_dir": "none", **both}
+    return [[base, both], [{**base, **(recipe or {})}, {**both, **(options or {})}]]
+
+
+@pytest.mark.usefixtures("device")
+def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, msrun):
+    """What may differ (paths, threads, how often is logged) trains on; a resume compares the restored state, too."""
+    for name, seed in (("a", 0), ("b", 1), ("resumed", 0)):
+        train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False, checkpoint_every=3))
+    shutil.rmtree("resumed/checkpoints/step-00000005")
+    for copy in ("renamed", "fewer", "class", "validation"):
+        shutil.copytree(folder, copy)
+    Path("renamed/train/bee/00 ü.JPEG").rename("renamed/train/bee/0.JPEG")
+    Path("fewer/train/bee/00 ü.JPEG").unlink()
+    for half in ("train", "val"):
+        Path("class", half, "bee").rename(Path("class", half, "wasp"))
+    Path("validation/val/bee/00 ü.JPEG").rename("validation/val/bee/0.JPEG")
+    Path("elsewhere").mkdir()
+    Path("b").rename("elsewhere/resumed")
+    shutil.copytree("elsewhere/resumed", "b")
+    files = {"base": FILES, "data_dir": str(folder)}
+    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2, "compile_cache": False}
+    cases = {
+        "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
+        "seed 3, rank 0: 0": rank_1({"seed": 3}),
+        "precision fp16, rank 0: fp32": rank_1({"precision": "fp16"}),
+        "batch_size 120, rank 0: 240": rank_1({"batch_size": 120}),
+        "model resnet20, rank 0: resnet8": rank_1({"model": "resnet20"}),
+        "label_smoothing 0.2, rank 0: 0.1; rank 1: smoothing_over others, rank 0: all": rank_1(
+            {"label_smoothing": 0.2, "smoothing_over": "others"}
+        ),
+        "accumulate 2, rank 0: 1": rank_1(options={"accumulate": 2}),
+        "mode pynative, rank 0: graph": rank_1(options={"mode": "pynative"}),
+        "eval_batch_size 64, rank 0: 256": rank_1(options={"eval_batch_size": 64}),
+        "feed uint8, rank 0: float32": rank_1(options={"feed": "uint8"}, **files),
+        "check_files no, rank 0: auto": rank_1(options={"check_files": "no"}, **files),
+        "training files 20, rank 0: 21": rank_1(options={"data_dir": "fewer"}, **files),
+        f"classes {HASH}, rank 0: {HASH}; rank 1: training images 21 .*; rank 1: validation images 9 ": rank_1(
+            options={"data_dir": "class"}, **files
+        ),
+        f"training images 21 {SET}, rank 0: 21 {SET}; give": rank_1(options={"data_dir": "renamed"}, **files),
+        f"validation images 9 {SET}, rank 0: 9 {SET}; give": rank_1(options={"data_dir": "validation"}, **files),
+        f"weights and other state {HASH}, rank 0: {HASH}": [
+            [{**RECIPE, "weights": name}, {"out_dir": "none"}] for name in ("a", "b")
+        ],
+        f"weights and other state {HASH}, rank 0: {HASH}; give": rank_1(
+            options={"folder": "elsewhere"}, out_dir="resumed"
+        ),
+        "": [
+            [RECIPE, {"out_dir": "one"}],
+            [{**RECIPE, "name": "mine"}, {"out_dir": "", **own}],
+        ],
+    }
+    Path("cases.json").write_text(json.dumps(cases))
+    msrun(2, str(DRIVERS / "other_worker.py"), "cases.json")
+    errors, others = (json.loads(Path(f"errors{rank}.json").read_text()) for rank in range(2))
+    assert errors == others
+    assert errors.pop("") == ""
+    assert RunFolder(Path("one")).updates() == [5]
+    for wanted, text in errors.items():
+        assert re.match(f"rank 1: {wanted}", text), (wanted, text)
+        assert re.search("; (give|start) all workers", text)
+    assert not Path("none").exists()
+
+
+@pytest.fixture
+def by_rank(python):
+    """by_rank(command, path, more, *flags): both workers end with 1; the one line that each prints, the same."""
+
+    def run(command, path, more, *flags):
+        words = ("python", DRIVERS / "by_rank.py", command, path, more, *flags)
+        python(*LAUNCH, *words, code=1, seconds=300)
+        logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
+        lines = [line for log in logs for line in log.splitlines() if line.startswith(f"{command}: error: ")]
+        assert len(lines) == 2
+        assert lines[0] == lines[1]
+        return lines[0].removeprefix(f"{command}: error: ")
+
+    return run
+
+
+def test_another_rate_ends_the_command_on_both(by_rank):
+    line = by_rank("train", "none", "--learning-rate 0.05", *FLAGS, "--out-dir", "run")
+    assert line.startswith("rank 1: learning_rate 0.05, rank 0: 0.2; start all workers with the same settings")
+    assert not Path("run").exists()
+
+
+def test_other_code_and_versions_are_named(by_rank):
+    """One changed comment; what pip has recorded of NumPy."""
+    shutil.copytree(Path(resnet_fn.__file__).parent, "other/resnet_fn", ignore=shutil.ignore_patterns("__pycache__"))
+    with open("other/resnet_fn/models/resnet.py", "a") as file:
+        file.write("# mine\n")
+    record = Path("other/numpy-1.25.9.dist-info/METADATA")
+    record.parent.mkdir()
+    record.write_text("Name: numpy\nVersion: 1.25.9\n")
+    line = by_rank("train", Path("other").absolute(), "", *FLAGS, "--out-dir", "run")
+    numpy = f"rank 1: numpy 1.25.9, rank 0: {np.__version__}; start all workers"
+    assert re.match(f"rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", line), line
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("more", ["--tta flip", "--data-dir validation"])
+def test_evaluations_agree_too(more, by_rank, folder):
+    recipe = Recipe(**FILES)
+    train(recipe, RunOptions(out_dir="run", data_dir=str(folder), progress=False))
+    shutil.copytree(folder, "validation")
+    Path("validation/val/bee/00 ü.JPEG").rename("validation/val/bee/0.JPEG")
+    line = by_rank("evaluate", "none", more, "--checkpoint", "run")
+    wanted = "tta flip, rank 0: none;" if "tta" in more else f"validation images 9 {SET}, rank 0: 9 {SET};"
+    assert re.match(f"rank 1: {wanted}", line), line
+
+
+@pytest.mark.usefixtures("device")
+def test_evaluations_are_of_the_same_weights(by_rank):
+    """Of a bare weight file at another place, which may differ."""
+    for name, seed in (("a", 0), ("b", 1)):
+        train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False))
+    Path("mine.json").write_text(json.dumps(RECIPE))
+    line = by_rank("evaluate", "none", "--weights b", "--recipe", "mine.json", "--weights", "a")
+    assert re.match(f"rank 1: weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights", line)
