@@ -197,7 +197,7 @@ def test_every_field_of_the_log_is_documented():
             assert f"`{field}`" in text, f"{event}: {field}"
 
 
-def tests_named(text):
+def named_tests(text):
     """The tests that a text names: (file, beginning of the name or None); `…test_x` is in the file named before it."""
     file = ""
     for words in re.findall(r"`([^`\n]+)`", text):
@@ -209,7 +209,7 @@ def tests_named(text):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_pages_name_exist(page):
-    for file, name in tests_named(page.read_text(encoding="utf-8")):
+    for file, name in named_tests(page.read_text(encoding="utf-8")):
         places = [path for path in (ROOT / "tests").rglob("test_*.py") if f"/{path}".endswith(f"/{file}")]
         assert places, f"{page.name}: no {file}"
         found = not name or any(f"\ndef {name}" in path.read_text() for path in places)
