@@ -157,11 +157,12 @@ def chosen_checkpoint(parsed: argparse.Namespace) -> str:
     return parsed.run or parsed.checkpoint
 
 
-def add_device_flags(parser: Parser) -> None:
-    """The flags that choose where to compute."""
+def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
+    """The flags that choose where to compute; returns their group."""
     group = parser.add_argument_group("where it is computed")
     group.add_argument("--device", choices=("CPU", "Ascend"), default="CPU", help="default CPU")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU kernel threads; 0: all CPUs")
+    return group
 
 
 def add_fields(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import record_layers, recorded_layers
@@ -47,7 +47,16 @@ def unchanged(net: nn.Cell, handles: Sequence[Any] = ()) -> Iterator[None]:
         for handle in handles:
             handle.remove()
         for parameter, value in kept:
-            ops.assign(parameter, Tensor(value, parameter.dtype))
+            write(parameter, value)
+
+
+def write(parameter: Parameter, value: np.ndarray) -> None:
+    """Set a Parameter in place, so that compiled functions use the new value; a view gets memory of its own first."""
+    tensor = Tensor(np.asarray(value), parameter.dtype)
+    try:
+        ops.assign(parameter, tensor)
+    except RuntimeError:  # of a view: the g of a weight norm
+        parameter.set_data(tensor)
 
 
 def _array(value: Tensor) -> np.ndarray:

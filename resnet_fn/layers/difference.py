@@ -16,6 +16,8 @@ VERDICTS = OK, ROUNDING, UNDECIDED, DIFFERS = "ok", "rounding", "undecided", "DI
 ROUNDING_FACTOR = 4.0
 # A reference with more rounding would allow an error of a quarter of the array: the verdict is "undecided".
 CEILING = 0.25 / ROUNDING_FACTOR
+_LEAST = 1e-6  # relative error that is never beyond rounding
+_APART = 1e6  # times the median: such numbers, as a mask's −1e9, would hide all others in a norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,17 +72,28 @@ class Difference:
         allowed = max(self.tolerance, ROUNDING_FACTOR * self.rounding if self.verdict == ROUNDING else 0.0)
         return self.relative / allowed if allowed else (math.inf if self.relative else 0.0)
 
+    @property
+    def beyond(self) -> float:
+        """How many times the error is what rounding explains, if its tolerance alone lets it pass; 0 otherwise."""
+        bound = max(_LEAST, ROUNDING_FACTOR * self.rounding)
+        return self.relative / bound if bound < self.relative <= self.tolerance else 0.0
+
     def values(self) -> str:
         """Both values where they differ most: "0.12 here, 0.13 in the reference at [0, 3]"."""
         place = f" at {list(self.place)}" if self.place else ""
         return f"{self.ours:.9g} here, {self.theirs:.9g} in the reference{place}"
 
 
+def norm(array: Any) -> float:
+    """‖a‖ in float64: in float32 the squares of 1e-23 are 0."""
+    return float(np.linalg.norm(np.asarray(array, np.float64)))
+
+
 def relative_error(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖b‖ in float64; ‖a − b‖ where b is zero.
 
     NaN and infinities are compared by their places: if these differ, the error is infinite; if no number is finite, it
-    is NaN; else it is the error of the finite numbers.
+    is NaN; else it is the error of the finite numbers, or of the largest (`_APART`) alone if that is more.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -88,8 +101,10 @@ def relative_error(a: Any, b: Any) -> float:
         return math.inf
     if a.size and not finite.any():
         return math.nan
-    norm = float(np.linalg.norm(b[finite]))
-    return float(np.linalg.norm(a[finite] - b[finite])) / (norm or 1.0)
+    a, b = a[finite], b[finite]
+    large = np.abs(b) > _APART * np.median(np.abs(b)) if b.any() else np.zeros(b.shape, bool)
+    parts = [large, ~large] if large.any() and np.median(np.abs(b)) else [...]
+    return max(norm(a[part] - b[part]) / (norm(b[part]) or 1.0) for part in parts)
 
 
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
@@ -105,7 +120,7 @@ def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, roundi
     apart = np.where(np.isnan(apart), np.inf, apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
     finite = np.isfinite(a) & np.isfinite(b)
-    norms = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
+    norms = norm(a[finite]) * norm(b[finite])
     return Difference(
         name=name,
         max_abs=float(apart.max(initial=0.0)),

@@ -50,14 +50,19 @@ def record_layers(
     executions: list[Layer] = []
     visit = visit or executions.append
 
-    def hook_of(name: str, layer: Any) -> Callable[[Any, Any, Any, Any], None]:
+    def hook_of(name: str, layer: Any) -> tuple[Callable[..., None], Callable[..., None]]:
         kind, whole = kind_of(layer), kind_of(layer) in WHOLE
         shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
 
+        taken: list[list[np.ndarray]] = []
+
+        def before(layer: Any, inputs: Any, named: Any) -> None:
+            taken.append([convert(value) for value in _tensors((inputs, named))])  # before a layer writes into them
+
         def hook(layer: Any, inputs: Any, named: Any, output: Any) -> None:
-            given = [convert(value) for value in _tensors((inputs, named))]
+            given = taken.pop()
             first, results = given[0] if given else None, [convert(value) for value in _tensors(output)]
             visit(
                 Layer(
@@ -75,9 +80,13 @@ def record_layers(
                 )
             )
 
-        return hook
+        return before, hook
 
-    handles = [layer.register_forward_hook(hook_of(name, layer), with_kwargs=True) for name, layer in layers]
+    handles = []
+    for name, layer in layers:
+        before, hook = hook_of(name, layer)
+        handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(layer.register_forward_hook(hook, with_kwargs=True))
     try:
         run()
     finally:

@@ -275,7 +275,7 @@ _TABLE: dict[str, Callable[[Any, Any], Settings]] = {
 # pass it to a function: torchvision's DenseNet drop_rate, its Swin attention_dropout.
 _DROPS = (
     *("dropout", "drop_prob", "drop_path_prob", "dropout_p", "dropout_prob", "attn_drop_prob", "p_dropout"),
-    *("attention_dropout", "drop_rate"),
+    *("attention_dropout", "drop_rate", "layerdrop"),
 )
 
 
@@ -310,11 +310,12 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
                         if hasattr(layer, attribute):
                             change(layer, attribute, nothing)
                 continue
-            for attribute in (*_DROPS, *["p"] * (type(layer).__name__ == "StochasticDepth")):
-                value = getattr(layer, attribute, None)
+            held = [(layer, one) for one in (*_DROPS, *["p"] * (type(layer).__name__ == "StochasticDepth"))]
+            for holder, attribute in [*held, (getattr(layer, "config", None), "layerdrop")]:
+                value = getattr(holder, attribute, None)
                 if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
                     drops.append((name, attribute, float(value)))
-                    change(layer, attribute, type(value)(0))
+                    change(holder, attribute, type(value)(0))
             if isinstance(kept := getattr(layer, "keep_prob", None), float) and kept < 1:  # MindCV's DropPath
                 drops.append((name, "p", round(1.0 - kept, 6)))
                 change(layer, "keep_prob", 1.0)

@@ -130,7 +130,8 @@ def _side(parameters: Mapping[str, First], names: Sequence[str], rate: float) ->
         seconds.append(second)
     if not firsts:
         return None
-    return Side(parameters, rate, 1 - float(np.median(firsts)), 1 - float(np.median(seconds)), coupled, begins)
+    new_m, new_v = float(np.median(firsts)), float(np.median(seconds))
+    return Side(parameters, rate, 1 - new_m, 1 - new_v, coupled, begins) if new_v > 0 else None  # else v never moves
 
 
 def _fitting(side: Side) -> list[Way]:

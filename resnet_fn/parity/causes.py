@@ -17,7 +17,7 @@ from resnet_fn.parity.adam_causes import adam_causes
 from resnet_fn.parity.layers import LayerDifference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
-from resnet_fn.parity.origins import FITS
+from resnet_fn.parity.origins import FITS, first_hints
 from resnet_fn.parity.stages import Stage
 from resnet_fn.parity.trace import Arrays, Recording, Tree
 
@@ -33,13 +33,14 @@ class Case:
     names: NameMap
 
     def differing(self) -> list[str]:
-        """Names of the arrays that differ."""
-        return [item.name for item in self.stage.differences if item.verdict == DIFFERS]
+        """Names of the arrays that differ, or of which a third does ("qkv.bias part 1 of 3")."""
+        differing = (item.name for item in self.stage.differences if item.verdict == DIFFERS)
+        return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
 def explain(case: Case) -> list[str]:
     """The causes that the first candidate names that fits."""
-    return next((hints for cause in STAGE_CAUSES.get(case.stage.name, ()) if (hints := cause(case))), [])
+    return first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:

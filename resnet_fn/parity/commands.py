@@ -3,8 +3,11 @@
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.layers.record import leaves
@@ -12,6 +15,7 @@ from resnet_fn.parity import flags
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.user_files import imports_beside
 from resnet_fn.runtime.extras import import_extra
 
 _LIVE = """examples:
@@ -39,6 +43,7 @@ _FLAGS = {
     "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
     "our-loss": ("FILE:FUNCTION", "MindSpore's, of (outputs, labels)"),
     "our-optimizer": ("FILE:FUNCTION", "of the net: returns an optimizer of MindSpore's or of this package"),
+    "our-step": ("FILE:FUNCTION", "as `make_train_step`: returns a step of one's own"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
     "json": ("FILE", "write everything, every array and layer"),
@@ -57,10 +62,18 @@ def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
     _add(group, "map")
     trained = "leave out initialisation (nets that load trained weights)"
     group.add_argument("--no-initialisation", action="store_true", help=trained)
+    strict = "exit code 1 also for arrays that differ beyond rounding, within their tolerance"
+    group.add_argument("--strict", action="store_true", help=strict)
     group = parser.add_argument_group("what is written")
     _add(group, "json")
     words = "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)"
     group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=words)
+
+
+def _add_device(parser: cli.Parser) -> None:
+    """The flags of MindSpore's side."""
+    group, words = cli.add_device_flags(parser), "an update as one compiled function, or as none; default graph"
+    group.add_argument("--mode", choices=("graph", "pynative"), default="graph", help=words)
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -70,9 +83,9 @@ def live(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
     default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
-    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", **default)
+    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", **default)
     flags.add_task_flags(parser, recipe)
-    cli.add_device_flags(parser)
+    _add_device(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
     alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
@@ -94,10 +107,14 @@ def live(arguments: Sequence[str]) -> int:
     torch.manual_seed(task.seed)
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    reference = _reference(parsed, functions, task)
-    net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
-    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
-    ladder = _replay(parsed, functions, recording, net, corrections)
+    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
+        reference = _reference(parsed, functions, task)
+    with _our_imports(parsed):
+        net = _build_net(parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
+    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
+        recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
+    with _our_imports(parsed):
+        ladder = _replay(parsed, functions, recording, net, corrections)
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
     return _finish(parsed, ladder, task, began, title)
 
@@ -109,7 +126,7 @@ def record(arguments: Sequence[str]) -> int:
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
     flags.add_task_flags(parser, recipe)
-    cli.add_device_flags(parser)
+    _add_device(parser)
     group = parser.add_argument_group("what is written")
     group.add_argument("--out", metavar="FOLDER", help="a new folder")
     layers = "none: without the layers' outputs: the first that differs is not named, and nets must agree in names"
@@ -128,7 +145,8 @@ def record(arguments: Sequence[str]) -> int:
     functions = flags.load_functions(parsed)
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else flags.task_of(parsed)
-    recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
+    with imports_beside(own, parsed.loss, parsed.optimizer):
+        recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
     size = save_recording(recording, Path(parsed.out), parsed.layers)
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
@@ -152,20 +170,21 @@ def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, A
 
 
 def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
-    from resnet_fn.parity.mindspore_side import assign, record_net, state
+    from resnet_fn.parity.mindspore_side import assign, record_net, run_in, state
     from resnet_fn.parity.replay import names_of, paired_optimizer
 
     _start(parsed, task.seed)
     net = _build_net(parsed, functions, task, 0)
     make_ours, initial = functions.get("optimizer"), state(net)
     optimizer = make_ours(net) if make_ours else None
-    if like is not None:
-        names = names_of(net, like)
-        if names.problems:
-            raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
-        assign(net, names.rename(like.trace.start))
-        optimizer = optimizer or paired_optimizer(net, like, names)[0]
-    return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
+    with run_in(parsed.mode):
+        if like is not None:
+            names = names_of(net, like)
+            if names.problems:
+                raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+            assign(net, names.rename(like.trace.start))
+            optimizer = optimizer or paired_optimizer(net, like, names)[0]
+        return record_net(net, task, initial=initial, loss=functions.get("loss"), optimizer=optimizer)
 
 
 def replay_trace(arguments: Sequence[str]) -> int:
@@ -174,8 +193,8 @@ def replay_trace(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
     group = parser.add_argument_group("what is compared")
-    _add(group, "model", "net", "our-loss", "our-optimizer", model="; default the trace's recipe's")
-    cli.add_device_flags(parser)
+    _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", model="; default the trace's recipe's")
+    _add_device(parser)
     _add_comparison(parser, group)
     parsed = parser.parse(arguments)
     cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
@@ -185,8 +204,9 @@ def replay_trace(arguments: Sequence[str]) -> int:
     task = reference.task
     _start(parsed, task.seed)
     logits = next(iter(reference.trace.eval_outputs.values()))
-    net = _build_net(parsed, functions, task, logits.shape[-1])
-    ladder = _replay(parsed, functions, reference, net, corrections)
+    with _our_imports(parsed):
+        net = _build_net(parsed, functions, task, logits.shape[-1])
+        ladder = _replay(parsed, functions, reference, net, corrections)
     print(f"trace of {reference.framework}: {parsed.trace}")
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.trace}"
     return _finish(parsed, ladder, task, began, title, ladder.environment)
@@ -242,6 +262,10 @@ def _initialisation(parsed: argparse.Namespace, task: Task) -> bool:
     return not parsed.no_initialisation and task.recipe.initialisation == "torchvision"
 
 
+def _our_imports(parsed: argparse.Namespace) -> AbstractContextManager[None]:
+    return imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer)
+
+
 def _replay(
     parsed: argparse.Namespace,
     functions: dict[str, Any],
@@ -253,7 +277,8 @@ def _replay(
 
     make_ours, initialisation = functions.get("our_optimizer"), _initialisation(parsed, reference.task)
     ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
-    return replay(reference, net, **ours, initialisation=initialisation, corrections=corrections)
+    ours |= {"make_step": functions["our_step"]} if "our_step" in functions else {}
+    return replay(reference, net, **ours, mode=parsed.mode, initialisation=initialisation, corrections=corrections)
 
 
 def _start(parsed: argparse.Namespace, seed: int) -> None:
@@ -300,7 +325,7 @@ def _finish(
     print(report.table(ladder))
     if environment and not ladder.agrees:
         print("\n  ".join(["environment:", *environment]))
-    size = len(next(leaf for _, leaf in leaves(task.batches[0][0])))
+    size = next((len(leaf) for _, leaf in leaves(tuple(reversed(task.batches[0]))) if np.ndim(leaf)), 1)
     seconds = time.perf_counter() - began
     print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
     print("not compared: which samples an update sees, and their augmentation")
@@ -308,4 +333,4 @@ def _finish(
         report.write_json(ladder, parsed.json)
     if parsed.report:
         print(f"report: {write_page(ladder, parsed.report, title)}")
-    return 0 if ladder.agrees else 1
+    return 0 if ladder.agrees and not (parsed.strict and ladder.beyond) else 1

@@ -2,18 +2,15 @@
 
 import argparse
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.cli import UsageError, add_fields, settings_in
 from resnet_fn.config.fields import changed, flag_name
-from resnet_fn.config.hints import first_line, near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.parity.trace import Task, make_batches, recipe_batches
+from resnet_fn.parity.user_files import imports_beside, load_function
 from resnet_fn.recipes import load_recipe
 
 # The settings of an update beside optimizer and loss, which may also be functions of the user's own.
@@ -112,7 +109,9 @@ def task_of(parsed: argparse.Namespace) -> Task:
         size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if place:
-            made = load_function(place, "--inputs")()
+            make = load_function(place, "--inputs")
+            with imports_beside(place):
+                made = make()
             batches = list(returned("--inputs", place, made, list | tuple, "a list of (inputs, labels)"))
         else:
             channels, classes, pixels = image_shape(parsed, named)
@@ -143,36 +142,9 @@ def own_functions(parsed: argparse.Namespace) -> list[str]:
     return [name for name, text in given.items() if ":" in text or text.endswith(".py")]
 
 
-def load_function(place: str, flag: str) -> Any:
-    """Import "path/to/file.py:function".
-
-    Raises:
-        UsageError: the file or the function does not exist.
-        ValueError: the file cannot be imported.
-    """
-    path, _, name = place.rpartition(":")
-    if not path or not name:
-        raise UsageError(f"{flag}: {place!r} is not FILE:FUNCTION; give for example nets/mine.py:build")
-    if not Path(path).is_file():
-        raise UsageError(f"{flag}: there is no file {path}; {near_path(path, 'give FILE.py:FUNCTION')}")
-    spec = importlib.util.spec_from_file_location(f"resnet_fn_user_{Path(path).stem}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{flag}: {path} is not a Python file; its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # jit looks functions up by their module
-    sys.path.append(str(Path(path).resolve().parent))  # for imports from beside the file
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ValueError(f"{flag}: {path} cannot be imported ({type(error).__name__}: {first_line(error)})") from error
-    if not callable(getattr(module, name, None)):
-        raise UsageError(f"{flag}: {path} has no function {name!r}")
-    return getattr(module, name)
-
-
 def load_functions(parsed: argparse.Namespace) -> dict[str, Any]:
     """The functions that a command's flags name, by flag; a loss or an optimizer of the recipe's is left out."""
-    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer")
+    names = ("net", "reference", *own_functions(parsed), "our_loss", "our_optimizer", "our_step")
     places = {name: getattr(parsed, name, None) for name in names}
     return {name: load_function(place, f"--{flag_name(name)}") for name, place in places.items() if place}
 

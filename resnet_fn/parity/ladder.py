@@ -5,8 +5,12 @@ and in every stage after it. The first stage that differs names the kind of the 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
+from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
@@ -19,6 +23,7 @@ from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Rounding, split
 
+_UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning rate": of each update, ours and theirs
 
 
@@ -37,6 +42,9 @@ class Ladder:
         environment: versions, devices and kernels that differ, a line each.
         precision: in which the reference's own rounding was measured.
         curves: losses and learning rates.
+        compiled: whether MindSpore's side was.
+        beyond: the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
+            tolerance; the furthest beyond first. Empty if no rounding was measured.
     """
 
     stages: list[Stage]
@@ -48,6 +56,8 @@ class Ladder:
     environment: list[str] = dataclasses.field(default_factory=list)
     precision: str = "float32"
     curves: Curves = dataclasses.field(default_factory=dict)
+    compiled: bool = True
+    beyond: list[Difference] = dataclasses.field(default_factory=list)
 
     @property
     def agrees(self) -> bool:
@@ -73,7 +83,8 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        return next((stage.first for stage in self.stages if stage.name == stages.GRADIENTS), None)
+        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS))
+        return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property
     def first_layer(self) -> LayerDifference | None:
@@ -100,18 +111,33 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
+    idle = stages.Comparison(ours, theirs, names, {}).without_gradient
+    decayed = [
+        name
+        for name in order
+        if name in idle and ours.trace.after and (ours.trace.after[0][name] != ours.trace.start[name]).any()
+    ]
+
     def all_stages(rounding: Rounding) -> list[Stage]:
         computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
-        return with_doubts([*first_stages, *computed], ours, theirs, names.layers)
+        with_layers = [stage for one in computed for stage in (one, *_layers_stage(one.name, layers))]
+        return with_doubts([*first_stages, *with_layers], ours, theirs, names.layers)
 
     notes = settings_notes(ours.layers["eval"], theirs.layers["eval"], names.layers)
     notes += [*sharing_notes(names, ours.tied), *training_notes(names, ours.trainable, theirs.trainable)]
     changed = list(dict.fromkeys([*theirs.notes, *ours.notes]))
     if (RATE in ours.trace.settings) != (RATE in theirs.trace.settings):
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
+    if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
+        changed.append(f"left out, since --map gives no counterpart: {few(left)}")
+    if decayed:
+        changed.append(
+            f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
+        )
     precision = "float16" if theirs.task.recipe.precision == "fp16" else "float32"
     ladder = Ladder(all_stages(theirs.rounding), layers, names, notes, changed=changed, precision=precision)
     ladder.environment = environment_notes(ours.environment, theirs.environment)
+    ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     second = {stages.CHANGE_AGAIN, *(stages.state_stage(kind, 2) for kind in theirs.trace.second)}
@@ -121,9 +147,19 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         # A fault, or ReLU inputs that float32 puts on either side of 0. The rounding of float16 includes many of them.
         rounding, ladder.ties = theirs.flipped(tie_width(layers))
         ladder.stages = all_stages(stages.worst_rounding(theirs.rounding, rounding))
+    measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
+    if theirs.rounding and precision == "float32":
+        ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(Case(stage, layers, ours, theirs, names))
     return ladder
+
+
+def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
+    """The stage of the paired layers' outputs, which follows that of the net's outputs; [] after another."""
+    mode, name = stages.LAYERS_OF.get(after, ("", ""))
+    outputs = [one.output for one in layers if one.mode == mode]
+    return [stages.sure(Stage(name, outputs))] if outputs else []
 
 
 def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: bool) -> Stage:
@@ -146,7 +182,11 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
         if trained & {name, *sources} or not (statistics or set(sources) <= set(theirs.constants)):
             continue
         a, b = ours.initial[name], given[name]
-        item = difference(name, a, b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b)
+        b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b
+        item = difference(name, a, b)
+        if item.verdict == DIFFERS and a.dtype.kind == "f" and (np.abs(a - b) <= _UNITS * np.spacing(np.abs(b))).all():
+            item = dataclasses.replace(item, tolerance=item.relative)  # of a table that one side computed in float64
+            stage.note += f"{'; ' * bool(stage.note)}{name}: at most {_UNITS} units in the last place apart"
         stage.differences.append(item)
         stage.hints += [f"{name}: {item.values()}"] * (item.verdict == DIFFERS)
     if not stage.differences:

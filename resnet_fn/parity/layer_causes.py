@@ -10,7 +10,7 @@ import numpy as np
 
 from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer, fingerprint
-from resnet_fn.parity.origins import FITS, here_and_there, origin_causes, sources_of
+from resnet_fn.parity.origins import FITS, first_hints, here_and_there, origin_causes, sources_of
 
 _SAME_GELU = 1e-5  # the two forms are about 1e-4 apart
 _SOME = 10_000  # how many numbers of an activation are compared
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 def layer_causes(case: Case) -> list[str]:
     """Why a layer differs: the first candidate that fits; each is for some kinds of layers."""
-    return next((hints for cause in (_norm, _gelu, _attention, _between) if (hints := cause(case))), [])
+    return first_hints(LAYER_CAUSES, case)
 
 
 def _norm(case: Case) -> list[str]:
@@ -102,13 +102,13 @@ def _attention(case: Case) -> list[str]:
     if parts is None or weight is None or weight.ndim != 2 or y is None or other is None or {y.ndim, other.ndim} != {3}:
         return []
     matrix = weight.T.astype(np.float64)
-    (n, length, width), longest = next(iter(parts.values())).shape, max(part.shape[1] for part in parts.values())
-    few = n if n == length else max(1, _LARGE // (length * longest))  # as many samples as are compared
+    (n, length, width), keys = (part.shape for part in list(parts.values())[:2])
+    few = n if n == length else max(1, _LARGE // (length * keys[1]))  # as many samples as are compared
     parts = {name: part[:few] for name, part in parts.items()}
     y, other = (one[:few] if one.shape[0] == n else one[:, :few] for one in (y, other))
     given = [side.settings["num_heads"] for side in (ours, theirs) if "num_heads" in side.settings]
     heads = list(dict.fromkeys([*given, *(count for count in range(1, 33) if width % count == 0)]))
-    masks = {name: np.asarray(mask)[:few] for name, mask in inputs.items() if np.shape(mask) == (n, longest)}
+    masks = {name: np.asarray(mask)[:few] for name, mask in inputs.items() if np.shape(mask) == keys[:2]}
     ways = ((way, mixed @ matrix + bias) for way, mixed in _mixings(parts, heads, masks))
     if (pair := here_and_there(ways, y, other, turned=True)) is None:
         return []
@@ -179,3 +179,6 @@ def _mixings(
             mixed = shifted / shifted.sum(along, keepdims=True) @ v
             way = (str(count), ", ".join(order), scale, axis, hide)
             yield way, mixed.transpose(0, 2, 1, 3).reshape(n, length, width)
+
+
+LAYER_CAUSES = (_norm, _gelu, _attention, _between)

@@ -11,6 +11,7 @@ from resnet_fn.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.layer_causes import Case, layer_causes
 from resnet_fn.parity.notes import settings_differences
+from resnet_fn.parity.origins import attempt
 from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on
@@ -55,7 +56,7 @@ def compare_layers(
         inputs: both nets' inputs: a mask among them may be the cause.
     """
     compared: list[LayerDifference] = []
-    given = {name: leaf for name, leaf in named_leaves(inputs, "inputs").items() if leaf is not None}
+    given = named_leaves(inputs, "inputs")
     for mode, executions in ours.items():
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
         for index, layer in enumerate(executions):
@@ -110,7 +111,7 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
         input_ = _arrays(ours.title, ours.input, _as_ours(ours.input, theirs.input), theirs.input_rounding)
     hints: list[str] = []
     if output.verdict == DIFFERS:
-        hints += settings_differences(ours, theirs)
+        hints += attempt(settings_differences, ours, theirs)
         if input_ is not None and input_.verdict == DIFFERS:
             hints.append(
                 "its input differs already and no earlier layer's output does: look at what happens between the "

@@ -282,7 +282,7 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
-    sources |= fixed
+    sources |= {name: source for name, source in fixed.items() if source.parts}
     parameters = {name: sources[name] for name in ours.shapes if name in sources}
     problems += _fit(parameters, ours.shapes, theirs.shapes, fixed)
     return NameMap(how, parameters, {**layers, **named_layers}, tuple(problems), tuple(theirs.tied))

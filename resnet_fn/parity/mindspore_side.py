@@ -2,19 +2,23 @@
 
 import contextlib
 import inspect
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
-from resnet_fn.layers.cells import record_cell, unchanged
+from resnet_fn.config.hints import first_line
+from resnet_fn.layers.cells import record_cell, unchanged, write
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.record import leaves
 from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.environment import environment
-from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings
+from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS
 from resnet_fn.parity.trace import (
@@ -29,6 +33,7 @@ from resnet_fn.parity.trace import (
     make_recording,
     map_tree,
     named_leaves,
+    of_logits,
     parameter_roles,
     split,
     what_failed,
@@ -40,10 +45,35 @@ from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer, make_state
-from resnet_fn.update.step import StepPlan, StepResult, TrainStep, accuracy, make_train_step
+from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, accuracy, make_train_step
 
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
+
+_NO_KERNEL = re.compile(
+    r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not found op (\w+) on device"
+    r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
+)
+_OF_SHAPES = re.compile(r"shape|dim|rank|channel|broadcast|size|length|(positional|keyword) argument", re.IGNORECASE)
+_OF_GRAPHS = "The Traceback of Net Construct Code"  # in the errors of MindSpore's compiler
+
+
+@contextlib.contextmanager
+def run_in(mode: str) -> Iterator[None]:
+    """Within, nothing is compiled if the mode is "pynative", not even functions for which the port has `@jit`."""
+    before = os.environ.get("MS_JIT")  # which MindSpore reads in each call
+    if mode == "pynative":
+        os.environ["MS_JIT"] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop("MS_JIT", None)
+        os.environ.update({} if before is None else {"MS_JIT": before})
+
+
+def compiler() -> Compile | None:
+    """What compiles a function; None if nothing is compiled (`run_in`, or the user's own MS_JIT=0)."""
+    return None if os.environ.get("MS_JIT") == "0" else mindspore.jit
 
 
 def record_net(
@@ -52,7 +82,7 @@ def record_net(
     *,
     initial: Arrays | None = None,
     loss: Loss | None = None,
-    optimizer: Optimizer | nn.Optimizer | None = None,
+    optimizer: Optimizer | nn.Optimizer | TorchLike | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
 ) -> Recording:
@@ -63,7 +93,8 @@ def record_net(
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    criterion = loss or make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
+
+    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
@@ -71,21 +102,26 @@ def record_net(
         check_scalar("the net", value, Tensor)
         return {**outputs_of(outputs), LOSS: value.asnumpy()}
 
-    random_eval = is_random(lambda: outputs_of(first_call(net, inputs)))
+    random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
     with without_dropout(net.cells_and_names()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         drops = drops_of(dropped, layers["train"])
         random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
         settings: Settings = {}
-        if isinstance(optimizer, nn.Optimizer):
-            settings = mindspore_settings(optimizer, {id(one): path for path, one in parameters_by_path(net).items()})
+        if isinstance(optimizer, nn.Optimizer | TorchLike):
+            paths = {id(one): path for path, one in parameters_by_path(net).items()}
+            grouped = isinstance(optimizer, TorchLike)
+            settings = (
+                torch_settings(optimizer.param_groups, paths) if grouped else mindspore_settings(optimizer, paths)
+            )
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         trace = run_mindspore(net, task, rates, criterion, optimizer or make_optimizer(recipe, net), make_step, like)
-    trace.settings = settings
+    trace.settings, mode = settings, "graph" if compiler() else "pynative"
     assign(net, start)
-    return make_recording(
+    recording = make_recording(
         f"MindSpore {mindspore.__version__}",
         task,
         lambda array: np.array(Tensor(array).asnumpy()),
@@ -93,12 +129,15 @@ def record_net(
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
-        environment=environment(deterministic=mindspore.get_context("deterministic"), **process.started),
+        environment=environment(deterministic=mindspore.get_context("deterministic"), mode=mode, **process.started),
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
         **roles_of(net),
     )
+    if not trace.after:
+        recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
+    return recording
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -126,9 +165,10 @@ def outputs_of(value: Any) -> Arrays:
     return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
-def is_classifier(like: Any, labels: Any) -> bool:
-    """Whether a net's outputs are logits [n, classes] and its labels classes [n] or probabilities [n, classes]."""
-    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and labels.ndim <= 2
+def is_classifier(like: Any, task: Task) -> bool:
+    """Whether a net's outputs are logits [n, classes] and labels classes [n] or probabilities [n, classes]."""
+    labels = task.batches[0][1]
+    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and not task.own_loss
 
 
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
@@ -136,24 +176,30 @@ def _no_metric(outputs: Any, labels: Any) -> Tensor:
     return Tensor(0.0, mindspore.float32)
 
 
-def _eval_outputs(net: nn.Cell, task: Task, like: Any) -> Arrays:
-    """The outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
+def _evaluation(net: nn.Cell, task: Task, like: Any) -> Callable[[Batch], Arrays]:
+    """Batch → outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
     inputs, labels = task.batches[0]
     forward = with_inputs(net, inputs)
     keep, kept = output_recorder(like, "eval")
+    jit = compiler()
 
     def recorded(x: Any) -> Any:
         outputs = forward(x)
         keep(outputs)
         return outputs
 
-    if is_classifier(like, labels) and labels.ndim == 1 and labels.dtype.kind in "iu":
+    of_classes = is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu"
+    if of_classes:
         recorded.set_train = net.set_train  # type: ignore[attr-defined]
-        make_eval_step(recorded)(arguments(net, inputs), Tensor(labels.astype(np.int32)))[0].asnumpy()
-    else:
+    step: Any = make_eval_step(recorded, jit=jit) if of_classes else jit(recorded) if jit else recorded
+
+    def evaluate(batch: Batch) -> Arrays:
         net.set_train(False)
-        mindspore.jit(recorded)(arguments(net, inputs))
-    return kept()
+        with explained(inputs, compiled=jit is not None):
+            step(arguments(net, batch[0]), *([Tensor(batch[1].astype(np.int32))] if of_classes else ()))
+            return kept()
+
+    return evaluate
 
 
 def run_mindspore(
@@ -170,43 +216,64 @@ def run_mindspore(
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
     its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
     """
-    trace = Trace(_eval_outputs(net, task, like["eval"]), start=state(net), rates=list(rates))
+    evaluate = _evaluation(net, task, like["eval"])
+    trace = Trace(evaluate(task.batches[0]), start=state(net), rates=list(rates))
     weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
-    inputs, labels = task.batches[0]
+    inputs = task.batches[0][0]
     keep, outputs = output_recorder(like["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
         keep(values)
-        return loss(values, targets).reshape(())
+        return loss(values, targets).reshape(()).astype(mindspore.float32)
 
     average = make_average(task.recipe, net, task.updates_per_epoch)
-    metric = accuracy if is_classifier(like["train"], labels) else _no_metric
+    metric = accuracy if is_classifier(like["train"], task) else _no_metric
 
-    def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> TrainStep:
+    def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> tuple[TrainStep, Any]:
         scaler = make_scaler(task.recipe)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
-        return make_step(with_inputs(net, inputs), recording_loss, update, state=run_state, metric=metric, plan=plan)
+        options: dict[str, Any] = {"state": run_state, "metric": metric, "plan": plan, "jit": compiler()}
+        changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
-    if task.recipe.clip_norm:
-        # A step without clipping or update records the gradients before clipping.
-        _call(step_with(recording_optimizer(None, recorded), 0.0), net, task.batches[0], rates[0])
-        trace.gradients = gradients()
-        assign(net, trace.start)
-    step = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
+    def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
+        for parameter, value in values:
+            write(parameter, value)
+
+    # A step without clipping or update records the gradients before clipping.
+    unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0) if task.recipe.clip_norm else (None, [])
+    step, at_start = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
+    runs = True
+    try:
+        _call(step, net, task.batches[0], rates[0])
+    except MissingKernelError:  # the optimizer's: the net has run before
+        step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
+        runs = False
+    put_back(at_start)
+    for batch in task.batches if unclipped else task.batches[1:]:
+        one = Trace(evaluate(batch), start=trace.start, rates=[])
+        one.losses = [float(_call(unclipped or step, net, batch, rates[0]).loss.asnumpy())]
+        one.train_outputs, one.gradients = [outputs()], gradients()
+        trace.later.append(one)
+        put_back([*at_start, *changing])
+    if unclipped:
+        trace.gradients = trace.later.pop(0).gradients
     for update, batch in enumerate(task.batches):
         result = _call(step, net, batch, rates[update])
         trace.losses.append(float(result.loss.asnumpy()))
         trace.norms.append(float(result.grad_norm.asnumpy()))
         trace.train_outputs.append(outputs())
-        if update < LATER:
-            trace.after.append(state(net))
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
+        if not runs:
+            return trace
+        if update < LATER:
+            trace.after.append(state(net))
         if update < 2:
             setattr(trace, ("state", "second")[update], optimizer_state(optimizer, weights))
     if average is not None:
@@ -219,7 +286,11 @@ def run_mindspore(
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
     inputs, labels = batch
-    return step(arguments(net, inputs), map_tree(Tensor, labels), Tensor(rate, mindspore.float32))
+    targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
+    with explained(inputs, compiled=compiler() is not None):
+        result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
+        result.grad_norm.asnumpy()  # in this mode or that, operations may fail after the call
+    return result
 
 
 def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
@@ -227,8 +298,13 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
     if not isinstance(inputs, dict | tuple):
         return net
 
+    places, defaults = _places(net, inputs)
+
     def forward(tensors: tuple[Tensor, ...]) -> Any:
-        return net(*tensors)
+        every: tuple[Any, ...] = ()
+        for index in range(len(places)):
+            every += (tensors[places[index]],) if places[index] >= 0 else (defaults[index],)
+        return net(*every)
 
     for name in ("set_train", "trainable_params", "get_parameters", "cells_and_names", "parameters_and_names"):
         setattr(forward, name, getattr(net, name))
@@ -238,22 +314,34 @@ def with_inputs(net: nn.Cell, inputs: Tree) -> Any:
 def arguments(net: nn.Cell, inputs: Tree) -> Any:
     """Inputs as tensors in the order of the net's arguments; ValueError if names differ from `construct`'s."""
     if isinstance(inputs, dict):
-        names = list(inspect.signature(net.construct).parameters)
-        if wrong := [key for key in inputs if key not in names]:
-            raise ValueError(
-                f"net: construct takes {', '.join(names)}, and there is an input {wrong[0]!r}; give both the same names"
-            )
-        keys = [key for key in names if key in inputs]
-        if missing := [key for key in names[: len(keys)] if key not in inputs]:
-            raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs before the last that is given")
-        inputs = tuple(inputs[key] for key in keys)
+        _places(net, inputs)
+        inputs = tuple(inputs[name] for name in inspect.signature(net.construct).parameters if name in inputs)
     return map_tree(Tensor, inputs)
+
+
+def _places(net: nn.Cell, inputs: Tree) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """For each argument of the net up to the last that is given: its place in the inputs, or −1, and its default."""
+    if not isinstance(inputs, dict):
+        return tuple(range(len(inputs))), (None,) * len(inputs)
+    defaults = {name: one.default for name, one in inspect.signature(net.construct).parameters.items()}
+    if wrong := [key for key in inputs if key not in defaults]:
+        words = f"net: construct takes {', '.join(defaults)}, and there is an input {wrong[0]!r}"
+        raise ValueError(f"{words}; give both the same names")
+    used = list(defaults)[: 1 + max(map(list(defaults).index, inputs))]
+    if missing := [name for name in used if name not in inputs and defaults[name] is inspect.Parameter.empty]:
+        raise ValueError(f"net: construct needs {missing[0]!r} too; give all inputs that have no default")
+    given = [name for name in used if name in inputs]
+    return tuple(given.index(one) if one in given else -1 for one in used), tuple(defaults[one] for one in used)
 
 
 def positional(net: nn.Cell, inputs: Tree) -> tuple[Tensor, ...]:
     """The net's positional arguments."""
     tensors = arguments(net, inputs)
-    return tensors if isinstance(tensors, tuple) else (tensors,)
+    if not isinstance(tensors, tuple):
+        return (tensors,)
+    return tuple(
+        tensors[place] if place >= 0 else default for place, default in zip(*_places(net, inputs), strict=True)
+    )
 
 
 def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
@@ -261,12 +349,35 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     was_training, given = net.training, positional(net, inputs)
     net.set_train(train)
     try:
-        with unchanged(net) if train else contextlib.nullcontext():
-            return net(*given)
-    except Exception as error:
-        raise what_failed("net", inputs, error, "give it the inputs that the reference takes") from error
+        with explained(inputs), unchanged(net) if train else contextlib.nullcontext():
+            outputs = net(*given)
+            outputs_of(outputs)  # operations may fail after the call
+            return outputs
     finally:
         net.set_train(was_training)
+
+
+class MissingKernelError(ValueError):
+    """An operation that this device does not have."""
+
+
+@contextlib.contextmanager
+def explained(inputs: Tree, compiled: bool = False) -> Iterator[None]:
+    """Errors within become a ValueError with a net's inputs and what to do; `compiled`: uncompiled, it did not fail."""
+    try:
+        yield
+    except Exception as error:
+        text, fix = str(error), "--debug shows where"
+        shapes = _OF_SHAPES.search(first_line(error)) and not compiled
+        if kernel := _NO_KERNEL.search(text):
+            device = process.started.get("device", "CPU")
+            fix = f"no {device} kernel: {kernel[kernel.lastindex or 0]}; record it where there is one (parity record)"
+        elif shapes:
+            fix = "give it the inputs that the reference takes"
+        elif compiled or _OF_GRAPHS in text:
+            fix = "it does not compile; correct that, or compare it uncompiled with --mode pynative"
+        failed = what_failed("net", inputs, error, fix)
+        raise (MissingKernelError(str(failed)) if kernel else failed) from error
 
 
 def record_parameter(shape: Sequence[int], name: str) -> Parameter:
@@ -315,7 +426,7 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
     return Optimizer(optimizer.state, record_and_update)
 
 
-def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
+def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer:
     """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
@@ -324,7 +435,7 @@ def of_mindspore(optimizer: nn.Optimizer, net: nn.Cell) -> Optimizer:
     Raises:
         ValueError: its learning rate is a schedule, or it updates parameters that the net does not train.
     """
-    groups = optimizer.learning_rate
+    groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)
     name = type(optimizer).__name__
     if not all(isinstance(rate, Parameter) for rate in rates):
@@ -382,4 +493,4 @@ def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
     """Set a net's parameters in place, so that compiled functions use the new values."""
     parameters = parameters_by_path(net)
     for name, value in values.items():
-        ops.assign(parameters[name], Tensor(np.asarray(value), parameters[name].dtype))
+        write(parameters[name], value)

@@ -176,6 +176,8 @@ class Source:
 
     def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
         """Where each part but the first begins, along `join`."""
+        if len(self.parts) == 1:  # a number has no axis
+            return []
         sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
         return [int(end) for end in np.cumsum(sizes)[:-1]]
 
@@ -282,10 +284,12 @@ def read_map(path: str) -> Corrections:
 
 
 def _source(name: str, entry: Any) -> Source:
+    if entry is None:  # no counterpart
+        return Source(())
     if isinstance(entry, str):
         return plain(entry)
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError(f'--map: {name}: give the reference\'s name, or an object with "from"')
+        raise ValueError(f'--map: {name}: give the reference\'s name, or an object with "from"; null: it has none')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
             raise ValueError(f"--map: {name}: {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
@@ -332,6 +336,8 @@ def resolve(
             sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
             if len(source.names) == 1 and source == plain(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
+        elif inside and not source.parts:
+            sources |= dict.fromkeys(inside, source)
         elif inside:
             if source != plain(source.parts[0].name):
                 raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")

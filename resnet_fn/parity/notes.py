@@ -9,7 +9,7 @@ from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 from resnet_fn.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.origins import FITS
+from resnet_fn.parity.origins import FITS, attempt
 
 # Settings whose values are compared as they are, in the order in which differences are listed.
 _PLAIN = (
@@ -18,6 +18,8 @@ _PLAIN = (
     *("add_bias_kv", "add_zero_attn", "padding_idx", "max_norm", "scale_grad_by_freq", "output_size", "ceil_mode"),
     *("count_include_pad", "divisor_override", "approximate", "axis", "mode", "size", "align_corners"),
 )
+# Kinds that may stand for each other: a dropout's share is compared apart.
+_ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
 _NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max")
 
 
@@ -32,7 +34,7 @@ def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[
         other = by_name.get(layers.get(layer.name, ""))
         if layer.call or other is None or not layer.leaf or not other.leaf:
             continue
-        notes += [f"{layer.name}: {difference}" for difference in settings_differences(layer, other)]
+        notes += [f"{layer.name}: {difference}" for difference in attempt(settings_differences, layer, other)]
     return notes
 
 
@@ -60,7 +62,7 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     a, b = ours.settings, theirs.settings
     if ours.kind != theirs.kind and not _one_pixel(ours, theirs):
         # The name of a user's class is no evidence; its output is compared instead.
-        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} == {"attention", "dense"}:
+        if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
     if _same_windows(ours, theirs):
@@ -70,7 +72,10 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     notes = [f"{name} {a[name]} here, {b[name]} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
-    if not notes and a.get("pads") is not None and b.get("pads") is not None and a["pads"] != b["pads"]:
+    x, y = ours.output, theirs.output  # equal ones of other inputs: it is padded in a function before the layer
+    same = x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS
+    padded = same and not _same_shape(ours, theirs)
+    if not notes and not padded and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
         notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
     if a.get("zeros_after"):
@@ -124,6 +129,10 @@ def _one_pixel(ours: Layer, theirs: Layer) -> bool:
 
 def _same_shape(ours: Layer, theirs: Layer) -> bool:
     return ours.input is not None and theirs.input is not None and ours.input.shape == theirs.input.shape
+
+
+def _are_relu6(*layers: Layer) -> bool:
+    return all(one.kind == "relu6" or (one.settings.get("min"), one.settings.get("max")) == (0, 6) for one in layers)
 
 
 def _words(pads: Pads) -> str:

@@ -17,7 +17,9 @@ _WORDS = {"lr": RATE, "weight_decay": DECAY, "momentum": "momentum", "dampening"
 _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
 # What the optimizers of both frameworks call their state, and what we call it.
 STATES = {
-    **dict.fromkeys(("momentum_buffer", "exp_avg", "moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"),
+    **dict.fromkeys(
+        ("momentum_buffer", "momentum_buf", "exp_avg", "moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"
+    ),
     **dict.fromkeys(("exp_avg_sq", "moment2", "adam_v", "lamb_v"), "variance"),
     **dict.fromkeys(("square_avg", "mean_square"), "mean square"),
     **dict.fromkeys(("grad_avg", "mean_grad"), "mean gradient"),

@@ -6,11 +6,12 @@ A hint names the way that gives our array and the one that gives the reference's
 import contextlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from resnet_fn.config.hints import first_line
 from resnet_fn.layers.difference import relative_error
 from resnet_fn.layers.layer import Layer
 
@@ -21,6 +22,26 @@ FITS = 1e-3  # relative error up to which a candidate explains a difference
 _SOME = 4096  # how many numbers of an array are compared
 _LEAST = 8  # fewer fit anything
 _LARGE = 2**22  # products of so many numbers take too long
+_FAILED = "the search for a cause failed"
+
+
+def attempt(search: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """What a search for a cause finds, in words. If it fails, that costs the hint, not the verdict."""
+    try:
+        return search(*arguments)
+    except Exception as error:
+        return [f"{_FAILED} ({type(error).__name__}: {first_line(error)}); the verdict does not depend on it"]
+
+
+def first_hints(searches: Iterable[Callable[[Any], list[str]]], case: Any) -> list[str]:
+    """What the first search finds that finds anything; else the errors of those that failed."""
+    errors: list[str] = []
+    for search in searches:
+        hints = attempt(search, case)
+        if hints and not hints[0].startswith(_FAILED):
+            return hints
+        errors += hints
+    return errors
 
 
 def here_and_there(
@@ -125,11 +146,11 @@ def _added(ours: np.ndarray, theirs: np.ndarray, sources: Arrays) -> str:
 def _products(sources: Arrays, weights: Arrays) -> Iterator[tuple[str, np.ndarray]]:
     """Sources times a weight, plus its bias: the weight as it is, transposed, or reshaped instead of transposed."""
     for name, weight in weights.items():
-        shift = sources.get(name.removesuffix("weight") + "bias", 0.0)
+        bias = sources.get(name.removesuffix("weight") + "bias", np.zeros(()))
         reshaped = weight.reshape(weight.shape[::-1])
         words = f"{name} reshaped to {list(reshaped.shape)}"
         ways = {name: weight, f"{name} transposed": weight.T, words: reshaped, f"{words} and transposed": reshaped.T}
         for way, matrix in ways.items():
             for source, x in sources.items():
-                if x.shape[-1:] == matrix.shape[:1] and x.size * matrix.shape[1] < _LARGE and np.ndim(shift) < 2:
-                    yield f"{source} times {way}", x @ matrix + shift
+                if x.shape[-1:] == matrix.shape[:1] and x.size * matrix.shape[1] < _LARGE:
+                    yield f"{source} times {way}", x @ matrix + (bias if bias.shape == matrix.shape[1:] else 0.0)

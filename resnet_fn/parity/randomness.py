@@ -3,6 +3,7 @@
 import difflib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,24 +25,27 @@ def drops_of(dropped: Sequence[tuple[str, str, float]], layers: Sequence[Layer])
     """Where a net drops, in execution order.
 
     `dropped`: (layer, attribute, share), set to 0 by `without_dropout`; `layers`: the executions in training mode.
-    A share that a block has is left out if a layer inside drops as much: it was handed to that layer.
+    A share that a block has is left out if a layer inside drops as much: it was handed to that layer. A dropout layer
+    that did not run may have given its share to a function (`scaled_dot_product_attention(…, dropout_p=drop.p)`).
     """
-    drops = []
+    drops: list[Drop] = []
+    ran = {"", *(one.name for one in layers)}
     runs = [(one.name, one.title, one.kind in _DROPPING) for one in layers if one.settings.get("num_layers") != 1]
     for name, title, once in [*runs, ("", "the net", False)]:
         for share in [share for other, _, share in dropped if other == name]:
             alike = {other for other, _, inner in dropped if inner == share and other != name}
             if once or not any(other.startswith(f"{name}." if name else "") for other in alike):
                 drops.append((title, share, once))
-    return drops
+    return drops + [(name, share, None) for name, attribute, share in dropped if attribute == "p" and name not in ran]
 
 
 def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]) -> Stage:
     """How much both nets drop, before it was set to 0; `layers`: the reference's layer for each of ours."""
-    here, there = ours.drops, theirs.drops
-    if here is None or there is None:
+    if ours.drops is None or theirs.drops is None:
         old = "a trace of an earlier version has no record of its dropout; record it again"
-        return Stage(DROPOUT, undecided=old if here or there else "")
+        return Stage(DROPOUT, undecided=old if ours.drops or theirs.drops else "")
+    here, there = ([drop for drop in side.drops or () if drop[2] is not None] for side in (ours, theirs))
+    idle = [Counter(round(share, 6) for _, share, once in side.drops or () if once is None) for side in (ours, theirs)]
     keys: list[list[Any]] = [[share for _, share, _ in side] for side in (here, there)]
     if keys[0] != keys[1]:
         paired = {other: other for other in layers.values()}
@@ -49,7 +53,12 @@ def _dropout_stage(ours: Recording, theirs: Recording, layers: Mapping[str, str]
         keys = [[(names.get(name), share) for name, share, _ in side] for names, side in sides]
     blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes()
     pairs = (itertools.zip_longest(here[a:b], there[c:d], fillvalue=("", 0.0, True)) for _, a, b, c, d in blocks)
-    differences = [difference(a or b, x, y, tolerance=1e-6) for (a, x, _), (b, y, _) in itertools.chain(*pairs)]
+    differences = []
+    for (a, x, _), (b, y, _) in itertools.chain(*pairs):
+        if 0 in (x, y) and idle[x > 0][round(x or y, 6)]:  # a layer that did not run may be a function's there
+            idle[x > 0][round(x or y, 6)] -= 1
+            x = y = x or y
+        differences.append(difference(a or b, x, y, tolerance=1e-6))
     wrong, hints = [item for item in differences if item.verdict == DIFFERS], []
     for item in wrong:
         p, keeps = f"{item.theirs:g}", math.isclose(item.ours, 1 - item.theirs)
@@ -91,13 +100,18 @@ def with_doubts(stages: list[Stage], ours: Recording, theirs: Recording, layers:
     """Insert the dropout stage; stages that depend on other randomness differ or are undecided."""
     names = [stage.name for stage in stages]
     evaluation, after = stages[names.index(EVAL_FORWARD)], names.index(TRAIN_FORWARD)
+    both = ours.random_eval and theirs.random_eval  # by design: with dropout set to 0 they may repeat
+    if both and (ours.random_train or theirs.random_train):
+        evaluation.undecided = "both nets draw random numbers in evaluation mode too; switch that off to compare"
     for recording, side in ((ours, "the net"), (theirs, "the reference")):
-        if recording.random_eval:
+        if recording.random_eval and not both:
             words = f"{side} gives another output each time it is called in evaluation mode: dropout is left on"
             evaluation.failed, evaluation.hints = words, [*evaluation.hints, words]
         for stage in stages[after:] if recording.random_train else ():
             if stage.name not in (RATE, SETTINGS) and stage.verdict != SKIPPED:
                 place = f"in {side} {recording.random_train}"
+                if stage.differences and not stage.hints:  # a state that one side alone has, of what it skipped
+                    stage.failed = ""
                 stage.undecided = f"{place} draws random numbers in training; switch it off to compare"
     dropout = _dropout_stage(ours, theirs, layers)
     return [*stages[:after], *([dropout] if dropout.verdict != SKIPPED else ()), *stages[after:]]

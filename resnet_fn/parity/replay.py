@@ -20,6 +20,7 @@ from resnet_fn.parity.mindspore_side import (
     parameters_by_path,
     record_net,
     roles_of,
+    run_in,
     state,
 )
 from resnet_fn.parity.name_map import Corrections, NameMap
@@ -43,6 +44,7 @@ def replay(
     optimizer: Optimizer | nn.Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
+    mode: str = "graph",
     initialisation: bool = True,
     corrections: Corrections | None = None,
 ) -> Ladder:
@@ -55,6 +57,7 @@ def replay(
         optimizer: made for the net's trainable parameters (`make_optimizer`, or an `nn.Optimizer`); None: the recipe's.
         schedule: the learning rate as a function of the update number; None: the recipe's, as in the reference.
         make_step: a function with the signature of `make_train_step`.
+        mode: "graph", or "pynative": nothing is compiled (`run_in`).
         initialisation: compare the distributions of the initial parameters, before copying.
         corrections: of the matching of names (`read_map`).
 
@@ -67,16 +70,17 @@ def replay(
         if own and ours is None:
             raise ValueError(f"{name}: the reference has its own; give --our-{name} FILE:FUNCTION")
     initial = state(net)
-    names = names_of(net, reference, corrections)
-    if names.problems:
-        layers = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False)
-        notes = unmatched_notes(layers, reference.layers["eval"])
-        problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
-        return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
-    assign(net, names.rename(reference.trace.start))
-    paired, changed = paired_optimizer(net, reference, names)
-    options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step}
-    recording = record_net(net, task, initial=initial, optimizer=optimizer or paired, **options)
+    with run_in(mode):
+        names = names_of(net, reference, corrections)
+        if names.problems:
+            layers = layers_of(net, split(task.batches[0][0], task.accumulate)[0], False)
+            notes = unmatched_notes(layers, reference.layers["eval"])
+            problems = Stage(WEIGHTS, failed="; ".join(names.problems), hints=[*names.problems, *notes])
+            return Ladder([inputs_stage(task.batches, task.batches), problems], [], names, [])
+        assign(net, names.rename(reference.trace.start))
+        paired, changed = paired_optimizer(net, reference, names)
+        options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step}
+        recording = record_net(net, task, initial=initial, optimizer=optimizer or paired, **options)
     recording.notes += [] if optimizer else changed
     return compare_recordings(recording, reference, names, initialisation)
 
@@ -134,7 +138,7 @@ def compare_step(
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        ours: `loss`, `optimizer`, `schedule`, `make_step`, `initialisation` and `corrections` of `replay`.
+        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation` and `corrections` of `replay`.
 
     Raises:
         ValueError: batches or corrections that do not fit, or a loss that is not a scalar.

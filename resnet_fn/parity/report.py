@@ -28,8 +28,9 @@ def table(ladder: Ladder) -> str:
         lines.append(f"rounding: beyond the tolerance, but no further than {own}")
     if ladder.ties:
         undecided = f"float32 cannot say on which side of 0 {ladder.ties} inputs of a ReLU lie"
-        lines.append(f"          {undecided}, over all updates; the figures allow for both")
-    lines += [*ladder.changed, "", *findings(ladder)]
+        lines.append(f"          {undecided}, over all batches and updates; the figures allow for both")
+    uncompiled = [] if ladder.compiled else ["not compiled (--mode pynative): what compiling changes is not seen"]
+    lines += [*ladder.changed, *uncompiled, "", *findings(ladder)]
     if ladder.notes:
         lines += ["settings that differ:", *(f"  {line}" for line in settings(ladder))]
     return "\n".join(lines)
@@ -42,7 +43,7 @@ def _row(stage: Stage) -> str:
     cosine = "" if math.isnan(worst.cosine) else f"{worst.cosine:.9f}"
     rounding = f"{worst.rounding:.1e}" if worst.rounding else ""
     name = f" ({worst.name})" if len(stage.differences) > 1 and stage.verdict != OK else ""
-    name += f"; {stage.note}" if stage.note else ""
+    name += "".join(f"; {words}" for words in (stage.note, "" if stage.hints else stage.failed) if words)
     numbers = f"{worst.max_abs:9.1e} {worst.relative:9.1e} {cosine:>12} {worst.tolerance:8.0e} {rounding:>9}"
     return f"{stage.name:36} {len(stage.differences):8} {numbers}  {stage.verdict}{name}"
 
@@ -54,7 +55,12 @@ def findings(ladder: Ladder) -> list[str]:
         lines = ["verdict: undecided; no stage differs beyond rounding, but these cannot be decided:"]
     elif stage is None:
         but = ", on these inputs; but they are set differently" if ladder.notes else ""
-        lines = [f"verdict: both compute the same{but}"]
+        within = ""
+        if ladder.beyond:
+            worst = ladder.beyond[0]
+            count = f"{len(ladder.beyond)} array{'s' * (len(ladder.beyond) > 1)}"
+            within = f" within tolerance; {count} beyond rounding: {worst.name} {worst.beyond:.2g} ×"
+        lines = [f"verdict: both compute the same{'' if ladder.compiled else ', not compiled'}{within}{but}"]
     else:
         lines = _stage_lines("first stage that differs", stage)
         computed = ladder.first_computed
@@ -94,7 +100,8 @@ def settings(ladder: Ladder) -> list[str]:
 def _stage_lines(title: str, stage: Stage) -> list[str]:
     first = stage.first
     where = f", {first.name}: {first.values()}" if first else ""
-    lines = [f"{title}: {stage.name}{where}", *(f"  {hint}" for hint in stage.hints[:12])]
+    why = [] if stage.failed in "; ".join(stage.hints) else [f"  {stage.failed}"]
+    lines = [f"{title}: {stage.name}{where}", *why, *(f"  {hint}" for hint in stage.hints[:12])]
     return [*lines, f"  and {len(stage.hints) - 12} more (--json has all)"] if len(stage.hints) > 12 else lines
 
 
@@ -116,6 +123,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         "format": "resnet_fn parity ladder",
         "version": VERSION,
         "agrees": ladder.agrees,
+        "compiled": ladder.compiled,
         "undecided": [stage.name for stage in ladder.undecided],
         "first_stage": first_stage.name if first_stage else None,
         "first_layer": layer.name if layer else None,
@@ -124,7 +132,7 @@ def write_json(ladder: Ladder, path: str) -> None:
             {
                 "name": stage.name,
                 "verdict": stage.verdict,
-                "note": stage.note or stage.failed or stage.doubt,
+                "note": "; ".join(filter(None, (stage.note, stage.failed or stage.doubt))),
                 "hints": stage.hints,
                 "differences": [_difference(item) for item in stage.differences],
             }
@@ -148,6 +156,7 @@ def write_json(ladder: Ladder, path: str) -> None:
         },
         "settings": ladder.notes,
         "undecided_relu_inputs": ladder.ties,
+        "beyond_rounding": {one.name: one.beyond for one in ladder.beyond},
     }
     write_text(Path(path), json.dumps(finite_or_null(content), indent=1, allow_nan=False) + "\n")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import importlib
 import os
@@ -24,6 +25,7 @@ from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
+    Batch,
     Flipped,
     Recording,
     Rounding,
@@ -35,6 +37,7 @@ from resnet_fn.parity.trace import (
     make_recording,
     map_tree,
     named_leaves,
+    of_logits,
     parameter_roles,
     split,
     what_failed,
@@ -44,6 +47,7 @@ from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float32}  # float16 by autocasting
 
 
 def record_reference(
@@ -55,13 +59,15 @@ def record_reference(
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
     see `run_torch`; None: the recipe's. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
+    task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
+    _initialise(module, task.batches[0][0])
     initial, inputs = state(module), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-    criterion = loss or recipe_loss(task.recipe)
-    original = copy.deepcopy(module).float()
+    original = copied(module).float()
+    criterion = loss or of_logits(recipe_loss(task.recipe), "the reference", first_call(original, first, True))
     random_eval = is_random(lambda: outputs_of(first_call(original, inputs)), torch.get_rng_state)
     with without_dropout(module.named_modules()) as dropped:
-        reference = copy.deepcopy(module).float()
+        reference = copied(module).float()
     prepare_reference(reference, inputs, task.seed)
     rounded = "float16" if task.recipe.precision == "fp16" else "float32"
 
@@ -71,11 +77,27 @@ def record_reference(
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
-        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(criterion(outputs, tensors(labels, torch.float32))))}
+        try:
+            value = criterion(outputs, tensors(labels, torch.float32))
+        except Exception as error:
+            given = {"outputs": outputs_of(outputs), "labels": labels}
+            raise what_failed(
+                "loss of the reference", given, error, "give it labels that it takes, or --loss"
+            ) from error
+        return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
 
     random = is_random(trained, torch.get_rng_state)
     trace, exact = run("float32"), run("float64")
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
+    noisy, first_update = [], dataclasses.replace(trace, later=[])
+    for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
+        with _Noise(seed):
+            one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
+            noisy.append(stages.rounding(one, first_update))
+            for mode, recorded in layers.items():
+                again = {layer.title: layer for layer in layers_of(reference, first, mode == "train")}
+                for layer in recorded:
+                    _note_rounding(layer, again.get(layer.title, layer), layer, stages.SPREADS)
     drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
@@ -93,7 +115,7 @@ def record_reference(
         initial=initial,
         layers=layers,
         trace=trace,
-        rounding=stages.rounding(trace if rounded == "float32" else run(rounded), exact),
+        rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
         flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
@@ -113,15 +135,20 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     """Every layer's executions, with their distance from those in float64."""
     layers = layers_of(reference, inputs, train)
     with _in_float64():
-        exact = {layer.title: layer for layer in layers_of(copy.deepcopy(reference).double(), inputs, train)}
+        exact = {layer.title: layer for layer in layers_of(copied(reference).double(), inputs, train)}
     with _autocast(rounded):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
-        other = exact.get(layer.title, layer)  # a layer may be skipped at random
-        for what in ("input", "output"):
-            if getattr(one, what) is not None and getattr(other, what) is not None:
-                setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
+        _note_rounding(layer, one, exact.get(layer.title, layer))  # a layer may be skipped at random
     return layers
+
+
+def _note_rounding(layer: Layer, one: Layer, other: Layer, factor: float = 1.0) -> None:
+    """Raise a layer's rounding to `factor` times the relative error of `one` from `other`."""
+    for what in ("input", "output"):
+        a, b, field = getattr(one, what), getattr(other, what), f"{what}_rounding"
+        if a is not None and b is not None and a.shape == b.shape:
+            setattr(layer, field, max(getattr(layer, field), factor * relative_error(a, b)))
 
 
 @contextlib.contextmanager
@@ -141,16 +168,36 @@ def _in_float64() -> Iterator[None]:
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
 
+    usual = torch.get_default_dtype()
     try:
         with Widen():
+            torch.set_default_dtype(torch.float64)  # of `torch.full(…, finfo(dtype).min)`
             yield
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = [frame for frame in frames if not frame.filename.startswith(os.path.dirname(torch.__file__))][-1]
+        ours = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+        place = "".join(f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in frames[-1:])
         raise ValueError(
-            f"reference: {line.filename}:{line.lineno}: {line.line}: it fails in float64, which measures the rounding "
+            f"reference: {place}it fails in float64, which measures the rounding "
             f"to allow ({type(error).__name__}: {first_line(error)}); let it compute in its inputs' type, dtype=x.dtype"
         ) from error
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy; what a layer computed of its parameters (the weight of `weight_norm`) is copied as a plain tensor."""
+    values = [value for layer in module.modules() for value in vars(layer).values() if isinstance(value, torch.Tensor)]
+    return copy.deepcopy(module, {id(value): value.detach().clone() for value in values if not value.is_leaf})
+
+
+def _initialise(module: torch.nn.Module, inputs: Tree) -> None:
+    """Let lazy layers take their sizes from a batch."""
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        was_training = module.training
+        with torch.no_grad():
+            call(module.eval(), tensors(inputs, torch.float32))
+        module.train(was_training)
 
 
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -230,19 +277,15 @@ def run_torch(
             of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
-    dtype = torch.float64 if precision == "float64" else torch.float32
-    module = copy.deepcopy(module).to(dtype)
-    module.eval()
-    with torch.no_grad(), _autocast(precision):
-        eval_outputs = outputs_of(call(module, tensors(task.batches[0][0], dtype)))
-    module.train()
+    dtype = _DTYPES[precision]
+    untrained, module = module, copied(module).to(dtype)
     optimizer = make_optimizer(module) if make_optimizer else recipe_optimizer(task.recipe, module)
     largest = max(group["lr"] for group in optimizer.param_groups) or 1.0
     shares = [group["lr"] / largest if make_optimizer else 1.0 for group in optimizer.param_groups]
-    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
-    trace = Trace(eval_outputs, start=state(module), rates=task.rates)
-    parameters = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
+    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
+    parameters = _trained(module)
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
@@ -250,24 +293,10 @@ def run_torch(
         for group, share in zip(optimizer.param_groups, shares, strict=True):
             group["lr"] = trace.rates[update] * share
         optimizer.zero_grad()
-        total, before = 0.0, None
-        for micro_inputs, micro_labels in split((inputs, labels), task.accumulate):
-            with _autocast(precision):
-                outputs = call(module, tensors(micro_inputs, dtype))
-            half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
-            value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(micro_labels, dtype)))
-            (value * (scale / task.accumulate)).backward()
-            total += float(value.detach()) / task.accumulate
-            if update == 0 and task.accumulate > 1:
-                now = _gradients(parameters)
-                part = now if before is None else {name: now[name] - before[name] for name in now}
-                trace.parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
-                before = now
-        trace.losses.append(total)
-        trace.train_outputs.append(outputs_of(outputs))
-        for parameter in parameters.values():
-            if scale != 1.0 and parameter.grad is not None:
-                parameter.grad /= scale
+        value, outputs, parts = _backward(module, (inputs, labels), task, loss, precision)
+        trace.parts = trace.parts or parts
+        trace.losses.append(value)
+        trace.train_outputs.append(outputs)
         if update == 0:
             trace.gradients = _gradients(parameters)
         limit = task.recipe.clip_norm or float("inf")
@@ -284,6 +313,95 @@ def run_torch(
     if average is not None:
         trace.average = state(average.module)
     return trace
+
+
+def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, precision: str, start: Arrays) -> Trace:
+    """What a copy of a module computes of a batch before any update: outputs in both modes, loss, gradients."""
+    module = copied(module).to(_DTYPES[precision])
+    trace = Trace(_evaluate(module, batch, precision), start=start, rates=[])
+    value, outputs, _ = _backward(module, batch, task, loss, precision)
+    trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], _gradients(_trained(module))
+    return trace
+
+
+_NOISY_RUNS = 4
+# Calls that only move numbers, or make or read them: nothing is rounded.
+_EXACT = frozenset(
+    word
+    for words in (
+        "__deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous",
+        "cpu detach dim double dropout embedding empty expand expand_as flatten flip float full gather",
+        "index_select item masked_fill max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape",
+        "roll size split squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view",
+        "view_as where zeros zeros_like",
+    )
+    for word in words.split()
+)
+
+
+class _Noise(torch.overrides.TorchFunctionMode):
+    """Inside, every torch call rounds otherwise: its float32 operands and outputs get noise of 2⁻²³ of their size."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name in _EXACT:
+            return function(*args, **kwargs)
+        in_place = (
+            (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set")) or "out" in kwargs
+        )
+        noisy = torch.utils._pytree.tree_map
+        given = args if in_place else noisy(self._add, args)
+        outputs = function(*given, **kwargs)
+        return outputs if in_place else noisy(self._add, outputs)
+
+    def _add(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+            return leaf
+        return leaf * (1 + 2**-23 * torch.randn(leaf.shape, generator=self.generator))
+
+
+def _trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _evaluate(module: torch.nn.Module, batch: Batch, precision: str) -> Arrays:
+    """The outputs in evaluation mode."""
+    module.eval()
+    with torch.no_grad(), _autocast(precision):
+        return outputs_of(call(module, tensors(batch[0], _DTYPES[precision])))
+
+
+def _backward(
+    module: torch.nn.Module, batch: Batch, task: Task, loss: Loss, precision: str
+) -> tuple[float, Arrays, list[Arrays]]:
+    """Compute the gradients of a batch in training mode, from none.
+
+    Returns:
+        The mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch; [] of a single one.
+    """
+    module.train()
+    scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
+    total, parts, before, parameters, dtype = 0.0, [], None, _trained(module), _DTYPES[precision]
+    for inputs, labels in split(tuple(batch), task.accumulate):
+        with _autocast(precision):
+            outputs = call(module, tensors(inputs, dtype))
+        half = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.float16
+        value = _scalar(loss(outputs.to(dtype) if half else outputs, tensors(labels, dtype)))
+        (value * (scale / task.accumulate)).backward()
+        total += float(value.detach()) / task.accumulate
+        if task.accumulate > 1:
+            now = _gradients(parameters)
+            part = now if before is None else {name: now[name] - before[name] for name in now}
+            parts.append({name: array * (task.accumulate / scale) for name, array in part.items()})
+            before = now
+    for parameter in parameters.values():
+        if scale != 1.0 and parameter.grad is not None:
+            parameter.grad /= scale
+    return total, outputs_of(outputs), parts
 
 
 def _autocast(precision: str) -> Any:
@@ -312,10 +430,8 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, tor
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:
-    """Arrays as tensors, floats in `dtype`."""
-    return map_tree(
-        lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree
-    )
+    """Arrays as tensors, floats in `dtype`: copies, since a module may write into its inputs."""
+    return map_tree(lambda leaf: torch.from_numpy(np.array(leaf)).to(dtype if leaf.dtype.kind == "f" else None), tree)
 
 
 def first_call(module: torch.nn.Module, inputs: Tree, train: bool = False) -> Any:
@@ -385,7 +501,8 @@ def prepare_reference(module: torch.nn.Module, inputs: Tree, seed: int) -> None:
 def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
-    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged.
+    relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
+    Hardtanh have two such places.
 
     Yields:
         A function that returns the number of ties so far.
@@ -394,16 +511,21 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
     count = 0
 
+    def flipped(x: torch.Tensor, at: float) -> torch.Tensor:
+        nonlocal count
+        tie = (x.detach() - at).abs() < width * x.detach().square().mean().sqrt()
+        count += int(tie.sum())
+        above = torch.relu(x - at)  # whose gradient at 0 itself is 0
+        return torch.where(tie, x - at - above, above)
+
     class FlipTies(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal count
-            if function not in relus:
-                return function(*args, **(kwargs or {}))
-            x, values = args[0], args[0].detach()
-            tie = values.abs() < width * values.square().mean().sqrt()
-            count += int(tie.sum())
-            above = torch.relu(x)  # whose gradient at 0 itself is 0
-            return torch.where(tie, x - above, above)
+            if function in relus:
+                return flipped(args[0], 0.0)
+            if function in (functional.relu6, functional.hardtanh):
+                least, most = (0.0, 6.0) if function is functional.relu6 else (kwargs["min_val"], kwargs["max_val"])
+                return least + flipped(args[0], least) - flipped(args[0], most)
+            return function(*args, **(kwargs or {}))
 
     with FlipTies():
         yield lambda: count

@@ -17,17 +17,19 @@ from resnet_fn.recipes.schedule import make_schedule
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
-Drop = tuple[str, float, bool]  # layer, share, whether it drops once in a call
+Drop = tuple[str, float, bool | None]  # layer, share, whether it drops once in a call; None: it did not run
 Rounding = dict[str, dict[str, float]]  # stage: name: relative error
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     """Leaves by name: `single` where there is only one at the top, else "single 0", "single mask", "single 0 1"."""
-    return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree)}
+    return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The tree with `function` applied to every leaf; lists become tuples."""
+    """The tree with `function` applied to every leaf; lists become tuples, and None, no labels, an empty one."""
+    if tree is None:
+        return ()
     if isinstance(tree, Mapping):
         return {key: map_tree(function, branch) for key, branch in tree.items()}
     if isinstance(tree, tuple | list):
@@ -37,6 +39,8 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def split(tree: Tree, parts: int) -> list[Tree]:
     """The tree's micro-batches: every leaf [n, …] in `parts` equal pieces along its first axis."""
+    if parts == 1:
+        return [tree]
     return [map_tree(lambda leaf: np.split(leaf, parts)[part], tree) for part in range(parts)]  # noqa: B023
 
 
@@ -89,10 +93,10 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
         shapes = {}
         for words, leaf in (named_leaves(batch[0], "inputs") | named_leaves(batch[1], "labels")).items():
             taken = isinstance(leaf, np.ndarray) and (leaf.dtype == np.float32 or leaf.dtype.kind in "iub")
-            if not taken or leaf.ndim == 0:
+            if not taken:
                 what = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
                 raise ValueError(
-                    f"batches: batch {index}, {words}: {what}; give a NumPy array [n, …] of float32, integers or bool"
+                    f"batches: batch {index}, {words}: {what}; give a NumPy array of float32, integers or bool"
                 )
             shapes[words] = (leaf.shape, leaf.dtype)
         first = first or shapes
@@ -101,10 +105,12 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
             pairs = [one.get(name, (None, "none")) for one in (shapes, first)]
             here, wanted = (f"{dtype} {list(shape)}" if shape is not None else dtype for shape, dtype in pairs)
             raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
-    sizes = {name: shape[0] for name, (shape, _) in (first or {}).items()}
+    if accumulate == 1:  # then nothing need have the batch first: sequences, graphs, a number for all samples
+        return
+    sizes = {name: shape[0] if shape else 0 for name, (shape, _) in (first or {}).items()}
     if len(set(sizes.values())) > 1:
         words = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"batches: {words}; give as many of each")
+        raise ValueError(f"accumulate: {words}; give as many of each, or no micro-batches")
     size = next(iter(sizes.values()))
     if size % accumulate:
         raise ValueError(f"accumulate: {accumulate} does not divide the batch of {size}; give a divisor of {size}")
@@ -184,6 +190,7 @@ class Trace:
         second: the same after the second update; empty if there is only one.
         settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
         average: the weights' moving average after the last update; empty if there is none.
+        later: of each batch after the first, outputs, loss and gradients with the weights before any update.
     """
 
     eval_outputs: Arrays
@@ -200,6 +207,7 @@ class Trace:
     second: dict[str, Arrays] = dataclasses.field(default_factory=dict)
     settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     average: Arrays = dataclasses.field(default_factory=dict)
+    later: list["Trace"] = dataclasses.field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -318,6 +326,25 @@ def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueErr
     """The error of a net that fails on its inputs, which it lists: "inputs ids int64 [4, 7], …"."""
     arrays = ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named_leaves(inputs, "inputs").items())
     return ValueError(f"{side}: it fails on {arrays} ({type(error).__name__}: {first_line(error)}); {fix}")
+
+
+def of_logits(recipe_loss: Callable[[Any, Any], Any], side: str, like: Any) -> Callable[[Any, Any], Any]:
+    """The recipe's loss of outputs as `like`: of the only one, of `logits` (a ModelOutput), of the first of our tuple.
+
+    A ValueError names other outputs.
+    """
+    names, named = named_leaves(like, ""), isinstance(like, Mapping) and "logits" in like
+    if len(names) > 1 and not named and (side != "the net" or isinstance(like, Mapping)):
+        words = ", ".join(name.strip() for name in names)
+        raise ValueError(f"loss of {side}: the outputs are {words}; give --loss FILE:FUNCTION, or return logits alone")
+    path = ("logits",) if named else next(path for path, leaf in leaves(like) if leaf is not None)
+
+    def loss(outputs: Any, labels: Any) -> Any:
+        for key in path:
+            outputs = outputs[key]
+        return recipe_loss(outputs, labels)
+
+    return loss
 
 
 def check_scalar(side: str, value: Any, tensor: Any) -> None:

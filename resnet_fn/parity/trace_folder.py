@@ -108,6 +108,9 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
     for name in _STATES:
         for kind, arrays in getattr(trace, name).items():
             files.write(_state_file(name, kind), arrays)
+    for index, later in enumerate(trace.later):
+        for name, arrays in _of_batch(later).items():
+            files.write(f"{name}-later-{index + 1}", arrays)
     described = {mode: _layers(mode, executions, files, layers) for mode, executions in recording.layers.items()}
     flipped = recording.flipped.all_widths() if recording.flipped else {}
     manifest = {
@@ -118,6 +121,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         **{name: getattr(trace, name) for name in _NUMBERS},
         "states": list(trace.state),
         "second": list(trace.second),
+        "later": [later.losses[0] for later in trace.later],
         "settings": trace.settings,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
         "layers": described,
@@ -127,6 +131,11 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         "files": files.known,
     }
     return finite_or_null(manifest, lambda number: {"float": str(number)})
+
+
+def _of_batch(trace: Trace) -> dict[str, Arrays]:
+    """The arrays of one of `Trace.later`."""
+    return {"eval": trace.eval_outputs, "train": trace.train_outputs[0], "gradients": trace.gradients}
 
 
 def _number(value: dict[str, Any]) -> Any:
@@ -203,6 +212,11 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         "second": {kind: files.read(_state_file("second", kind)) for kind in manifest.get("second", ())},
         "settings": manifest.get("settings", {}),
     }
+    fields["later"] = []
+    for index, loss in enumerate(manifest["later"]):
+        outputs, train, gradients = (files.read(f"{name}-later-{index + 1}") for name in ("eval", "train", "gradients"))
+        one = Trace(outputs, start=fields["start"], rates=[], losses=[loss], train_outputs=[train], gradients=gradients)
+        fields["later"].append(one)
     layers = {}
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")

@@ -75,3 +75,17 @@ def test_a_stage_is_as_bad_as_its_worst_array():
     assert rounding.excess == pytest.approx(3e-3 / (4 * 1e-3 / (1 + 1e-3)))
     assert Stage("s", [ok], failed="a name has no counterpart").verdict == "DIFFERS"
     assert far.values() == "3 here, 1 in the reference at [0]"
+
+
+def test_numbers_that_are_a_million_times_the_others_hide_none_of_them():
+    """As −1e9 where a mask hides."""
+    ours, theirs = np.array([-1e9, 3.3, 4.0, 0.0]), np.array([-1e9, 3.0, 4.0, 0.0])
+    assert relative_error(ours, theirs) == pytest.approx(0.3 / 5)
+    assert relative_error([*theirs, 100000000.0, 0, 0, 0], theirs) == pytest.approx(0.1)
+
+
+def test_an_error_that_its_tolerance_alone_lets_pass_is_beyond_rounding():
+    """Four times the rounding, or a millionth, is explained."""
+    for relative, rounding, times in ((5e-6, 1e-6, 1.25), (5e-6, 1e-7, 5.0), (3e-6, 1e-6, 0.0), (2e-5, 1e-6, 0.0)):
+        item = difference("x", np.array([1.0 + relative]), np.array([1.0]), 1e-5, rounding)
+        assert item.beyond == pytest.approx(times, rel=1e-3)

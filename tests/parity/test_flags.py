@@ -10,7 +10,9 @@ import pytest
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.parity import commands, flags
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Task
+from resnet_fn.parity.user_files import imports_beside, load_function
 
 
 def task(*arguments: str) -> Task:
@@ -93,16 +95,92 @@ def test_a_function_that_is_not_there_is_named(place, message, tmp_path):
         (tmp_path / name).write_text("number = 7\n")
     (tmp_path / "bad.py").write_text("import a_missing_package\n")
     with pytest.raises(ValueError) as error:
-        flags.load_function(place, "--net")
+        load_function(place, "--net")
     assert str(error.value) == message
     assert isinstance(error.value, cli.UsageError) == (not place.startswith("bad"))
 
 
-def test_a_function_may_import_from_beside_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_a_function_may_import_from_beside_its_file(tmp_path):
     (tmp_path / "beside_the_net.py").write_text("number = 7\n")
-    (tmp_path / "mine.py").write_text("import beside_the_net\ndef build():\n    return beside_the_net.number\n")
-    assert flags.load_function("mine.py:build", "--net")() == 7
+    (tmp_path / "mine.py").write_text(
+        "import sys\nsys.path.append('more')\nimport beside_the_net, numpy\n"
+        "def build():\n    import further\n    return beside_the_net.number + further.number\n"
+    )
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "further.py").write_text("number = 1\n")
+    before = list(sys.path)
+    build = load_function("mine.py:build", "--net")
+    with imports_beside("mine.py:build"):
+        assert build() == 8
+    assert sys.path == before
+    assert not {"beside_the_net", "further"} & set(sys.modules)
+    assert load_function("./mine.py:build", "--our-loss") is build
+
+
+@pytest.fixture
+def two_folders(tmp_path):
+    """Two projects whose files and modules have the same names, beside a third config in the working directory."""
+    for side, scale in (("theirs", 2.0), ("ours", 3.0)):
+        (tmp_path / side / "parts").mkdir(parents=True)
+        (tmp_path / side / "config.py").write_text(f"SCALE = {scale}\n")
+        (tmp_path / side / "parts" / "__init__.py").write_text(f"SCALE = {scale}\n")
+        (tmp_path / side / "late.py").write_text(f"SCALE = {scale}\n")
+    (tmp_path / "config.py").write_text("SCALE = 7.0\n")
+    return tmp_path
+
+
+def test_two_files_of_one_name_are_loaded_apart(two_folders):
+    for side in ("theirs", "ours"):
+        (two_folders / side / "net.py").write_text(
+            "from config import SCALE\nimport parts\nloads = []\nloads.append(1)\n"
+            "def build():\n    import late\n    return SCALE, parts.SCALE, late.SCALE\n"
+        )
+    places = {side: f"{side}/net.py:build" for side in ("theirs", "ours")}
+    functions = {side: load_function(place, "--net") for side, place in places.items()}
+    for side, scale in (("theirs", 2.0), ("ours", 3.0), ("theirs", 2.0)):
+        with imports_beside(places[side]):
+            assert functions[side]() == (scale,) * 3
+
+
+NET = """
+from {framework} import nn
+{imports}
+SHIFT = {shift}
+
+
+class Net(nn.{base}):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.{dense}(4, 3)
+
+    def {method}(self, x):
+        return self.head(x) * SCALE * config.SCALE + SHIFT
+"""
+DATA = """
+import numpy as np
+
+
+def batches():
+    return [(np.ones((4, 4), np.float32), np.arange(4, dtype=np.int32) % 3)]
+"""
+
+
+@pytest.mark.usefixtures("torch", "device")
+@pytest.mark.parametrize("right", [False, True])
+def test_a_compiled_port_reads_the_constants_of_its_own_files(two_folders, capsys, right):
+    imports, shift = "import config\nfrom parts import SCALE", 0.5
+    (two_folders / "data.py").write_text(DATA)
+    (two_folders / "theirs" / "net.py").write_text(
+        NET.format(framework="torch", base="Module", dense="Linear", method="forward", imports=imports, shift=shift)
+    )
+    port = {"framework": "mindspore", "base": "Cell", "dense": "Dense", "method": "construct"}
+    (two_folders / "ours" / "net.py").write_text(NET.format(**port, imports=imports, shift=shift))
+    if right:
+        for name in ("config.py", "parts/__init__.py"):
+            (two_folders / "ours" / name).write_text("SCALE = 2.0\n")
+    given = ["--reference", "theirs/net.py:Net", "--net", "ours/net.py:Net", "--inputs", "data.py:batches"]
+    assert main([*given, "--no-initialisation"]) == (0 if right else 1)
+    assert right or "first stage that differs: eval forward" in capsys.readouterr().out
 
 
 def test_the_value_that_a_function_returns_is_checked():

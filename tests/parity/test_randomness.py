@@ -103,4 +103,4 @@ def test_where_a_net_drops():
     dropped = [("", "dropout", 0.1), ("body", "dropout", 0.1), ("body.drop", "p", 0.1), ("unused", "p", 0.4)]
     dropped += [(name, "dropout", 0.3) for name in ("lstm", "lstm.dropout_op", "one", "swin")]
     once = [("body.drop", 0.1, True), ("body.drop (2)", 0.1, True), ("lstm", 0.3, True)]
-    assert drops_of(dropped, ran) == [*once, ("swin", 0.3, False)]
+    assert drops_of(dropped, ran) == [*once, ("swin", 0.3, False), ("unused", 0.4, None)]

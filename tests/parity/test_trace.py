@@ -61,7 +61,7 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
     [
         ([], 1, "batches: there are none; give a list with one (inputs, labels) for each update"),
         ((X, Y), 1, "batches: batch 0 is ndarray; give a pair (inputs, labels)"),
-        ([(X, Y[:7])], 1, "batches: 8 inputs, 7 labels; give as many of each"),
+        ([(X, Y[:6])], 2, "accumulate: 8 inputs, 6 labels; give as many of each, or no micro-batches"),
         (
             [(X, Y), (X[:4], Y[:4])],
             1,
@@ -76,10 +76,9 @@ X, Y = np.zeros((8, 1, 2, 2), np.float32), np.zeros(8, np.int32)
         (
             [({"mask": X.astype(np.float64)}, Y)],
             1,
-            "batches: batch 0, inputs mask: an array of float64; give a NumPy array [n, …] of float32, integers or "
-            "bool",
+            "batches: batch 0, inputs mask: an array of float64; give a NumPy array of float32, integers or bool",
         ),
-        ([(X, [1, 2])], 1, "batches: batch 0, labels 0: int; give a NumPy array [n, …] of float32, integers or bool"),
+        ([(X, [1, 2])], 1, "batches: batch 0, labels 0: int; give a NumPy array of float32, integers or bool"),
     ],
 )
 def test_batches_that_do_not_fit_are_rejected(batches, accumulate, message):

@@ -1,0 +1,74 @@
+"""Faults of MindSpore 2.10.0 on a CPU, each beside what is right; prints the table of docs/audit.md."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, mint, ops
+
+
+def array(*shape):
+    return Tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def largest(a, b):
+    return f"{np.abs(a.asnumpy() - b.asnumpy()).max():.1g} off"
+
+
+def split_and_permuted():
+    x, w = array(2, 6, 4), array(4, 3, 2)
+
+    def taken(split):
+        return lambda x: (split(x, 3, 1)[1].permute(2, 1, 0) * w).sum()
+
+    return largest(ms.grad(taken(mint.split))(x), ms.grad(taken(ops.split))(x))
+
+
+def padded_twice():
+    x, w = array(2, 3), array(2, 5)
+
+    def padded(x):
+        return (ops.pad(x, (1, 1)) * w).sum()
+
+    gradient = ms.jit(ms.grad(padded))
+    gradient(x).asnumpy()
+    return largest(gradient(x), w[:, 1:4])
+
+
+def selu():
+    x = Tensor(np.array([-1.0], np.float32))
+    exact = Tensor(np.array([1.0507009873554805 * 1.6732632423543772 * np.exp(-1.0)], np.float32))
+    return largest(ms.grad(lambda x: ops.selu(x).sum())(x), exact)
+
+
+def strided():
+    x = array(2, 5, 3, 3)
+    right = np.zeros(x.shape, np.float32)
+    right[:, ::2] = 1
+    try:
+        return largest(ms.grad(lambda x: x[:, ::2].sum())(x), Tensor(right))
+    except (RuntimeError, ValueError) as error:
+        return str(error).strip().splitlines()[0]
+
+
+def tanh():
+    x = np.linspace(4.7, 5, 31, dtype=np.float32)
+    return largest(ops.tanh(Tensor(x)), Tensor(np.tanh(x.astype(np.float64)).astype(np.float32)))
+
+
+def data():
+    p = Parameter(array(2), name="p")
+    p.data.assign_value(Tensor(np.zeros(2, np.float32)))
+    return "unchanged" if p.asnumpy().any() else "filled"
+
+
+FAULTS = {
+    "the gradient of `mint.split(x, 3, 1)[1].permute(2, 1, 0)`, not compiled": split_and_permuted,
+    "the gradient of `ops.pad(x, (1, 1))` in a compiled function, second call": padded_twice,
+    "the gradient of `ops.selu` at −1, not compiled": selu,
+    "the gradient of `x[:, ::2]`": strided,
+    "`ops.tanh` between 4.7 and 5": tanh,
+    "a Parameter after `p.data.assign_value(zeros)`, which filled it in 2.6": data,
+}
+
+if __name__ == "__main__":
+    for words, fault in FAULTS.items():
+        print(f"| {words} | {fault()} |")

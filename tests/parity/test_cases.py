@@ -1,0 +1,576 @@
+"""Bugs of real ports, from the histories of mindnlp, mindone, mindcv and others, as pairs of small nets.
+
+Each row has the commits that had the bug or corrected it; the code here is written anew. docs/parity.md has the table:
+what the ladder answers, or why it cannot.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.common.initializer import Uniform
+
+from resnet_fn.parity import __main__ as command
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.recipes import recipe
+from resnet_fn.update.gradients import global_norm
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+t, F = torch.nn, torch.nn.functional
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
+
+
+def inputs(*shape: int, classes: int = 5, scale: float = 1.0, masked: bool = False, updates: int = 3) -> Any:
+    """Batches of eight samples; `masked`: beside them which positions are there."""
+    rng, made = np.random.default_rng(0), []
+    for _ in range(updates):
+        x = (scale * rng.standard_normal((8, *shape))).astype(np.float32)
+        mask = np.arange(shape[0]) < rng.integers(2, shape[0] + 1, 8)[:, None]
+        made.append(((x, mask) if masked else x, rng.integers(0, classes, 8).astype(np.int32)))
+    return made
+
+
+SENTENCES, MASKED, IMAGES = inputs(6, 16), inputs(6, 16, masked=True), inputs(3, 16, 16, classes=10)
+
+
+def theirs(forward: Callable[..., Any], **layers: Any) -> Any:
+    torch.manual_seed(0)
+    net = type("Theirs", (t.Module,), {"forward": forward})()
+    for name, layer in layers.items():
+        setattr(net, name, layer() if callable(layer) and not isinstance(layer, t.Module) else layer)
+    return net
+
+
+def ours(construct: Callable[..., Any], **layers: Any) -> nn.Cell:
+    net = type("Ours", (nn.Cell,), {"construct": construct})()
+    for name, layer in layers.items():
+        setattr(net, name, layer)
+    return net
+
+
+def climb(module: Any, net: nn.Cell, batches: Any, use: Any = RECIPE, **options: Any) -> Ladder:
+    return compare_step(net, module, batches, use, **{"initialisation": False, **options})
+
+
+def denses(*names: str, kind: Any = nn.Dense, head: int = 5) -> dict[str, Any]:
+    return {**{name: kind(16, 16) for name in names}, "head": kind(16, head)}
+
+
+def linears(*names: str) -> dict[str, Any]:
+    torch.manual_seed(0)
+    return denses(*names, kind=t.Linear)
+
+
+def attention_twice_divided() -> Ladder:
+    def forward(self, x):
+        return self.head(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)).mean(1))
+
+    def construct(self, x):
+        factor = x.shape[-1] ** 0.5  # right: its root, since q and k are both divided
+        weights = ops.softmax(ops.bmm(self.q(x) / factor, self.k(x).swapaxes(1, 2) / factor), -1)
+        return self.head(ops.bmm(weights, self.v(x)).mean(1))
+
+    return climb(theirs(forward, **linears(*"qkv")), ours(construct, **denses(*"qkv")), SENTENCES)
+
+
+def quick_gelu() -> Ladder:
+    def forward(self, x):
+        h = self.q(self.norm(x))
+        return self.head((h * torch.sigmoid(1.702 * h)).mean(1))
+
+    def construct(self, x):
+        return self.head(self.act(self.q(self.norm(x))).mean(1))
+
+    net = ours(construct, norm=nn.LayerNorm((16,), epsilon=1e-5), act=nn.GELU(), **denses("q"))
+    return climb(theirs(forward, norm=t.LayerNorm(16), **linears("q")), net, SENTENCES)
+
+
+def lost_mask(batches: Any = MASKED) -> Ladder:
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / 4
+        scores = scores.masked_fill(~mask[:, None, :], -1e9)
+        return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+
+    def construct(self, x, mask):
+        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
+        ops.masked_fill(scores, ops.logical_not(mask).expand_dims(1), -1e9)  # a new tensor, which nobody takes
+        return self.head(ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1))
+
+    return climb(theirs(forward, **linears(*"qkv")), ours(construct, **denses(*"qkv")), batches)
+
+
+def norm_of_each_frame() -> Ladder:
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(x)).mean((2, 3, 4)))
+
+    def construct(self, x):
+        b, c, f, h, w = x.shape
+        x = self.norm(x.transpose(0, 2, 1, 3, 4).reshape(b * f, c, h, w))
+        return self.head(ops.relu(x.reshape(b, f, c, h, w).transpose(0, 2, 1, 3, 4)).mean((2, 3, 4)))
+
+    net = ours(construct, norm=nn.GroupNorm(4, 8), head=nn.Dense(8, 5))
+    return climb(theirs(forward, norm=t.GroupNorm(4, 8), head=t.Linear(8, 5)), net, inputs(8, 3, 6, 6))
+
+
+def other_pools() -> Ladder:
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        return self.head((self.pool(x) + self.down(x)).mean((2, 3)))
+
+    def construct(self, x):
+        x = ops.relu(self.stem(x))
+        return self.head((self.pool(x) + self.down(x)).mean((2, 3)))
+
+    pools = {"pool": t.AvgPool2d(3, 2, 1), "down": t.AvgPool2d(2, 2)}
+    module = theirs(forward, stem=t.Conv2d(3, 8, 3, 2, 1, bias=False), **pools, head=t.Linear(8, 10))
+    pools = {"pool": nn.AvgPool2d(3, 2, pad_mode="same"), "down": nn.MaxPool2d(2, 2, pad_mode="same")}
+    return climb(module, ours(construct, stem=nn.Conv2d(3, 8, 3, 2), **pools, head=nn.Dense(8, 10)), IMAGES)
+
+
+def batch_statistics() -> Ladder:
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+    def construct(self, x):
+        return self.head(ops.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+    module = theirs(forward, conv=t.Conv2d(3, 8, 3, 1, 1), norm=t.BatchNorm2d(8), head=t.Linear(8, 10))
+    conv = nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1, has_bias=True)
+    net = ours(construct, conv=conv, norm=nn.BatchNorm2d(8, use_batch_statistics=True), head=nn.Dense(8, 10))
+    return climb(module, net, IMAGES)
+
+
+def repeated_otherwise() -> Ladder:
+    def forward(self, x):
+        y = self.head(torch.cat([x.mean(1), x.amax(1)]) + self.cond(x[:, 0]).repeat(2, 1))
+        return y[: x.shape[0]] + y[x.shape[0] :]
+
+    def construct(self, x):
+        c = ops.repeat_interleave(self.cond(x[:, 0]), 2, 0)  # what Tensor.repeat(2, axis=0) meant before 2.6
+        y = self.head(ops.cat([x.mean(1), x.amax(1)]) + c)
+        return y[: x.shape[0]] + y[x.shape[0] :]
+
+    return climb(theirs(forward, **linears("cond")), ours(construct, **denses("cond")), SENTENCES)
+
+
+def projection_not_transposed() -> Ladder:
+    def forward(self, x):
+        return self.head(self.text_projection(x.mean(1)))
+
+    def construct(self, x):
+        return self.head(ops.matmul(x.mean(1), self.text_projection))
+
+    module = theirs(forward, text_projection=t.Linear(16, 16, bias=False), head=t.Linear(16, 5))
+    projection = Parameter(Tensor(np.zeros((16, 16), np.float32)), name="text_projection")
+    return climb(module, ours(construct, text_projection=projection, head=nn.Dense(16, 5)), SENTENCES)
+
+
+def sample_for_mode() -> Ladder:
+    def forward(self, x):
+        return self.head(self.moments(x.mean(1)).chunk(2, -1)[0])
+
+    def construct(self, x):
+        mean, logvar = ops.chunk(self.moments(x.mean(1)), 2, -1)
+        return self.head(mean + ops.exp(0.5 * logvar) * ops.standard_normal(mean.shape))
+
+    module = theirs(forward, moments=t.Linear(16, 32), head=t.Linear(16, 5))
+    return climb(module, ours(construct, moments=nn.Dense(16, 32), head=nn.Dense(16, 5)), SENTENCES)
+
+
+def smallest_in_half_precision(precision: str = "fp16") -> Ladder:
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / 4
+        scores = scores + (1 - mask[:, None, :].to(scores.dtype)) * torch.finfo(scores.dtype).min
+        return self.head((scores.softmax(-1) @ self.v(x)).mean(1))
+
+    def construct(self, x, mask):
+        scores = ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)) / 4
+        smallest = Tensor(np.finfo(np.float32).min, mindspore.float32).astype(scores.dtype)
+        scores = scores + (1 - mask.expand_dims(1).astype(scores.dtype)) * smallest
+        return self.head(ops.bmm(ops.softmax(scores, -1), self.v(x)).mean(1).astype(mindspore.float32))
+
+    net = ours(construct, **denses(*"qkv"))
+    for name in "qkv":
+        net._cells[name].to_float(mindspore.float16 if precision == "fp16" else mindspore.float32)
+    use = dataclasses.replace(RECIPE, precision=precision)
+    return climb(theirs(forward, **linears(*"qkv")), net, MASKED, use)
+
+
+def log_of_sum(scale: float = 10.0) -> Ladder:
+    def forward(self, x):
+        return self.last(torch.logsumexp(20 * self.q(x), -1))
+
+    def construct(self, x):
+        return self.last(ops.log(ops.exp(20 * self.q(x)).sum(-1)))
+
+    module = theirs(forward, q=t.Linear(16, 16), last=t.Linear(6, 5))
+    return climb(module, ours(construct, q=nn.Dense(16, 16), last=nn.Dense(6, 5)), inputs(6, 16, scale=scale))
+
+
+def deviation_by_n() -> Ladder:
+    def forward(self, x):
+        x = self.q(x)
+        return self.last(torch.cat([x.mean(1), x.std(1)], -1))
+
+    def construct(self, x):
+        x = self.q(x)
+        return self.last(ops.cat([x.mean(1), x.std(1)], -1))  # by n on a CPU, on a card by n - 1
+
+    module = theirs(forward, q=t.Linear(16, 16), last=t.Linear(32, 5))
+    return climb(module, ours(construct, q=nn.Dense(16, 16), last=nn.Dense(32, 5)), SENTENCES)
+
+
+def experts_in_another_order() -> Ladder:
+    def forward(self, x):
+        x = x.mean(1)
+        p, i = self.gate(x).softmax(-1).topk(2, -1)
+        return self.head((torch.einsum("bc,bkcd->bkd", x, self.w[i]) * p[..., None]).sum(1))
+
+    def construct(self, x):
+        x = x.mean(1)
+        p, i = ops.topk(ops.softmax(self.gate(x), -1), 2)
+        flat = i.swapaxes(0, 1).reshape(-1)  # by expert, then by sample
+        y = ops.bmm(ops.cat([x, x]).expand_dims(1), self.w[flat]).squeeze(1)
+        return self.head((y.reshape(-1, 2, 16) * p.expand_dims(-1)).sum(1))  # right: reshape(2, -1, 16).swapaxes(0, 1)
+
+    w = np.random.default_rng(0).standard_normal((4, 16, 16)).astype(np.float32) / 4
+    module = theirs(forward, gate=t.Linear(16, 4), w=t.Parameter(torch.from_numpy(w)), head=t.Linear(16, 5))
+    net = ours(construct, gate=nn.Dense(16, 4), w=Parameter(Tensor(w), name="w"), head=nn.Dense(16, 5))
+    return climb(module, net, SENTENCES)
+
+
+def scale_that_is_constant() -> Ladder:
+    def forward(self, x):
+        return self.logit_scale.exp() * self.classes(F.normalize(self.image(x.mean(1)), dim=-1))
+
+    def construct(self, x):
+        x = self.image(x.mean(1))
+        return ops.exp(self.logit_scale) * self.classes(x / x.norm(dim=-1, keepdim=True))
+
+    layers = {"image": t.Linear(16, 8, bias=False), "classes": t.Linear(8, 5, bias=False)}
+    module = theirs(forward, **layers, logit_scale=t.Parameter(torch.tensor(2.6592)))
+    layers = {"image": nn.Dense(16, 8, has_bias=False), "classes": nn.Dense(8, 5, has_bias=False)}
+    return climb(module, ours(construct, **layers, logit_scale=Tensor(2.6592, mindspore.float32)), SENTENCES)
+
+
+class PassThrough(nn.Cell):
+    def construct(self, x):
+        return ops.clamp(x, -1.0, 1.0)
+
+    def bprop(self, x, out, dout):
+        return (dout,)  # right: only where |x| < 1
+
+
+def backward_by_hand() -> Ladder:
+    def forward(self, x):
+        return self.head(self.act(3 * self.q(x)).mean(1))
+
+    def construct(self, x):
+        return self.head(self.act(3 * self.q(x)).mean(1))
+
+    module = theirs(forward, act=t.Hardtanh(), **linears("q"))
+    return climb(module, ours(construct, act=PassThrough(), **denses("q")), SENTENCES)
+
+
+def patches_of_zeros() -> Ladder:
+    def forward(self, x):
+        return self.head(self.proj(x).flatten(2).mean(-1))
+
+    def construct(self, x):
+        return self.head(self.proj(x).flatten(start_dim=2).mean(-1))
+
+    module = theirs(forward, proj=t.Conv2d(3, 16, 4, 4), head=t.Linear(16, 10))
+    t.init.xavier_uniform_(module.proj.weight.data.view(16, -1))
+    net = ours(construct, proj=nn.Conv2d(3, 16, 4, 4, pad_mode="valid", has_bias=True), head=nn.Dense(16, 10))
+    # initializer(…) is lazy: its reshape was of memory that nothing had filled. MindSpore 2.10 raises an error there.
+    net.proj.weight.set_data(Tensor(np.zeros(net.proj.weight.shape, np.float32)))
+    return climb(module, net, IMAGES, initialisation=True)
+
+
+def other_range() -> Ladder:
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x)) + x.mean(1, keepdim=True)).mean((2, 3)))
+
+    def construct(self, x):
+        return self.head(ops.relu(self.norm(self.conv(x)) + x.mean(1, keep_dims=True)).mean((2, 3)))
+
+    module = theirs(forward, conv=t.Conv2d(3, 8, 3, 1, 1, bias=False), norm=t.BatchNorm2d(8), head=t.Linear(8, 10))
+    t.init.uniform_(module.conv.weight, 0.0, 0.2)
+    t.init.zeros_(module.norm.weight)
+    conv = nn.Conv2d(3, 8, 3, pad_mode="pad", padding=1, weight_init=Uniform(0.2))  # -0.2 … 0.2
+    net = ours(construct, conv=conv, norm=nn.BatchNorm2d(8), head=nn.Dense(8, 10))
+    return climb(module, net, IMAGES, initialisation=True)
+
+
+def pooled(**options: Any) -> Ladder:
+    """A right port: a layer, its mean, a head; what is wrong is in the options."""
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.q(x)).mean(1))
+
+    def construct(self, x):
+        return self.head(ops.tanh(self.q(x)).mean(1))
+
+    return climb(theirs(forward, **linears("q")), ours(construct, **denses("q")), SENTENCES, **options)
+
+
+def loss_of_probabilities() -> Ladder:
+    def loss(logits, labels):
+        target = ops.one_hot(labels, 5, Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32))
+        return ops.binary_cross_entropy(logits, target, ops.ones_like(target))
+
+    def their_loss(logits, labels):
+        return F.binary_cross_entropy_with_logits(logits, F.one_hot(labels.long(), 5).float())
+
+    return pooled(loss=loss, reference_loss=their_loss)
+
+
+def loss_in_half_precision() -> Ladder:
+    def loss(logits, labels):
+        return ops.cross_entropy(logits.astype(mindspore.float16), labels)
+
+    return pooled(loss=loss)
+
+
+def mean_of_means() -> Ladder:
+    batches = [(x, np.where(np.arange(6) < 1 + np.arange(8)[:, None] % 6, y[:, None], -100)) for x, y in SENTENCES]
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.q(x)))
+
+    def construct(self, x):
+        return self.head(ops.tanh(self.q(x)))
+
+    def loss(logits, labels):
+        return ops.cross_entropy(logits.reshape(-1, 5), labels.astype(mindspore.int32).reshape(-1), ignore_index=-100)
+
+    def their_loss(logits, labels):
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten().long())
+
+    options = {"accumulate": 2, "loss": loss, "reference_loss": their_loss}
+    return climb(theirs(forward, **linears("q")), ours(construct, **denses("q")), batches, **options)
+
+
+class Result(NamedTuple):
+    """What the ladder reads of a step."""
+
+    loss: Tensor
+    grad_norm: Tensor
+
+
+def own_step(change: Callable[..., Any]) -> Callable[..., Any]:
+    """A step as people write it, which changes the sums of its micro-batches' gradients before the optimizer."""
+
+    def make_step(net, loss, optimizer, *, plan, **_others):
+        differentiate = mindspore.value_and_grad(
+            lambda x, y: loss(net(x), y), None, mindspore.ParameterTuple(net.trainable_params())
+        )
+
+        def step(inputs, labels, rate):
+            net.set_train(True)
+            size, value, sums = len(inputs) // plan.micro_batches, 0.0, None
+            for x, y in zip(inputs.split(size), labels.split(size), strict=True):
+                part, gradients = differentiate(x, y)
+                value += part / plan.micro_batches
+                sums = gradients if sums is None else [s + g for s, g in zip(sums, gradients, strict=True)]
+            gradients = change(net, sums, plan)
+            optimizer.update(gradients, rate)
+            return Result(value, global_norm(gradients))
+
+        return step
+
+    return make_step
+
+
+def gradients_of_others() -> Ladder:
+    def forward(self, x):
+        return self.head(torch.tanh(self.b(torch.tanh(self.a(x)))).mean(1))
+
+    def construct(self, x):
+        return self.head(ops.tanh(self.b(ops.tanh(self.a(x)))).mean(1))
+
+    def in_groups(net, gradients, plan):  # the optimizer has b before a, the gradients are in the net's order
+        names = [parameter.name for parameter in net.trainable_params()]
+        grouped = sorted(names, key=lambda name: name.startswith("a"))
+        order = {name: gradients[i] for i, name in enumerate(sorted(grouped, key=lambda name: name.startswith("head")))}
+        return [order[name] for name in names]
+
+    layers = {"a": t.Linear(16, 16, bias=False), "b": t.Linear(16, 16, bias=False), "head": t.Linear(16, 5)}
+    module = theirs(forward, **layers)
+    layers = {"a": nn.Dense(16, 16, has_bias=False), "b": nn.Dense(16, 16, has_bias=False), "head": nn.Dense(16, 5)}
+    return climb(module, ours(construct, **layers), SENTENCES, make_step=own_step(in_groups))
+
+
+def divided_twice() -> Ladder:
+    def mean(net, sums, plan):
+        return [one / plan.micro_batches**2 for one in sums]
+
+    return pooled(accumulate=2, make_step=own_step(mean))
+
+
+def rate_too_few() -> Ladder:
+    def faulty(update, lr=0.02, milestones=(1, 2)):
+        rates = [lr * 0.1**i for i, _ in enumerate(milestones)]  # the first is lr: one rate too few
+        return nn.piecewise_constant_lr(list(milestones), rates)[min(update, milestones[-1] - 1)]
+
+    drops = {"schedule": "step", "milestones": (1.0, 2.0), "milestone_factor": 0.1, "min_learning_rate": 0.0}
+    use = dataclasses.replace(RECIPE, epochs=3, warmup_epochs=0.0, **drops)
+    return pooled(use=use, schedule=faulty)
+
+
+def average_of_ones_own() -> Ladder:
+    return pooled()  # a step's own moving average is no output of a step
+
+
+def clipped_by_the_square(clip: float = 0.05) -> Ladder:
+    def by_square(net, gradients, plan):
+        total = sum((one * one).sum() for one in gradients)  # the norm is its root
+        factor = ops.minimum(plan.clip_norm / (total + 1e-6), ops.ones_like(total)) if plan.clip_norm else 1.0
+        return [one * factor for one in gradients]
+
+    return pooled(use=dataclasses.replace(RECIPE, clip_norm=clip), make_step=own_step(by_square))
+
+
+def without_padding() -> Ladder:
+    return lost_mask([((x, np.ones_like(mask)), y) for (x, mask), y in MASKED])
+
+
+def smallest_in_float32() -> Ladder:
+    return smallest_in_half_precision("fp32")
+
+
+def small_log_of_sum() -> Ladder:
+    return log_of_sum(1.0)
+
+
+# "bug | commits | first stage | cause, as it is named, or in brackets why there is none": function
+CASES: dict[str, Callable[[], Ladder]] = {
+    "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | ": attention_twice_divided,
+    "QuickGELU ported as nn.GELU | mindone 150bd8b9 | eval forward | ": quick_gelu,
+    "`masked_fill` whose result is lost (seven commits) | mindone f572e1fc, mindnlp 5f753e513, c0c5ad87a, 5d2c998e3, "
+    "b414a073a, 13b12d15f, 2404655e2 | eval forward | ": lost_mask,
+    "… with batches that have no padding | – | agrees | (a batch must contain padding)": without_padding,
+    "GroupNorm of each frame in place of the clip | mindone 8a34dcb5 | eval forward | "
+    "its input is inputs.transpose(0, 2, 1, 3, 4) here, inputs in the reference": norm_of_each_frame,
+    "Res2Net: `same` at stride 2, a maximum for an average | mindcv ba0eb91 | eval forward | "
+    "pad_mode same pads 0/1, the reference 1/1": other_pools,
+    "BatchNorm with the batch's statistics in evaluation | mindcv 37300fb | weights | "
+    "batch_statistics always here, in training in the reference": batch_statistics,
+    "`repeat` as NumPy means it | mindone 28f59f5d, e9ea3398 | eval forward | ": repeated_otherwise,
+    "a projection that is a Parameter, not transposed | mindone e2e13c7f | weights | "
+    "text_projection weight [16, 16] has no counterpart here": projection_not_transposed,
+    "a sample where the mode of a Gaussian was meant | mindone b101bbe4 | eval forward | "
+    "the net gives another output each time it is called in evaluation mode": sample_for_mode,
+    "a mask of float32's minimum in half precision | mindnlp f97847a8f, mindocr a7f3c756, 07476b20 | eval forward | "
+    "": smallest_in_half_precision,
+    "… in float32 | – | agrees | (it is right there: compare in the precision of your training)": smallest_in_float32,
+    "log(sum(exp)) | mindnlp 6d487458c | agrees | (random inputs do not overflow)": small_log_of_sum,
+    "… with inputs ten times as large | – | eval forward | ": log_of_sum,
+    "a standard deviation by n in place of n − 1 | mindnlp a90db347d | eval forward | ": deviation_by_n,
+    "experts put back in another order | mindformers 288a77a95 | eval forward | ": experts_in_another_order,
+    "a scale that is no Parameter | mindnlp 500d0f321 | weights | "
+    "logit_scale [] has no counterpart here": scale_that_is_constant,
+    "a backward pass written by hand that passes all through | mindtorch 28f5cc3f5, 235ede59a, mindnlp 57101d12d, "
+    "mindcv 87ccabc | gradients | ": backward_by_hand,
+    "a patch embedding of zeros | mindcv 2a07185, mindone 91a28f6f | initialisation | "
+    "proj.weight: all 0 here, drawn in": patches_of_zeros,
+    "weights from −a on in place of 0, gamma 1 in place of 0 | mindnlp 56774dd92, models e6a947fac | initialisation | "
+    "norm.gamma: all 1 here, all 0 in the reference": other_range,
+    "the loss of probabilities on logits | mindnlp f5d3e802b, 2eecfecf3 | an error | "
+    "the value of 'input_x' must be between 0 and 1": loss_of_probabilities,
+    "the loss in half precision | mindocr 4378b893, b092671d, 63d3d7de | loss | ": loss_in_half_precision,
+    "a mean of micro-batches' means, of unequal numbers of tokens | mindformers 9758fe7f6 | agrees | "
+    "(the reference accumulates as this side does)": mean_of_means,
+    "gradients in the order of another list (`--our-step`) | mindnlp 93d1b1f1b, mindformers 89a3cce2b | gradients | "
+    "": gradients_of_others,
+    "accumulated gradients divided twice (`--our-step`) | models f4926bf5c, mindformers b859791a4 | gradients | "
+    "every gradient is 0.5 times the reference's": divided_twice,
+    "a schedule with one rate too few | mindcv f00ef08 | learning rate | ": rate_too_few,
+    "a moving average of one's own | mindyolo 3215f24, mindocr f2987e2e | agrees | "
+    "(only the package's own average is compared)": average_of_ones_own,
+    "clipping by the square of the norm (`--our-step`) | entrenar#312 | gradient norm | ": clipped_by_the_square,
+}
+_WORKERS = (
+    "the norm of one worker, parameters counted once for each worker | hyper-parallel#446, #735, models bd91edb43 | "
+    "not compared | (it needs two workers)"
+)
+ROWS = {row.partition(" | ")[0]: row for row in CASES}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value")
+@pytest.mark.parametrize("name", ROWS)
+def test_a_real_bug_is_found_or_the_reason_why_not_holds(name):
+    _, _, stage, words = ROWS[name].split(" | ")
+    if stage == "an error":
+        with pytest.raises(RuntimeError, match=words):
+            CASES[ROWS[name]]()
+        return
+    ladder = CASES[ROWS[name]]()
+    assert ladder.agrees == (stage == "agrees"), table(ladder)
+    if not ladder.agrees:
+        assert ladder.first_stage.name == stage, table(ladder)
+        assert words in "\n".join(
+            [*ladder.first_stage.hints, *(ladder.first_layer.hints if ladder.first_layer else ())]
+        )
+
+
+def test_a_wrong_name_is_not_given_to_quick_gelu():
+    assert "tanh" not in table(quick_gelu())
+
+
+def test_the_table_in_the_docs_is_this_one():
+    page = Path(__file__).parents[2] / "docs" / "parity.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("test_cases.py -->\n")
+    header, line, *shown = rest.partition("\n<!-- end of real bugs -->")[0].split("\n")
+    assert before
+    assert (header, line) == ("| bug | commits | first stage | cause, or why none |", "|---|---|---|---|")
+    assert shown == [f"| {row} |" for row in (*CASES, _WORKERS)]
+
+
+STEP = """
+import mindspore
+from typing import NamedTuple
+
+class Result(NamedTuple):
+    loss: mindspore.Tensor
+    grad_norm: mindspore.Tensor
+
+def make_step(net, loss, optimizer, **options):
+    weights = mindspore.ParameterTuple(net.trainable_params())
+    differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x), y), None, weights)
+
+    def step(images, labels, rate):
+        net.set_train(True)
+        value, gradients = differentiate(images, labels)
+        optimizer.update([FACTOR * one for one in gradients], rate)
+        return Result(value, value * 0)
+
+    return step
+"""
+
+
+def test_a_step_from_the_command_line(tmp_path, capsys):
+    for factor in (1, 2):
+        (tmp_path / "step.py").write_text(STEP.replace("FACTOR", str(factor)))
+        flags = [
+            "--model",
+            "resnet8",
+            "--image-size",
+            "8",
+            "--steps",
+            "2",
+            "--our-step",
+            f"{tmp_path}/step.py:make_step",
+        ]
+        assert command.main([*flags, "--recipe", "digits", "--clip-norm", "0"]) == 1  # its norm is 0
+        out = capsys.readouterr().out
+        assert ("every gradient is 2 times the reference's" in out) == (factor == 2), out

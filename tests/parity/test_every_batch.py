@@ -1,0 +1,129 @@
+"""Faults that the first batch's outputs do not show: inside a layer, or on a later batch alone."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from mindspore import nn, ops
+
+from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.recipes import recipe
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02, label_smoothing=0.0)
+ONE, TWO = np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)
+LABELS = np.array([0, 1, 2, 0, 1, 2], np.int32)
+
+
+class Theirs(torch.nn.Module):
+    """Its GELU adds a millionth to the outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.act, self.head = torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.head(x + 1e-6 * self.act(x))
+
+
+class Ours(nn.Cell):
+    def __init__(self, approximate=False, limit=None):
+        super().__init__()
+        self.first, self.act, self.head = nn.Dense(8, 8), nn.GELU(approximate), nn.Dense(8, 3)
+        self.limit = limit
+
+    def construct(self, x):
+        if self.limit and not self.training:
+            x = ops.minimum(x, self.limit)
+        x = self.first(x)
+        return self.head(x + 1e-6 * self.act(x))
+
+
+def climb(clip_norm=0.0, second=TWO, **fault):
+    torch.manual_seed(0)
+    batches = [(ONE, LABELS), (second, LABELS)]
+    task = dataclasses.replace(RECIPE, clip_norm=clip_norm)
+    return compare_step(Ours(**fault), Theirs(), batches, task, initialisation=False)
+
+
+def test_a_layer_of_small_weight_is_compared_by_its_own_output():
+    ladder = climb(approximate=True)
+    verdicts = {stage.name: stage.verdict for stage in ladder.stages}
+    assert verdicts["eval forward"] == verdicts["gradients"] == "ok", table(ladder)
+    assert ladder.first_stage.name == "eval layers"
+    assert ladder.first_stage.first.name == ladder.first_layer.name == "act"
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_what_a_later_batch_alone_shows_in_evaluation_mode(clip_norm):
+    """Inputs above 3 are cut; the first batch has none."""
+    assert ONE.max() < 3
+    ladder = climb(clip_norm, TWO + 2, limit=3.0)
+    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == ["eval forward, later batches"]
+    assert ladder.first_stage.first.name == "logits of batch 2"
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_each_batch_has_its_loss_and_gradients_of_the_first_weights(clip_norm):
+    """By torch, batch by batch, from a copy that no update has changed."""
+    torch.manual_seed(0)
+    module, net = Theirs(), Ours()
+    batches = [(ONE, LABELS), (TWO, LABELS), (TWO + 2, LABELS)]
+    ladder = compare_step(net, module, batches, dataclasses.replace(RECIPE, clip_norm=clip_norm), initialisation=False)
+    assert ladder.agrees, table(ladder)
+    stages = {stage.name: stage for stage in ladder.stages}
+    for number, (images, labels) in enumerate(batches[1:], 2):
+        module.zero_grad()
+        loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(images)), torch.from_numpy(labels).long())
+        loss.backward()
+        (item,) = [one for one in stages["loss, later batches"].differences if one.name == f"loss of batch {number}"]
+        assert item.ours == pytest.approx(loss.item(), rel=1e-6)
+        named = {one.name: one for one in stages["gradients, later batches"].differences}
+        item = named[f"head.bias of batch {number}"]
+        assert item.ours == pytest.approx(float(module.head.bias.grad[item.place]), rel=1e-5)
+
+
+THEIRS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm(48), nn.Linear(48, 10)
+
+    def forward(self, x):
+        return self.head(self.norm(x.reshape(len(x), -1)))
+"""
+OURS = """
+from mindspore import nn
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm((48,), epsilon=EPS), nn.Dense(48, 10)
+
+    def construct(self, x):
+        return self.head(self.norm(x.reshape(len(x), -1)))
+"""
+
+
+@pytest.mark.parametrize(("epsilon", "code"), [("1e-5", 0), ("2e-5", 1)])
+def test_what_the_tolerance_alone_lets_pass_is_named_and_fails_if_strict(epsilon, code, tmp_path, capsys):
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    (tmp_path / "ours.py").write_text(OURS.replace("EPS", epsilon))
+    words = ["--reference", "theirs.py:Net", "--net", "ours.py:Net", "--image-size", "4", "--steps", "2"]
+    assert main([*words, "--no-initialisation", "--json", "ladder.json", "--strict"]) == code
+    out, ladder = capsys.readouterr().out, json.loads((tmp_path / "ladder.json").read_text())
+    assert ladder["agrees"]
+    assert bool(ladder["beyond_rounding"]) == bool(code)
+    assert ("the same within tolerance" in out) == bool(code)
+    if code:
+        name, times = next(iter(ladder["beyond_rounding"].items()))
+        assert f"beyond rounding: {name} {times:.2g} ×" in out
+        assert times > 1

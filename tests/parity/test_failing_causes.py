@@ -1,0 +1,191 @@
+"""What fails while a cause is sought costs the hint, not the verdict: each search that crashed on a real port."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.layers.layer import Layer
+from resnet_fn.parity import causes, layer_causes
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.notes import settings_notes
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.stages import Stage
+from resnet_fn.recipes import recipe
+from resnet_fn.update.optimizer import momentum_sgd
+from resnet_fn.update.state import Optimizer
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+t = torch.nn
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, label_smoothing=0.0, learning_rate=0.02)
+RNG = np.random.default_rng(0)
+
+
+def ladder_of(net: nn.Cell, module: Any, *inputs: np.ndarray, optimizer: Any = None, **options: Any) -> Ladder:
+    labels = RNG.integers(0, 3, len(inputs[0])).astype(np.int32)
+    batches = [(inputs if len(inputs) > 1 else inputs[0], labels)] * 2
+    return compare_step(net, module, batches, RECIPE, optimizer=optimizer, initialisation=False, **options)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+class Broken:
+    """A recording of which nothing can be read."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ZeroDivisionError(name)
+
+
+@pytest.mark.parametrize("stage", causes.STAGE_CAUSES)
+def test_each_search_at_a_stage_may_fail(stage):
+    case = causes.Case(Stage(stage), Broken(), Broken(), Broken(), Broken())
+    hints = causes.explain(case)
+    assert len(hints) == len(causes.STAGE_CAUSES[stage])
+    assert all("Error" in hint for hint in hints)
+
+
+def test_each_search_at_a_layer_may_fail():
+    hints = layer_causes.layer_causes(layer_causes.Case(*[Broken()] * 5))
+    assert len(hints) == len(layer_causes.LAYER_CAUSES)
+    assert all("Error" in hint for hint in hints)
+
+
+def test_a_comparison_of_settings_may_fail():
+    """A layer of another version of the framework, whose padding is a word."""
+    pool = {"kernel_size": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
+    sides = [
+        Layer("pool", 0, "maxpool", "MaxPool2d", {**pool, "pads": pads}, np.ones((1, 1, 4, 4)), None, (), True)
+        for pads in ((0, 0, 0, 0), "same")
+    ]
+    (note,) = settings_notes(*([side] for side in sides), {"pool": "pool"})
+    assert note.startswith("pool: ")
+    assert "Error" in note
+
+
+class Head(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = t.Linear(8, 8), t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.relu(self.fc(x)))
+
+
+class WrongHead(nn.Cell):
+    """Another function between two dense layers: the last one's bias is tried as a factor of its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Dense(8, 8), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(ops.tanh(self.fc(x)))
+
+
+def test_a_bias_is_tried_as_a_source():
+    ladder = ladder_of(WrongHead(), Head(), draw(6, 8))
+    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "head")
+    assert not any("Error" in hint for hint in ladder.first_layer.hints)
+
+
+class Cross(t.Module):
+    """Five queries, of which some are hidden at the end, to three keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out_proj, self.head = *(t.Linear(8, 8) for _ in range(4)), t.Linear(8, 3)
+
+    def forward(self, x: Any, y: Any, mask: Any) -> Any:
+        scores = (4 * self.q(x)) @ self.k(y).transpose(1, 2) / 8**0.5
+        x = self.out_proj(scores.softmax(-1) @ self.v(y))
+        return self.head((x * mask[..., None]).sum(1))
+
+
+class PortedCross(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out_proj, self.head = *(nn.Dense(8, 8) for _ in range(4)), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        scores = ops.bmm(4 * self.q(x), self.k(y).swapaxes(1, 2)) / 8
+        x = self.out_proj(ops.bmm(ops.softmax(scores, -1), self.v(y)))
+        return self.head((x * mask.expand_dims(-1)).sum(1))
+
+
+def test_a_mask_of_another_length_hides_no_keys():
+    mask = np.arange(5) < np.array([[5], [3], [4], [2]])
+    ladder = ladder_of(PortedCross(), Cross(), draw(4, 5, 8), draw(4, 3, 8), mask)
+    assert (ladder.first_stage.name, ladder.first_layer.name) == ("eval forward", "out_proj")
+    assert not any("Error" in hint for hint in ladder.first_layer.hints)
+
+
+def forgets_the_variance(net: nn.Cell) -> Optimizer:
+    """Adam whose variance stays zero: it fits β2 = 1."""
+    weights = tuple(net.trainable_params())
+    momenta, variances = (
+        tuple(Parameter(ops.zeros_like(w), name=f"{kind}.{w.name}", requires_grad=False) for w in weights)
+        for kind in ("momentum", "variance")
+    )
+
+    def update(gradients: Any, learning_rate: Tensor) -> None:
+        for index in range(len(weights)):
+            ops.assign(momenta[index], 0.1 * gradients[index])
+            ops.assign(weights[index], weights[index] - learning_rate * gradients[index])
+
+    return Optimizer((*momenta, *variances), update)
+
+
+def test_a_variance_that_stays_zero_fits_no_beta():
+    net = WrongHead()
+    ladder = ladder_of(
+        net,
+        Tanh(),
+        draw(6, 8),
+        optimizer=forgets_the_variance(net),
+        reference_optimizer=lambda module: torch.optim.Adam(module.parameters(), 0.01),
+    )
+    assert ladder.first_stage.name == "variance after update 1"
+    assert not any("Error" in hint for hint in ladder.first_stage.hints)
+
+
+class Tanh(Head):
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.tanh(self.fc(x)))
+
+
+class Fused(t.Module):
+    """One projection of queries, keys and values; the gradient of the keys' bias is zero except for rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.head = t.Linear(8, 24), t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head(((q @ k.transpose(1, 2)).softmax(-1) @ v).mean(1))
+
+
+class PortedFused(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.head = nn.Dense(8, 24), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        q, k, v = ops.split(self.qkv(x), 8, 2)
+        return self.head(ops.bmm(ops.softmax(ops.bmm(q, k.swapaxes(1, 2)), -1), v).mean(1))
+
+
+def test_a_third_of_an_array_that_differs_is_explained():
+    """`qkv.bias part 1 of 3` is no name of an array."""
+    net = PortedFused()
+    everything = momentum_sgd([(parameter, 0.1) for parameter in net.trainable_params()], 0.9)
+    plain = lambda module: torch.optim.SGD(module.parameters(), 0.02, 0.9)  # noqa: E731
+    ladder = ladder_of(net, Fused(), draw(4, 5, 8), optimizer=everything, reference_optimizer=plain)
+    assert ladder.first_stage.name == "momentum after update 1"
+    assert any(hint.startswith("weight decay on bias: 0.1 more") for hint in ladder.first_stage.hints)

@@ -1,0 +1,692 @@
+"""Right ports of what real nets contain: each was accused, rejected or crashed before, and agrees."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.experimental import optim as experimental
+
+from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.name_map import read_map
+from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.report import table
+from resnet_fn.parity.trace import Batch
+from resnet_fn.recipes import recipe
+from resnet_fn.update.optimizer import momentum_sgd
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+t, F = torch.nn, torch.nn.functional
+pytestmark = pytest.mark.usefixtures("device")
+
+SGD = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
+ADAMW = dataclasses.replace(SGD, optimizer="adamw", nesterov=False, learning_rate=1e-3, weight_decay=0.05)
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def classes(count: int, kinds: int = 3) -> np.ndarray:
+    return RNG.integers(0, kinds, count).astype(np.int32)
+
+
+def ladder_of(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SGD, **options: Any) -> Ladder:
+    return compare_step(net, module, batches, use, **{"initialisation": False, **options})
+
+
+def agrees(*arguments: Any, **options: Any) -> Ladder:
+    ladder = ladder_of(*arguments, **options)
+    assert ladder.agrees, table(ladder)
+    return ladder
+
+
+def vectors(updates: int = 2) -> list[Batch]:
+    return [(draw(6, 8), classes(6)) for _ in range(updates)]
+
+
+class Theirs(t.Module):
+    """Layers, a function of what they give, and a dense layer."""
+
+    def __init__(self, *layers: Any, width: int = 8, classes: int = 3) -> None:
+        super().__init__()
+        self.body, self.head = t.Sequential(*layers), t.Linear(width, classes)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x))
+
+
+class Ours(nn.Cell):
+    def __init__(self, *layers: nn.Cell, width: int = 8, classes: int = 3) -> None:
+        super().__init__()
+        self.body, self.head = nn.SequentialCell(*layers), nn.Dense(width, classes)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+class Attention(t.Module):
+    """Small weights: the gradient of the keys' bias is rounding of 1e-10, its square under Adam below float32's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.head = (*(t.Linear(8, 8) for _ in range(3)), t.Linear(8, 3))
+        for parameter in self.parameters():
+            t.init.normal_(parameter, std=0.01)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(((self.q(x) @ self.k(x).transpose(1, 2)).softmax(-1) @ self.v(x)).mean(1))
+
+
+class PortedAttention(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.head = (*(nn.Dense(8, 8) for _ in range(3)), nn.Dense(8, 3))
+
+    def construct(self, x: Tensor) -> Tensor:
+        scores = ops.softmax(ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)), -1)
+        return self.head(ops.bmm(scores, self.v(x)).mean(1))
+
+
+def test_a_key_bias_under_adam():
+    """Its variance is 1e-30, whose square is 0 in float32."""
+    agrees(PortedAttention(), Attention(), [(1e-2 * draw(4, 5, 8), classes(4)) for _ in range(2)], ADAMW)
+
+
+class Rounded(nn.Cell):
+    """Another kernel: its gradient is 2e-5 off, within the tolerance of gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.off = Tensor(np.where(np.arange(8) % 2, 2e-5, -2e-5).astype(np.float32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x + (x * self.off - ops.stop_gradient(x * self.off))
+
+
+def zero_bias(module: Any) -> Any:
+    t.init.zeros_(module.body[0].bias)
+    return module
+
+
+def test_a_bias_that_begins_at_zero():
+    """After the first update it is its change: 2e-5 off, as the gradient may be."""
+    agrees(Ours(nn.Dense(8, 8), Rounded()), zero_bias(Theirs(t.Linear(8, 8), t.Identity())), vectors(5))
+
+
+class Noisy(nn.Cell):
+    """A dense layer whose weight's gradient is off by 3e-5 of its size: some elements are smaller than that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = (Parameter(Tensor(np.ones(shape, np.float32))) for shape in ((8, 64), (8,)))
+        self.noise = Tensor(1e-5 * np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        extra = (self.weight * self.noise).sum()
+        return ops.matmul(x, self.weight.T) + self.bias + (extra - ops.stop_gradient(extra))
+
+
+def test_elements_whose_gradient_is_rounding_under_adam():
+    """Adam makes a change of the learning rate's size of each, whatever its sign."""
+    sizes = np.where(np.arange(64) % 8, 1, 1e-6).astype(np.float32)
+    batches = [(draw(6, 64) * sizes, classes(6)) for _ in range(3)]
+    agrees(Ours(Noisy()), Theirs(t.Linear(64, 8)), batches, ADAMW)
+
+
+class Unused(Theirs):
+    """A mask token and a pooler that no output depends on."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Sigmoid())
+        self.token, self.pooler = t.Parameter(torch.randn(8)), t.Linear(8, 8)
+
+
+class PortedUnused(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Sigmoid())
+        self.token, self.pooler = Parameter(Tensor(np.ones(8, np.float32))), nn.Dense(8, 8)
+
+
+@pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
+def test_parameters_that_no_side_uses(use):
+    """torch gives them neither state nor weight decay; a sentence says so."""
+    ladder = agrees(PortedUnused(), Unused(), vectors(5), dataclasses.replace(use, decay_all=True))
+    (line,) = [line for line in ladder.changed if "token" in line]
+    assert "pooler.weight" in line
+    assert "weight decay" in line
+
+
+def test_why_a_stage_failed_is_printed():
+    """An optimizer of one's own has a momentum for one of four parameters only."""
+    net = PortedUnused()
+    optimizer = momentum_sgd([(parameter, 0.0) for parameter in net.trainable_params()], 0.9)
+    some = optimizer._replace(state=tuple(one for one in optimizer.state if "head.weight" in one.name))
+    ladder = ladder_of(net, Unused(), vectors(), optimizer=some)
+    assert ladder.first_stage.name == "momentum after update 1"
+    text = table(ladder)
+    assert "body.0.weight" in text[text.index("first stage that differs") :]
+    assert "in the reference only" in text
+
+
+class Output(collections.OrderedDict):
+    """As the outputs of transformers: a dict with attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+class Cache:
+    """Keys and values in an object of its own."""
+
+
+class Language(Theirs):
+    def forward(self, x: Any) -> Any:
+        hidden = self.body(x)
+        return Output(logits=self.head(hidden), past_key_values=Cache(), hidden_states=(x, hidden))
+
+
+class PortedLanguage(Ours):
+    """A tuple, keys and values as tensors."""
+
+    def construct(self, x: Tensor) -> Any:
+        hidden = self.body(x)
+        return self.head(hidden), (hidden[:, :4], hidden[:, 4:]), (x, hidden)
+
+
+def test_a_dict_of_outputs_against_a_tuple():
+    """Without a loss: the recipe's, of `logits`. Outputs are paired by order and shape; what we have more is named."""
+    ladder = agrees(PortedLanguage(nn.Dense(8, 8), nn.Sigmoid()), Language(t.Linear(8, 8), t.Sigmoid()), vectors())
+    stages = {stage.name: stage for stage in ladder.stages}
+    assert len(stages["eval forward"].differences) == len(stages["train forward"].differences) == 3
+    assert "logits 1 0" in stages["eval forward"].note
+
+
+class Boxes(Theirs):
+    def forward(self, x: Any) -> Any:
+        return Output(boxes=super().forward(x), scores=x)
+
+
+def test_outputs_without_logits_need_a_loss():
+    with pytest.raises(ValueError, match=r"boxes.*--loss"):
+        ladder_of(Ours(nn.Sigmoid()), Boxes(t.Sigmoid()), vectors())
+
+
+class Named(Theirs):
+    def forward(self, ids: Any, mask: Any = None, types: Any = None, scale: Any = 0.5) -> Any:
+        x = ids if types is None else ids + types
+        return self.head(self.body(scale * x))
+
+
+class PortedNamed(Ours):
+    def construct(self, ids: Tensor, mask: Any = None, types: Any = None, scale: float = 0.5) -> Tensor:
+        x = ids if types is None else ids + types
+        return self.head(self.body(scale * x))
+
+
+def test_named_inputs_are_no_prefix():
+    batches = [({"types": draw(6, 8), "ids": draw(6, 8)}, classes(6)) for _ in range(2)]
+    agrees(PortedNamed(nn.Sigmoid()), Named(t.Sigmoid()), batches)
+
+
+def square(outputs: Any, labels: Any) -> Any:
+    return (outputs**2).mean()
+
+
+class Denoiser(Theirs):
+    """The sequence before the batch, a number for the time step, and no labels."""
+
+    def forward(self, x: Any, time: Any) -> Any:
+        return self.head(self.body(x * time).mean(0))
+
+
+class PortedDenoiser(Ours):
+    def construct(self, x: Tensor, time: Tensor) -> Tensor:
+        return self.head(self.body(x * time).mean(0))
+
+
+def test_sequence_first_a_scalar_and_no_labels():
+    batches = [((draw(5, 4, 8), np.array(0.5, np.float32)), None) for _ in range(2)]
+    agrees(PortedDenoiser(nn.Sigmoid()), Denoiser(t.Sigmoid()), batches, loss=square, reference_loss=square)
+
+
+class Graph(Theirs):
+    """Nodes and edges: of other numbers."""
+
+    def forward(self, x: Any, edges: Any) -> Any:
+        return self.head(self.body(x + torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])))
+
+
+class PortedGraph(Ours):
+    def construct(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.head(self.body(x + ops.index_add(ops.zeros_like(x), edges[1], x[edges[0]], 0)))
+
+
+def test_graphs():
+    batches = [((draw(5, 8), RNG.integers(0, 5, (2, 7)).astype(np.int32)), classes(5)) for _ in range(2)]
+    agrees(PortedGraph(nn.Sigmoid()), Graph(t.Sigmoid()), batches)
+
+
+def ordinal(module: Any) -> Any:
+    """K levels passed: labels are 0 … K."""
+
+    def loss(logits: Any, labels: Any) -> Any:
+        levels = module.arange(logits.shape[1]) < labels[:, None]
+        levels = levels.float()
+        return (logits.sigmoid() - levels).pow(2).mean()
+
+    return loss
+
+
+@pytest.mark.parametrize("outputs", [1, 3], ids=["one logit", "K + 1 levels"])
+def test_labels_that_are_no_class(outputs):
+    batches = [(draw(6, 8), classes(6, outputs + 1)) for _ in range(2)]
+    batches[0][1][0] = outputs
+    losses = {"loss": ordinal(ops), "reference_loss": ordinal(torch)}
+    agrees(Ours(nn.Sigmoid(), classes=outputs), Theirs(t.Sigmoid(), classes=outputs), batches, **losses)
+
+
+def test_labels_that_do_not_fit_are_named():
+    batches = [(draw(6, 8), classes(5))] * 2
+    with pytest.raises(ValueError, match=r"\[6, 3\].*\[5\].*--loss"):
+        ladder_of(Ours(nn.Sigmoid()), Theirs(t.Sigmoid()), batches)
+
+
+def test_one_number_is_no_constant():
+    """The bias of Linear(8, 1), whose number is drawn; MindSpore's Dense draws it likewise."""
+    losses = {"loss": ordinal(ops), "reference_loss": ordinal(torch)}
+    batches = [(draw(6, 8), classes(6, 2)) for _ in range(2)]
+    agrees(Ours(nn.Sigmoid(), classes=1), Theirs(t.Sigmoid(), classes=1), batches, initialisation=True, **losses)
+
+
+def test_one_number_that_is_a_constant_on_one_side():
+    losses = {"loss": ordinal(ops), "reference_loss": ordinal(torch)}
+    net = Ours(nn.Sigmoid(), classes=1)
+    ops.assign(net.head.bias, ops.zeros_like(net.head.bias))
+    batches = [(draw(6, 8), classes(6, 2)) for _ in range(2)]
+    ladder = ladder_of(net, Theirs(t.Sigmoid(), classes=1), batches, initialisation=True, **losses)
+    assert ladder.first_stage.name == "initialisation"
+
+
+class InPlace(Theirs):
+    """It writes into its input, and its ReLU into what the layer before it gave."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.ReLU(inplace=True))
+
+    def forward(self, x: Any) -> Any:
+        x += 1
+        return super().forward(x)
+
+
+class PortedInPlace(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.ReLU())
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x + 1))
+
+
+def test_a_reference_that_writes_into_its_input():
+    batches = vectors()
+    kept = [batch[0].copy() for batch in batches]
+    ladder = agrees(PortedInPlace(), InPlace(), batches)
+    assert all(np.array_equal(one, batch[0]) for one, batch in zip(kept, batches, strict=True))
+    assert all(item.input.relative < 1e-6 for item in ladder.layers)
+
+
+def test_batches_that_change_while_they_are_used():
+    """Both sides see them as they were at first."""
+    batches = vectors()
+
+    def loss(logits: Any, labels: Any) -> Any:
+        batches[0][0][0] += 1
+        return F.cross_entropy(logits, labels.long())
+
+    net = Ours(nn.Sigmoid())
+    agrees(net, Theirs(t.Sigmoid()), batches, reference_loss=loss, loss=ops.cross_entropy)
+
+
+class Hidden(Theirs):
+    """A mask in the default dtype, filled with the least number of the input's, as in CLIP."""
+
+    def forward(self, x: Any) -> Any:
+        mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
+        return self.head((((x @ x.transpose(1, 2)) + mask).softmax(-1) @ self.body(x)).mean(1))
+
+
+class PortedHidden(Ours):
+    def __init__(self, *layers: nn.Cell) -> None:
+        super().__init__(*layers)
+        self.mask = Tensor(np.triu(np.full((5, 5), np.finfo(np.float32).min), 1))
+
+    def construct(self, x: Tensor) -> Tensor:
+        scores = ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + self.mask, -1)
+        return self.head(ops.bmm(scores, self.body(x)).mean(1))
+
+
+def test_a_mask_of_the_least_number():
+    agrees(PortedHidden(nn.Sigmoid()), Hidden(t.Sigmoid()), [(draw(4, 5, 8), classes(4))] * 2)
+
+
+class OnlyFloat32(Theirs):
+    def forward(self, x: Any) -> Any:
+        table = torch.from_numpy(np.ones((8, 8), np.float32))
+        return super().forward(torch.einsum("ni,ij->nj", x, table)) if x.dtype == torch.float32 else refuse(x)
+
+
+def refuse(x: Any) -> Any:
+    return torch.nn.functional.linear(x, torch.ones(3, 5))
+
+
+def test_what_fails_in_float64_is_named_by_the_reference_s_line():
+    with pytest.raises(ValueError) as error:
+        ladder_of(Ours(nn.Sigmoid()), OnlyFloat32(t.Sigmoid()), vectors())
+    assert "functional.linear(x, torch.ones(3, 5))" in str(error.value)
+    assert __file__ in str(error.value)
+
+
+class Config:
+    layerdrop = 0.5
+
+
+class LayerDrop(Theirs):
+    """Layers that are skipped at random in training, by a share in a configuration."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Linear(8, 8), t.Linear(8, 8))
+        self.config = Config()
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.body:
+            if not (self.training and torch.rand([]) < self.config.layerdrop):
+                x = torch.sigmoid(layer(x))
+        return self.head(x)
+
+
+class PortedLayerDrop(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Dense(8, 8), nn.Dense(8, 8))
+        self.layerdrop = 0.5
+
+    def construct(self, x: Tensor) -> Tensor:
+        for layer in self.body:
+            if not (self.training and self.layerdrop > 0 and np.random.uniform() < self.layerdrop):
+                x = ops.sigmoid(layer(x))
+        return self.head(x)
+
+
+def test_layers_that_are_dropped():
+    ladder = agrees(PortedLayerDrop(), LayerDrop(), vectors(), ADAMW, mode="pynative")
+    (stage,) = [stage for stage in ladder.stages if stage.name == "dropout"]
+    assert [(item.ours, item.theirs) for item in stage.differences] == [(0.5, 0.5)]
+
+
+def test_layers_that_are_dropped_by_a_number_of_no_name():
+    """No crash: what is random is named."""
+    module = LayerDrop()
+    module.config = type("Other", (), {"layerdrop": torch.tensor(0.5)})
+    ladder = ladder_of(PortedLayerDrop(), module, vectors(), ADAMW, mode="pynative")
+    assert ladder.first_stage is None
+    assert "random" in ladder.undecided[-1].doubt
+
+
+class Fused(Theirs):
+    """The share of a dropout layer that does not run is a function's."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Dropout(0.2))
+        self.drop = t.Dropout(0.1)
+
+    def forward(self, x: Any) -> Any:
+        p = self.drop.p if self.training else 0.0
+        return self.head(self.body(F.scaled_dot_product_attention(x, x, x, dropout_p=p)).mean(1))
+
+
+class PortedFused(Ours):
+    def __init__(self, share: float = 0.1) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Dropout(p=0.2))
+        self.drop = nn.Dropout(p=share)
+
+    def construct(self, x: Tensor) -> Tensor:
+        scores = self.drop(ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) / 8**0.5, -1))
+        return self.head(self.body(ops.bmm(scores, x)).mean(1))
+
+
+def test_dropout_inside_a_fused_attention():
+    agrees(PortedFused(), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
+
+
+def test_another_dropout_inside_a_fused_attention():
+    ladder = ladder_of(PortedFused(0.3), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
+    assert ladder.first_stage.name == "dropout"
+
+
+class PortedNorm(nn.Cell):
+    """weight = g v / |v|; g is a view, on which no operation may write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        start = Parameter(Tensor(np.ones((8, 8), np.float32)), name="start")
+        self.weight_g = Parameter(Tensor(ops.norm(start.view((8, 8)), 2, 1).view((8, 1))))
+        self.weight_v, self.bias = (Parameter(Tensor(np.ones(shape, np.float32))) for shape in ((8, 8), (8,)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        weight = self.weight_g * self.weight_v / ops.sqrt((self.weight_v**2).sum(1, keepdims=True))
+        return ops.matmul(x, weight.T) + self.bias
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weight_norm():
+    """torch's old one keeps a computed weight, which cannot be copied deeply."""
+    agrees(Ours(PortedNorm()), Theirs(t.utils.weight_norm(t.Linear(8, 8))), vectors())
+
+
+def test_lazy_layers():
+    agrees(Ours(nn.Dense(8, 8)), Theirs(t.LazyLinear(8)), vectors())
+
+
+def steps(dtype: Any) -> np.ndarray:
+    """A table computed in `dtype`, then float32."""
+    return (dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))).astype(np.float32)
+
+
+class Places(Theirs):
+    def __init__(self) -> None:
+        super().__init__(t.Sigmoid())
+        self.register_buffer("table", torch.from_numpy(steps(np.float64)))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x + self.table).mean(1)
+
+
+class PortedPlaces(Ours):
+    def __init__(self, table: np.ndarray) -> None:
+        super().__init__(nn.Sigmoid())
+        self.table = Parameter(Tensor(table), requires_grad=False)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x + self.table)).mean(1)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0, "ok"), (1e-6, "DIFFERS")])
+def test_a_table_computed_in_float32(more, verdict):
+    table = steps(np.float32) + np.float32(more)
+    assert not np.array_equal(table, steps(np.float64))
+    ladder = ladder_of(PortedPlaces(table), Places(), [(draw(4, 5, 8), classes(4))] * 2)
+    (stage,) = [stage for stage in ladder.stages if stage.name == "untrained arrays"]
+    assert stage.verdict == verdict
+    assert ("table" in stage.note) == (not more)
+
+
+class Padded(nn.Cell):
+    """Padding in a function, a Hardtanh for a ReLU6, nothing for a dropout of 0."""
+
+    def __init__(self, pads: int, *layers: nn.Cell) -> None:
+        super().__init__()
+        self.pads, self.layers, self.head = (pads,) * 4, nn.SequentialCell(*layers), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(ops.pad(x, self.pads)).mean((2, 3)))
+
+
+class Plain(t.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = t.Sequential(t.Conv2d(3, 8, 3, padding=1), t.ReLU6(), t.Dropout(0.0))
+        self.head = t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+def test_the_same_in_other_words_is_not_set_differently():
+    conv = nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
+    net = Padded(1, conv, nn.Hardtanh(0.0, 6.0), nn.Identity())
+    assert agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes == []
+
+
+def test_a_relu_for_a_relu6_is_set_differently():
+    conv = nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
+    net = Padded(1, conv, nn.ReLU(), nn.Identity())
+    assert len(agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes) == 1
+
+
+class Sampler(Theirs):
+    """It draws in evaluation mode, too, as a variational encoder."""
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return self.head(x + torch.randn_like(x))
+
+
+class PortedSampler(Ours):
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head(x + Tensor(draw(*x.shape)))
+
+
+def test_both_sides_draw_in_evaluation():
+    ladder = ladder_of(PortedSampler(nn.Sigmoid()), Sampler(t.Sigmoid()), vectors(), mode="pynative")
+    assert ladder.first_stage is None, table(ladder)
+    assert {"eval forward", "loss"} <= {stage.name for stage in ladder.undecided}
+    assert "dropout" not in table(ladder)
+
+
+@pytest.mark.parametrize("relu6", [F.relu6, t.Hardtanh(0.0, 6.0)], ids=["ReLU6", "Hardtanh"])
+def test_ties_of_a_relu6(relu6):
+    """Inputs within rounding of 0 and 6 have gradients 0 or 1 by rounding, as those of a ReLU."""
+    from resnet_fn.parity.torch_side import flip_ties
+
+    x = torch.tensor([-3.0, 1e-7, 3.0, 6.0 - 1e-6, 9.0], requires_grad=True)
+    with flip_ties(1e-6) as count:
+        y = relu6(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert count() == 2
+    np.testing.assert_allclose(y.detach(), F.relu6(x).detach(), atol=1e-5)
+    assert gradient.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def like_torch(net: nn.Cell) -> Any:
+    """Groups in another order, each with its own rate and weight decay."""
+    first, last = net.body.trainable_params(), net.head.trainable_params()
+    groups = [{"params": last, "lr": 0.002}, {"params": first, "weight_decay": 0.0}]
+    return experimental.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def of_torch(module: Any) -> Any:
+    groups = [
+        {"params": module.body.parameters(), "weight_decay": 0.0},
+        {"params": module.head.parameters(), "lr": 0.002},
+    ]
+    return torch.optim.AdamW(groups, lr=0.001, weight_decay=0.1)
+
+
+def test_an_experimental_optimizer_in_groups():
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(
+        net, module, vectors(3), ADAMW, mode="pynative", optimizer=like_torch(net), reference_optimizer=of_torch
+    )
+    compared = {stage.name for stage in ladder.stages if stage.differences}
+    assert {"optimizer settings", "momentum after update 1", "variance after update 1", "loss trajectory"} <= compared
+
+
+def test_an_optimizer_without_a_kernel_is_not_run():
+    """The other stages are decided, and a line names it."""
+    net = Ours(nn.Dense(8, 8), nn.Sigmoid())
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    optimizer = mint.optim.AdamW(net.trainable_params(), lr=0.001, weight_decay=0.01)
+    own = {"optimizer": optimizer, "reference_optimizer": lambda one: torch.optim.AdamW(one.parameters(), lr=0.001)}
+    ladder = agrees(net, module, vectors(3), ADAMW, mode="pynative", **own)
+    stages = {stage.name: stage for stage in ladder.stages}
+    assert stages["clipped gradients"].verdict == "ok"
+    assert "not run here" in stages["change by update 1"].note
+    assert any("AdamW" in line for line in ladder.changed)
+
+
+def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
+    """Of the port's alone, and of no use: what the reference computes."""
+    net = PortedUnused()
+    (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
+    module = Theirs(t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
+    assert set(ladder.names.parameters) == {"body.0.weight", "body.0.bias", "head.weight", "head.bias"}
+    assert any("token, pooler.weight" in line for line in ladder.changed)
+
+
+class Pooled(Theirs):
+    """PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient of its scale."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Linear(8, 8), t.Sigmoid())
+        self.scale = t.Parameter(torch.full((8,), 1e-5))
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return self.head(x + self.scale * (x[:, None].mean(1) - x))
+
+
+class PortedPooled(Ours):
+    """Another kernel: zero except for rounding, of which Adam makes whole steps."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(8, 8), nn.Sigmoid())
+        self.scale = Parameter(Tensor(np.ones(8, np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head(x + self.scale * (x * 7.1 / 7.1 - x))
+
+
+def test_a_gradient_that_is_zero_in_the_reference_only():
+    agrees(PortedPooled(), Pooled(), vectors(3), ADAMW)
+
+
+class Scaled(Theirs):
+    """A number, of no axes, as CLIP's logit_scale."""
+
+    def __init__(self) -> None:
+        super().__init__(t.Sigmoid())
+        self.scale = t.Parameter(torch.tensor(2.6592))
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.scale.exp()
+
+
+class PortedScaled(Ours):
+    def __init__(self) -> None:
+        super().__init__(nn.Sigmoid())
+        self.scale = Parameter(Tensor(2.6592, mindspore.float32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) * ops.exp(self.scale)
+
+
+def test_a_parameter_that_is_one_number():
+    agrees(PortedScaled(), Scaled(), vectors(), ADAMW, initialisation=True)
