@@ -31,3 +31,14 @@ def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(devi
         with pytest.raises(ValueError, match=message):
             main(["--weights", "net.ckpt", "--recipe", "mine.json"])
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data
+
+
+def test_weights_for_other_classes_are_rejected_with_what_can_be_done(device, folder):
+    mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
+    settings = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
+    Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder)}))
+    with pytest.raises(
+        ValueError, match=r"^net\.ckpt: .*fc\.weight \(4, 64\) instead of \(3, 64\).*train --weights"
+    ) as error:
+        main(["--weights", "net.ckpt", "--recipe", "mine.json"])
+    assert "--reset-head" not in str(error.value)  # which this command lacks

@@ -139,11 +139,10 @@ $ printf 'train/bee/00 ü.JPEG\tbee\ntrain/cat with a space/00 ü.JPEG\tcat\n' >
 $ echo > notes.txt
 --weights notes.txt
 1: weights: notes.txt: is no weight file; give .safetensors, .ckpt, .pth, .pt or a checkpoint folder
-# weights that are a web page (torch)
+# weights that are a web page
 $ echo '<html>not found</html>' > page.pth
 --weights page.pth
-1: weights: page.pth: holds more than tensors (code could run if it were loaded), or is damaged; save
-  net.state_dict() and give that
+1: weights: page.pth: is text ('<html>not found</html>'), as a download leaves that failed; download the file itself
 # weights of no ResNet
 --weights vgg.safetensors
 1: weights: vgg.safetensors: names such as features.0.weight are of no known ResNet; known are ours, torchvision,

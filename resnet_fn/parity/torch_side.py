@@ -334,10 +334,11 @@ _NOISY_RUNS = 4
 _EXACT = frozenset(
     word
     for words in (
-        "__get__ __set__ __getitem__ __deepcopy__ __reduce_ex__ backward clone contiguous cpu detach double float",
-        "ones_like numpy to item tolist size dim reshape view view_as permute transpose swapaxes t flatten expand",
-        "unflatten expand_as squeeze unsqueeze pad cat stack chunk split unbind repeat roll flip gather index_select",
-        "masked_fill where relu relu_ max_pool2d embedding dropout arange zeros ones empty full tensor zeros_like",
+        "__deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous",
+        "cpu detach dim double dropout embedding empty expand expand_as flatten flip float full gather",
+        "index_select item masked_fill max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape",
+        "roll size split squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view",
+        "view_as where zeros zeros_like",
     )
     for word in words.split()
 )

@@ -50,8 +50,8 @@ def imports_beside(*places: str | None) -> Iterator[None]:
 
 def _place(module: ModuleType | None) -> Path | None:
     """The folder that holds a module or package."""
-    found = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(module, "__file__", None)
-    return Path(found).resolve().parent if found else None
+    place = next(iter(getattr(module, "__path__", None) or ()), None) or getattr(module, "__file__", None)
+    return Path(place).resolve().parent if place else None
 
 
 def load_function(place: str, flag: str) -> Any:

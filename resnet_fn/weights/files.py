@@ -3,7 +3,10 @@
 No code from a file runs: `.pth` is read by `torch.load(weights_only=True)` only.
 """
 
+import contextlib
 import pickle
+import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,12 +34,28 @@ def read_arrays(path: Path) -> Arrays:
         raise ValueError(f"{path}: does not exist; {near_path(path, 'give a weight file or a checkpoint folder')}")
     if path.suffix not in ENDINGS or not path.is_file():
         raise ValueError(f"{path}: is no weight file; give {', '.join(ENDINGS)} or a checkpoint folder")
+    if other := _other_kind(path):
+        raise ValueError(f"{path}: {other}")
     if path.suffix != ".safetensors":
         return _read_ckpt(path) if path.suffix == ".ckpt" else _read_pth(path)
     try:
         return read_safetensors(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: is no intact safetensors file ({error}); copy it again") from None
+
+
+def _other_kind(path: Path) -> str:
+    """What a file is that its first bytes show to be no weight file, and the fix; else ""."""
+    with open(path, "rb") as file:
+        start = file.read(512)
+    if not start.strip(b"\0"):
+        return "is empty, or begins with zeros that nobody wrote; copy it again"
+    if set(start) & {*range(9), *range(14, 32)}:  # each format has such bytes, text has none
+        return ""
+    if start.startswith(b"version https://git-lfs"):
+        return "is a Git LFS pointer, not the file that it names; git lfs pull brings that"
+    text = start.decode("utf-8", "replace").strip().partition("\n")[0]
+    return f"is text ({text[:60]!r}), as a download leaves that failed; download the file itself"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -75,6 +94,18 @@ def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _read_pth(path: Path) -> Arrays:
     torch = import_extra("torch", f"reading {path.suffix} files")
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 10):
+        raise ValueError(
+            f"{path}: PyTorch {torch.__version__} may run code that a {path.suffix} file holds; pip install "
+            "'torch>=2.10', or write the weights as .safetensors where you trust the file"
+        )
+    if zipfile.is_zipfile(path):
+        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > path.stat().st_size:  # PyTorch compresses nothing
+                raise ValueError(
+                    f"{path}: would unpack to {size:,} bytes, and is not as PyTorch writes it; save it again"
+                )
     try:
         read = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
@@ -82,7 +113,7 @@ def _read_pth(path: Path) -> Arrays:
             f"{path}: holds more than tensors (code could run if it were loaded), or is damaged; "
             "save net.state_dict() and give that"
         ) from None
-    except (RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # its reader of pickles raises almost anything at other files
         raise ValueError(f"{path}: is no intact PyTorch file ({first_line(error)}); copy it again") from None
     if isinstance(read, dict):
         read = next((read[key] for key in _WRAPPERS if isinstance(read.get(key), dict)), read)

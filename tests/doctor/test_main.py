@@ -79,7 +79,7 @@ def test_acceptance_shows_its_command(capsys, pytestconfig, python):
     assert "checkout" in text
     assert text.endswith("  python -m pytest tests/acceptance --device Ascend --out 'my folder'\n")
     command = ["-m", "pytest", "tests/acceptance", "--device", "Ascend", "--collect-only", "-q"]
-    assert "10 tests collected" in python(*command, cwd=pytestconfig.rootpath).stdout
+    assert "11 tests collected" in python(*command, cwd=pytestconfig.rootpath).stdout
 
 
 CHECKS = """

@@ -72,7 +72,7 @@ def test_undecided_is_never_the_same():
     ]
     write_json(doubtful, "ladder.json")
     read = json.loads(Path("ladder.json").read_text())
-    assert (read["version"], read["agrees"], read["undecided"]) == (2, False, ["eval forward", "loss"])
+    assert (read["version"], read["agrees"], read["undecided"]) == (3, False, ["eval forward", "loss"])
     assert read["stages"][-1]["note"] == "the net drops 0.2 of x in training"
 
 
