@@ -159,7 +159,8 @@ def test_flags_of_commands_that_are_not_run_exist():
             for line in commands(text) if rule else ():
                 line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
                 for module, flags in re.findall(
-                    r"python -m (resnet_fn\.(?:benchmark [\w-]+|parity (?:record|replay|compare)|\w+))((?:(?!python -m)[^|;&#])*)",
+                    r"python -m (resnet_fn\.(?:benchmark [\w-]+|parity (?:record|replay|compare)|\w+))"
+                    r"((?:(?!python -m)[^|;&#])*)",
                     line,
                 ):
                     assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
