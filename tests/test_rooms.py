@@ -107,7 +107,7 @@ def test_only_declared_packages_are_imported_with_a_module():
         assert roots <= allowed | sys.stdlib_module_names, name
 
 
-@pytest.mark.parametrize(("folder", "most"), [(PACKAGE, 23_200), (TESTS, 23_600)])
+@pytest.mark.parametrize(("folder", "most"), [(PACKAGE, 23_500), (TESTS, 23_700)])
 def test_the_house_stays_small(folder, most):
     """Lines of Python. What would make it more makes something else less."""
     assert sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py")) <= most

@@ -253,30 +253,20 @@ def run_mindspore(
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
-    def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
-        for parameter, value in values:
-            write(parameter, value)
-
-    # A step without clipping or update records the gradients before clipping.
-    unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0) if task.recipe.clip_norm else (None, [])
+    if task.recipe.clip_norm:
+        # A step without clipping or update records the gradients before clipping.
+        unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0)
+        _call(unclipped, net, task.batches[0], rates[0])
+        trace.gradients = gradients()
+        assign(net, trace.start)
     step, at_start = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
     runs = True
-    try:
-        _call(step, net, task.batches[0], rates[0])
-    except MissingKernelError:  # the optimizer's: the net has run before
-        step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
-        runs = False
-    put_back(at_start)
-    for batch in task.batches if unclipped else task.batches[1:]:
-        one = Trace(evaluate(batch), start=trace.start, rates=[])
-        one.losses = [float(_call(unclipped or step, net, batch, rates[0]).loss.asnumpy())]
-        one.train_outputs, one.gradients = [outputs()], gradients()
-        trace.later.append(one)
-        put_back([*at_start, *changing])
-    if unclipped:
-        trace.gradients = trace.later.pop(0).gradients
     for update, batch in enumerate(task.batches):
-        result = _call(step, net, batch, rates[update])
+        try:
+            result = _call(step, net, batch, rates[update])
+        except MissingKernelError:  # the optimizer's: the net has run before
+            step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
+            result, runs = _call(step, net, batch, rates[update]), False
         trace.losses.append(float(result.loss.asnumpy()))
         trace.norms.append(float(result.grad_norm.asnumpy()))
         trace.train_outputs.append(outputs())
@@ -284,16 +274,26 @@ def run_mindspore(
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
         if not runs:
-            return trace
+            break
         if update < LATER:
             trace.after.append(state(net))
         if update == 0:
             trace.state = optimizer_state(optimizer, weights)
-    if average is not None:
+    if average is not None and runs:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
+    # Other batches come after the updates: a step of the user's own may count its calls.
+    last = state(net)
+    for batch in task.batches[1:]:
+        for parameter, value in changing if task.recipe.clip_norm else at_start:
+            write(parameter, value)
+        one = Trace(evaluate(batch), start=trace.start, rates=[])
+        one.losses = [float(_call(unclipped if task.recipe.clip_norm else step, net, batch, rates[0]).loss.asnumpy())]
+        one.train_outputs, one.gradients = [outputs()], gradients()
+        trace.later.append(one)
+    assign(net, last)
     return trace
 
 
