@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -186,15 +185,12 @@ def end_at_once(process, number, code):
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code, tmp_path):
-    """In the scan of a file that never ends, then while the first update is compiled: there is nothing to save."""
-    fifo = tmp_path / "data" / "train" / "class" / "0.jpg"
-    fifo.parent.mkdir(parents=True)
-    shutil.copytree(fifo.parents[1], fifo.parents[2] / "val")
+    """In a list of images that never ends, then while the first update is compiled: there is nothing to save."""
+    fifo = tmp_path / "train.txt"
     os.mkfifo(fifo)
-    (fifo.parents[2] / "val" / "class" / "0.jpg").touch()
-    (fifo.parents[1] / "other").mkdir()  # one class alone is refused
-    (fifo.parents[1] / "other" / "0.jpg").touch()
-    flags = ["--dataset", "imagefolder", "--data-dir", str(fifo.parents[2]), "--image-size", "8"]
+    (tmp_path / "val.txt").write_text("a.jpg 0\nb.jpg 1\n")
+    flags = ["--dataset", "imagefolder", "--data-dir", str(tmp_path), "--image-size", "8"]
+    flags += ["--train-list", str(fifo), "--val-list", str(tmp_path / "val.txt")]
     flags += ["--max-shift", "0", "--max-rotation", "0", "--max-zoom", "0"]
     process = popen([sys.executable, "-m", "resnet_fn.train", *flags, "--out-dir", str(tmp_path / "files")])
     writer = wait_until(lambda: open_pipe(fifo), 120, process)
