@@ -15,6 +15,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.layers.difference import (
     CEILING,
     DIFFERS,
+    ROUNDING_FACTOR,
     UNDECIDED,
     VERDICTS,
     Difference,
@@ -150,7 +151,6 @@ STAGES = (
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 # Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
 MEASURED = {name for row in EACH_BATCH for name in (row.name, f"{row.name}, later batches")}
-MEASURED |= {name for _, name in LAYERS_OF.values()}
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (FIRST, LAST, AVERAGE)
@@ -159,6 +159,7 @@ _OTHER = 0.01  # an element whose gradients are further apart is rounding beside
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
+_MOST = 0.05
 SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
 _LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
@@ -202,15 +203,20 @@ def later_stage(name: str) -> str:
     return f"{name}, later batches"
 
 
+def by_noise(change: float) -> float:
+    """The rounding that a change by noise stands for; noise alone allows no error above `_MOST`."""
+    return min(SPREADS * change, _MOST / ROUNDING_FACTOR)
+
+
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
-    """The rounding of each batch's arrays, at least `SPREADS` times the largest change by rounding alone.
+    """The rounding of each batch's arrays, at least what its largest change by noise stands for.
 
     `noisy` are the changes of the first batch's arrays (`rounding`) in runs with noise of one unit in the last place.
     """
     grown = {}
     for stage, errors in measured.items():
         changes = [one.get(stage.partition(" of batch ")[0], {}) for one in noisy]
-        least = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
+        least = {name: by_noise(max((one.get(name, 0.0) for one in changes), default=0.0)) for name in errors}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 

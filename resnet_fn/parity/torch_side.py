@@ -99,10 +99,6 @@ def record_reference(
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
-            for mode, recorded in layers.items():
-                again = {layer.title: layer for layer in layers_of(reference, first, mode == "train")}
-                for layer in recorded:
-                    _note_rounding(layer, again.get(layer.title, layer), layer, stages.SPREADS)
     drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
@@ -146,16 +142,11 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
     with _autocast(rounded):
         measured = layers_of(reference, inputs, train) if rounded == "float16" else layers
     for layer, one in zip(layers, measured, strict=True):
-        _note_rounding(layer, one, exact.get(layer.title, layer))  # a layer may be skipped at random
+        other = exact.get(layer.title, layer)  # a layer may be skipped at random
+        for what in ("input", "output"):
+            if getattr(one, what) is not None and getattr(other, what) is not None:
+                setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
     return layers
-
-
-def _note_rounding(layer: Layer, one: Layer, other: Layer, factor: float = 1.0) -> None:
-    """Raise a layer's rounding to `factor` times the relative error of `one` from `other`."""
-    for what in ("input", "output"):
-        a, b, field = getattr(one, what), getattr(other, what), f"{what}_rounding"
-        if a is not None and b is not None and a.shape == b.shape:
-            setattr(layer, field, max(getattr(layer, field), factor * relative_error(a, b)))
 
 
 @contextlib.contextmanager
