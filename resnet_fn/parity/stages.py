@@ -149,8 +149,6 @@ STAGES = (
 )
 # What is compared on each batch, with the weights before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
-# Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
-MEASURED = {name for row in EACH_BATCH for name in (row.name, f"{row.name}, later batches")}
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (FIRST, LAST, AVERAGE)
@@ -201,6 +199,10 @@ def sure(stage: Stage) -> Stage:
 def later_stage(name: str) -> str:
     """The name of a stage of the batches after the first."""
     return f"{name}, later batches"
+
+
+# Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
+MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name))}
 
 
 def by_noise(change: float) -> float:
