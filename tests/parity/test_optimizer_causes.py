@@ -10,11 +10,13 @@ from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.optimizer_causes import optimizer_causes
 from resnet_fn.parity.optimizer_settings import torch_settings
-from resnet_fn.parity.torch_side import optimizer_alone
 from resnet_fn.parity.trace import Task, Trace, make_batches
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+
+from resnet_fn.parity.torch_side import optimizer_alone  # noqa: E402
+
 o = torch.optim
 Make = Callable[[Any], Any]
 NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
