@@ -215,11 +215,11 @@ def forward_ladder(net, reference, images, corrections):
     import numpy as np
     import torch
 
-    from resnet_fn.layers.difference import difference, relative_error
-    from resnet_fn.layers.settings import without_dropout
     from resnet_fn.parity import mindspore_side, torch_side
     from resnet_fn.parity.ladder import Ladder
-    from resnet_fn.parity.layers import TOLERANCE, compare_layers
+    from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layers
+    from resnet_fn.parity.layers.difference import difference, relative_error
+    from resnet_fn.parity.layers.settings import without_dropout
     from resnet_fn.parity.matching import Side, match, shapes_of
     from resnet_fn.parity.notes import settings_notes
     from resnet_fn.parity.stages import WEIGHTS, Stage, initialisation_stage

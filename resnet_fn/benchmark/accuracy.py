@@ -88,7 +88,7 @@ def torch_digits(seed: int, log: str) -> None:
     """The digits recipe in PyTorch, with our data and schedule; appends each epoch's evaluation to `log` as JSON."""
     as_their_users("torch")
     torch = import_extra("torch", "benchmark time-to-accuracy")
-    from resnet_fn.reference.nets import reference_net
+    from resnet_fn.parity.reference.nets import reference_net
 
     recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
     digits = open_dataset(recipe)

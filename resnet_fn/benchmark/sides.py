@@ -68,7 +68,7 @@ def ours(spec: dict[str, Any]) -> Run:
 def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, float], None]:
     """PyTorch's update: SGD, clip_grad_norm_, cross_entropy. `forward` computes the logits of `net`."""
     torch = import_extra("torch", "this comparison")
-    from resnet_fn.reference.training import decay_groups
+    from resnet_fn.parity.reference.training import decay_groups
 
     groups = decay_groups(net, chosen.weight_decay)
     optimizer = torch.optim.SGD(groups, chosen.learning_rate, chosen.momentum, nesterov=chosen.nesterov)
@@ -89,7 +89,7 @@ def torch_step(net: Any, chosen: Recipe, forward: Any) -> Callable[[Any, Any, fl
 
 def torch_net(spec: dict[str, Any]) -> Any:
     """The specification's net, as `nets.build`, but a torch Module of independent code."""
-    from resnet_fn.reference.nets import reference_net
+    from resnet_fn.parity.reference.nets import reference_net
 
     options = {name: spec[name] for name in ("stem", "image_size")}
     return reference_net(spec["model"], num_classes=spec["classes"], **options)

@@ -20,10 +20,10 @@ from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.layers.cells import named_layers, record_cell, unchanged
-from resnet_fn.layers.layer import Layer
 from resnet_fn.models import build_net
 from resnet_fn.models.inputs import make_noise
+from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.update.loss import Loss, make_loss
 from resnet_fn.weights.load import load_weights, name_model, read_weights
 

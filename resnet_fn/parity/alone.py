@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.record import leaves
+from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.trace import Arrays, Batch, Trace, Tree, map_tree, split
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, relative_error
-from resnet_fn.layers.record import leaves
 from resnet_fn.parity import stages
-from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.layer_outputs import LayerDifference
+from resnet_fn.parity.layers.difference import DIFFERS, relative_error
+from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes

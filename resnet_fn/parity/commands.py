@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
-from resnet_fn.layers.record import leaves
 from resnet_fn.parity import flags
+from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Arrays, Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording

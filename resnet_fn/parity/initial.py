@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, difference
+from resnet_fn.parity.layers.difference import DIFFERS, difference
 from resnet_fn.parity.stages import INITIALISATION, Stage, initialisation_stage
 from resnet_fn.parity.trace import Arrays
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from resnet_fn.config.hints import few
-from resnet_fn.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import Case, explain
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage
-from resnet_fn.parity.layers import LayerDifference, compare_layers, tie_width
+from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
+from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import relative_error
-from resnet_fn.layers.layer import Layer, fingerprint
+from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.parity.layers.layer import Layer, fingerprint
 from resnet_fn.parity.origins import FITS, first_hints, here_and_there, origin_causes, sources_of
 
 _SAME_GELU = 1e-5  # the two forms are about 1e-4 apart

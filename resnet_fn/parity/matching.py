@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.layer import Layer, fingerprint
+from resnet_fn.parity.layers.layer import Layer, fingerprint
 from resnet_fn.parity.name_map import (
     Corrections,
     NameMap,

@@ -13,12 +13,12 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.layers.cells import record_cell, unchanged, write
-from resnet_fn.layers.layer import Layer
-from resnet_fn.layers.record import leaves
-from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.layers.cells import record_cell, unchanged, write
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import leaves
+from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS, paired_outputs

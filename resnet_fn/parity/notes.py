@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.layers.difference import relative_error
-from resnet_fn.layers.layer import Layer
-from resnet_fn.layers.settings import Pads
+from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.origins import FITS, attempt
 

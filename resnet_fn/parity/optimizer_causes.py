@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resnet_fn.layers.difference import relative_error
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, made_up
+from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.optimizer_settings import DECAY, RATE
 from resnet_fn.parity.origins import FITS

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from resnet_fn.layers.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.layers.difference import DIFFERS, Difference, difference
 from resnet_fn.parity.name_map import NameMap
 
 Settings = dict[str, dict[str, float]]  # word: parameter: number

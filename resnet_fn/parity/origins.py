@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.layers.difference import relative_error
-from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.parity.layers.layer import Layer
 
 Way = TypeVar("Way")
 Arrays = Mapping[str, np.ndarray]

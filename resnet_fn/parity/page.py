@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
 from resnet_fn.parity.ladder import Curves, Ladder
+from resnet_fn.parity.layers.difference import DIFFERS, OK, ROUNDING, ROUNDING_FACTOR, UNDECIDED, Difference
 from resnet_fn.parity.report import findings, settings
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 from resnet_fn.report.page import document, image, table, text

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.difference import DIFFERS, difference, relative_error
-from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.layers.difference import DIFFERS, difference, relative_error
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.stages import ALONE, EVAL_FORWARD, RATE, SETTINGS, SKIPPED, TRAIN_FORWARD, Stage
 from resnet_fn.parity.trace import Arrays, Drop, Recording
 

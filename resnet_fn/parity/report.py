@@ -7,8 +7,8 @@ from typing import Any
 
 from resnet_fn.config.cli import write_text
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
 
 VERSION = 3  # of the JSON file; docs/parity.md describes it

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import few
-from resnet_fn.layers.difference import (
+from resnet_fn.parity.alone import made_up
+from resnet_fn.parity.layers.difference import (
     CEILING,
     DIFFERS,
     ROUNDING_FACTOR,
@@ -23,7 +24,6 @@ from resnet_fn.layers.difference import (
     norm,
     relative_error,
 )
-from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings

@@ -15,15 +15,17 @@ import numpy as np
 import torch
 
 from resnet_fn.config.hints import few, first_line
-from resnet_fn.layers.difference import relative_error
-from resnet_fn.layers.layer import Layer
-from resnet_fn.layers.record import record_layers, recorded_layers
-from resnet_fn.layers.settings import without_dropout
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, loss_cases, made_up
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.layers.difference import relative_error
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import record_layers, recorded_layers
+from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
+from resnet_fn.parity.reference.nets import Block, reference_net
+from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
@@ -45,8 +47,6 @@ from resnet_fn.parity.trace import (
     what_failed,
     with_leaves,
 )
-from resnet_fn.reference.nets import Block, reference_net
-from resnet_fn.reference.training import Average, recipe_loss, recipe_optimizer
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]

@@ -9,9 +9,9 @@ import numpy as np
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.mix import draw_mixing, mix
-from resnet_fn.layers.difference import CEILING
-from resnet_fn.layers.layer import Layer
-from resnet_fn.layers.record import leaves
+from resnet_fn.parity.layers.difference import CEILING
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import leaves
 from resnet_fn.recipes.schedule import make_schedule
 
 Tree = Any  # an array, or a tuple, list or dict of trees

@@ -17,7 +17,7 @@ import numpy as np
 
 from resnet_fn.config.hints import finite_or_null, first_line
 from resnet_fn.config.recipe import recipe_from_dict
-from resnet_fn.layers.layer import Layer
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace, Tree
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 

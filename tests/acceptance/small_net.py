@@ -29,7 +29,7 @@ def reference() -> Any:
     """The same as a torch Module, with weights from torch's seed 0."""
     import torch
 
-    from resnet_fn.reference import nets as torch_nets
+    from resnet_fn.parity.reference import nets as torch_nets
 
     torch.manual_seed(0)
     plan = torch_nets.Plan(torch_nets.Bottleneck, _DEPTHS, _PLANES)

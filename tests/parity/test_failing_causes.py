@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import causes, layer_causes
 from resnet_fn.parity.ladder import Ladder
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.stages import Stage

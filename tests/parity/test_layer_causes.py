@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from resnet_fn.parity.layers import compare_layers
+from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.mindspore_side import layers_of, state
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")

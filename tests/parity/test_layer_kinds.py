@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.layers import compare_layers
+from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.mindspore_side import state
 from resnet_fn.parity.notes import settings_notes
 from resnet_fn.parity.stages import initialisation_stage

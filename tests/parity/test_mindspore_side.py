@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 
-from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.mindspore_side import (
     assign,
     layers_of,

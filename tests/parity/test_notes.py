@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mindspore import mint, nn
 
-from resnet_fn.layers.layer import Layer, kind_of
-from resnet_fn.layers.settings import settings_of
+from resnet_fn.parity.layers.layer import Layer, kind_of
+from resnet_fn.parity.layers.settings import settings_of
 from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.notes import (
     padding_notes,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.ladder import compare_recordings
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.matching import match, side_of
 from resnet_fn.parity.randomness import drops_of
 from resnet_fn.parity.replay import compare_step

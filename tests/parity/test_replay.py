@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @pytest.fixture
 def resnet8(torch):
-    from resnet_fn.reference.nets import reference_net
+    from resnet_fn.parity.reference.nets import reference_net
 
     torch.manual_seed(0)
     return create_model("resnet8", num_classes=10), reference_net("resnet8", num_classes=10)

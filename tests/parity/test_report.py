@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.layers.difference import difference
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layers import LayerDifference
+from resnet_fn.parity.layer_outputs import LayerDifference
+from resnet_fn.parity.layers.difference import difference
 from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.page import along_depth, page, plot_depth
 from resnet_fn.parity.report import name_map, table, write_json

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from resnet_fn.layers.difference import difference, relative_error
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity import stages
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.layers import LayerDifference, tie_width
+from resnet_fn.parity.layer_outputs import LayerDifference, tie_width
+from resnet_fn.parity.layers.difference import difference, relative_error
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table

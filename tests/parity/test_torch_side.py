@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.layers.settings import without_dropout
+from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.trace import Task, make_batches
 from resnet_fn.recipes import recipe
 
 pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
+from resnet_fn.parity.reference.training import recipe_loss
 from resnet_fn.parity.torch_side import (
     find_torchvision,
     layers_of,
@@ -21,7 +22,6 @@ from resnet_fn.parity.torch_side import (
     run_torch,
     state,
 )
-from resnet_fn.reference.training import recipe_loss
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from resnet_fn.layers.record import leaves
+from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.trace import Task, make_batches, make_recording, map_tree, named_leaves, recipe_batches, split
 from resnet_fn.recipes import recipe
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.__main__ import main
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace
 from resnet_fn.parity.trace_folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.recipes import recipe

@@ -331,7 +331,7 @@ KINDS = {
 def test_ten_updates_are_torchs(fields):
     """Gradients' norm of the first update, then weights and statistics after ten, against torch in float64."""
     torch = pytest.importorskip("torch")
-    from resnet_fn.reference.nets import reference_net
+    from resnet_fn.parity.reference.nets import reference_net
 
     recipe = dataclasses.replace(RECIPE, **fields)
     net = build_net(recipe, SPEC)
@@ -398,9 +398,9 @@ LADDER = {
 def test_the_ladder_agrees_for_ten_updates(fields):
     """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
     torch = pytest.importorskip("torch")
+    from resnet_fn.parity.reference.nets import reference_net
     from resnet_fn.parity.replay import compare_step
     from resnet_fn.parity.trace import make_batches
-    from resnet_fn.reference.nets import reference_net
 
     class FrozenNorm(torch.nn.BatchNorm2d):
         def train(self, mode=True):

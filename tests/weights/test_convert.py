@@ -26,7 +26,7 @@ def test_round_trip_is_byte_identical(style, in_empty_folder, written):
 
 def test_torch_loads_what_we_write_and_computes_the_same(written):
     torch = pytest.importorskip("torch", reason="the reference net needs torch")
-    from resnet_fn.reference.nets import reference_net
+    from resnet_fn.parity.reference.nets import reference_net
 
     ours = written("a.safetensors")
     convert_weights("a.safetensors", "a.pth", "torchvision")

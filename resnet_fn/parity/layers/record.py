@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
-from resnet_fn.layers.settings import settings_of
+from resnet_fn.parity.layers.layer import WHOLE, Layer, fingerprint, kind_of, parts_of
+from resnet_fn.parity.layers.settings import settings_of
 
 
 def recorded_layers(net: Any, containers: tuple[type, ...]) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from resnet_fn.layers.difference import difference, relative_error
+from resnet_fn.parity.layers.difference import difference, relative_error
 from resnet_fn.parity.stages import Stage
 
 

@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 import resnet_fn
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.reference.training import Average, decay_groups, recipe_loss, recipe_optimizer
+from resnet_fn.parity.reference.training import Average, decay_groups, recipe_loss, recipe_optimizer
 from resnet_fn.update.average import make_average, move_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer
@@ -210,5 +210,5 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
 
 
 def test_torchs_side_needs_no_mindspore(torch, python):
-    code = "import sys; sys.modules['mindspore'] = None\nimport resnet_fn.reference.nets, resnet_fn.parity.torch_side"
+    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity import torch_side\nfrom resnet_fn.parity.reference import nets"
     python("-c", code, cwd=Path(resnet_fn.__file__).parents[1])

@@ -9,7 +9,7 @@ from resnet_fn.models import MODELS, create_model
 from resnet_fn.weights import names
 
 torch = pytest.importorskip("torch", reason="the reference nets need torch")
-from resnet_fn.reference import nets as reference  # noqa: E402 (it needs torch)
+from resnet_fn.parity.reference import nets as reference  # noqa: E402 (it needs torch)
 
 pytestmark = pytest.mark.usefixtures("device")
 

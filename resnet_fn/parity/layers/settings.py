@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.layer import kind_of
+from resnet_fn.parity.layers.layer import kind_of
 
 Pads = tuple[int, ...]  # zeros added before and after, direction by direction: top, bottom, left, right
 Settings = dict[str, Any]

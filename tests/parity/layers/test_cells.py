@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from resnet_fn.layers.cells import named_layers, record_cell
-from resnet_fn.layers.layer import fingerprint
+from resnet_fn.parity.layers.cells import named_layers, record_cell
+from resnet_fn.parity.layers.layer import fingerprint
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
-from resnet_fn.layers.difference import relative_error
-from resnet_fn.parity.layers import compare_layers
+from resnet_fn.parity.layer_outputs import compare_layers
+from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.notes import settings_notes
 
 pytest.importorskip("torch", reason="compares with torch: pip install torch")

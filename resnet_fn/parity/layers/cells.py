@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.layers.layer import Layer
-from resnet_fn.layers.record import record_layers, recorded_layers
+from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.record import record_layers, recorded_layers
 
 
 def record_cell(

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.layers.difference import CEILING, DIFFERS, Difference, difference
-from resnet_fn.layers.layer import Layer
 from resnet_fn.parity.layer_causes import Case, layer_causes
+from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
+from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_differences
 from resnet_fn.parity.origins import attempt
 from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
