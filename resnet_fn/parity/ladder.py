@@ -34,7 +34,7 @@ class Ladder:
 
     Attributes:
         stages: in the order of a training step.
-        layers: every layer of both nets, in execution order, in evaluation mode and then in training mode.
+        layers: every layer of both nets, in execution order, in evaluation mode, in training mode, and with masks.
         names: the reference's parameter and layer for each of ours.
         notes: settings that differ, whether or not the numbers show it.
         ties: ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer
@@ -84,7 +84,7 @@ class Ladder:
     @property
     def first_gradient(self) -> Difference | None:
         """The first parameter in backward order whose gradient differs."""
-        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS))
+        names = (stages.GRADIENTS, stages.later_stage(stages.GRADIENTS), stages.GRADIENTS + stages.WITH_DROPOUT)
         return next((stage.first for stage in self.stages if stage.name in names and stage.first), None)
 
     @property

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class LayerDifference:
     """One layer of both nets, compared.
 
     Attributes:
-        mode: "eval" or "train".
+        mode: "eval", "train", or "dropout": training mode with masks.
         name, theirs: the MindSpore layer's path and the reference's; with the call's number from the second call on.
         output: how its outputs differ.
         input: how its inputs differ; None if they are not one tensor each.
@@ -58,6 +59,8 @@ def compare_layers(
     compared: list[LayerDifference] = []
     given = named_leaves(inputs, "inputs")
     for mode, executions in ours.items():
+        if mode not in theirs:
+            continue
         places = {(layer.name, layer.call): place for place, layer in enumerate(theirs[mode])}
         for index, layer in enumerate(executions):
             place = places.get((layers.get(layer.name, ""), layer.call))
@@ -123,19 +126,22 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
 
 
-def _as_ours(ours: Any, theirs: Any) -> Any:
-    """The reference's array in our shape, reshaped or with one axis moved, whichever is closer to ours.
+def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """What brings the reference's array to our shape: a reshape or a moved axis, whichever comes closer to ours.
 
     A port may have channels last and the reference second, or the sequence before the batch.
     """
-    if ours is None or theirs is None or ours.shape == theirs.shape or ours.size != theirs.size:
-        return theirs
-    candidates = [theirs.reshape(ours.shape)]
-    if ours.ndim == theirs.ndim:
-        axes = range(ours.ndim)
-        moved = (np.moveaxis(theirs, a, b) for a in axes for b in axes if a != b)
-        candidates += [array for array in moved if array.shape == ours.shape]
-    return min(candidates, key=lambda array: float(np.linalg.norm(ours - array)))
+    if ours.shape == theirs.shape or ours.size != theirs.size:
+        return lambda array: array
+    axes = range(ours.ndim if ours.ndim == theirs.ndim else 0)
+    moved = [partial(np.moveaxis, source=a, destination=b) for a in axes for b in axes if a != b]
+    candidates = [lambda array: array.reshape(ours.shape), *(m for m in moved if m(theirs).shape == ours.shape)]
+    return min(candidates, key=lambda candidate: float(np.linalg.norm(ours - candidate(theirs))))
+
+
+def _as_ours(ours: Any, theirs: Any) -> Any:
+    """The reference's array in our layout."""
+    return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
 
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:

@@ -14,18 +14,21 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of 
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
+from resnet_fn.parity.dropout import by_layer, drops_of, own_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.layers.masked import masked
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
-from resnet_fn.parity.randomness import cut_random, drops_of, is_random
+from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
     LATER,
     Arrays,
     Batch,
+    Drop,
     Recording,
     Task,
     Trace,
@@ -89,10 +92,12 @@ def record_net(
     paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
+    make_masks: Callable[[Sequence[Drop], Sequence[Layer]], Arrays] = own_masks,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
+    One more update multiplies by the masks that `make_masks` makes of where the net drops, and of its executions in
+    training mode (`masks_like`). The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
     `given` is what an optimizer and a loss of the user's are given alone, by default made up for this net; `paired` is
     the recipe's optimizer for the reference's groups. For the other options see `replay.replay`. A ValueError names
     inputs that do not fit, or a loss that is no scalar.
@@ -109,12 +114,16 @@ def record_net(
         return {**outputs_of(outputs), LOSS: value.asnumpy()}
 
     random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
-    with without_dropout(net.cells_and_names()) as dropped:
+    cells = dict(net.cells_and_names())
+    with without_dropout(cells.items()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
         criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
-        drops = drops_of(dropped, layers["train"])
-        random_train = cut_random(layers["train"], layers_of(net, first, True)) if is_random(trained) else ""
+        random = layers_of(net, first, True) if is_random(trained) else None
+    drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
+    masks = by_layer(make_masks(drops, layers["train"]), layers["train"])
+    random_train = cut_random(layers["train"], random) if random is not None else ""
+    with without_dropout(cells.items()), masked(net, masks) as with_masks:
         settings: Settings = {}
         if isinstance(optimizer, nn.Optimizer | TorchLike):
             paths = {id(one): path for path, one in parameters_by_path(net).items()}
@@ -130,10 +139,13 @@ def record_net(
             alone = optimizer_alone(net, optimizer, given) if optimizer else {}
         losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
         used = optimizer or paired or make_optimizer(recipe, net)
-        trace = run_mindspore(net, task, rates, criterion, used, make_step, like)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, with_masks if masks else None)
+        assign(net, start)
+        if masks:
+            with with_masks():
+                layers["dropout"] = layers_of(net, first, True)
     trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
     mode = "graph" if compiler() else "pynative"
-    assign(net, start)
     recording = make_recording(
         f"MindSpore {mindspore.__version__}",
         task,
@@ -151,6 +163,15 @@ def record_net(
     if not trace.after:
         recording.notes.append(f"{name} is not run here, which has no kernel for it: updates are not compared")
     return recording
+
+
+def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
+    """What a cell returns in training mode, which is put back."""
+    was_training = cell.training
+    try:
+        return np.array(cell.set_train(True)(Tensor(inputs)).asnumpy())
+    finally:
+        cell.set_train(was_training)
 
 
 def layers_of(net: nn.Cell, inputs: Tree, train: bool) -> list[Layer]:
@@ -223,11 +244,13 @@ def run_mindspore(
     optimizer: Optimizer,
     make_step: MakeStep,
     like: Mapping[str, Any],
+    with_masks: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
-    its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
+    its first micro-batch in training mode ("train"), for their structure; inside `with_masks` dropout layers multiply by
+    masks. The rest is as in `record_net`.
     """
     evaluate = _evaluation(net, task, like["eval"])
     trace = Trace(evaluate(task.batches[0]), start=state(net), rates=list(rates))
@@ -286,13 +309,24 @@ def run_mindspore(
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
     # Other batches come after the updates: a step of the user's own may count its calls.
     last = state(net)
-    for batch in task.batches[1:]:
+
+    def on_batch(batch: Batch) -> Trace:
         for parameter, value in changing if task.recipe.clip_norm else at_start:
             write(parameter, value)
         one = Trace(evaluate(batch), start=trace.start, rates=[])
         one.losses = [float(_call(unclipped if task.recipe.clip_norm else step, net, batch, rates[0]).loss.asnumpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
-        trace.later.append(one)
+        return one
+
+    trace.later = [on_batch(batch) for batch in task.batches[1:]]
+    if with_masks is not None:
+        with with_masks():
+            trace.dropped = [on_batch(task.batches[0])]
+            if task.recipe.clip_norm:
+                for parameter, value in at_start:
+                    write(parameter, value)
+                _call(step, net, task.batches[0], rates[0])
+        trace.dropped[0].clipped, trace.dropped[0].after = gradients(), [state(net)] if runs else []
     assign(net, last)
     return trace
 

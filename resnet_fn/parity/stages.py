@@ -31,7 +31,12 @@ from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Tr
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
-LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
+WITH_DROPOUT = ", with dropout"  # ends the names of stages of one update with masks
+LAYERS_OF = {
+    EVAL_FORWARD: ("eval", "eval layers"),
+    TRAIN_FORWARD: ("train", "train layers"),
+    TRAIN_FORWARD + WITH_DROPOUT: ("dropout", f"train layers{WITH_DROPOUT}"),
+}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
@@ -149,6 +154,7 @@ STAGES = (
 )
 # What is compared on each batch, with the weights before any update.
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
+_DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS, FIRST, STATISTICS)]
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (FIRST, LAST, AVERAGE)
@@ -184,6 +190,8 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
+    for pair in zip(trace.dropped, exact.dropped, strict=True):
+        roundings |= {f"{name}{WITH_DROPOUT}": errors for name, errors in rounding(*pair).items()}
     return roundings
 
 
@@ -202,7 +210,7 @@ def later_stage(name: str) -> str:
 
 
 # Where the reference's rounding is measured by noise, too: what its tolerance alone lets pass is named.
-MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name))}
+MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name), row.name + WITH_DROPOUT)}
 
 
 def by_noise(change: float) -> float:
@@ -217,7 +225,8 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     """
     grown = {}
     for stage, errors in measured.items():
-        changes = [one.get(stage.partition(" of batch ")[0], {}) for one in noisy]
+        first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
+        changes = [one.get(first, {}) for one in noisy]
         least = {name: by_noise(max((one.get(name, 0.0) for one in changes), default=0.0)) for name in errors}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
@@ -329,16 +338,30 @@ class Comparison:
             stages.append(stage)
             if row.name == GRADIENTS:
                 stages += self._later_batches(names["backward"])
-        return stages
+        return stages + self._with_dropout(names)
+
+    def _on(self, traces: tuple[Trace, Trace], suffix: str) -> "Comparison":
+        """The comparison of other traces, whose rounding has a suffix."""
+        ours, theirs = (replace(side, trace=one) for side, one in zip((self.ours, self.theirs), traces, strict=True))
+        errors = {name.removesuffix(suffix): one for name, one in self.rounding.items() if name.endswith(suffix)}
+        return Comparison(ours, theirs, self.names, errors)
+
+    def _with_dropout(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
+        """The stages of one update with masks, if both sides made it."""
+        stages = []
+        for traces in zip(self.ours.trace.dropped, self.theirs.trace.dropped, strict=False):
+            on = self._on(traces, WITH_DROPOUT)
+            for row in _DROPPED:
+                stage = on._arrays(row, names[row.of]) if row.of else on._numbers(row, on._least(row.name))
+                stages.append(sure(replace(stage, name=row.name + WITH_DROPOUT)))
+        return [stage for stage in stages if stage.verdict != SKIPPED]
 
     def _later_batches(self, backward: Sequence[str]) -> list[Stage]:
         """The stages up to the gradients on each further batch, with the weights before any update."""
         combined = [Stage(later_stage(row.name)) for row in EACH_BATCH]
         for index, pair in enumerate(zip(self.ours.trace.later, self.theirs.trace.later, strict=True)):
             batch = f" of batch {index + 2}"
-            ours, theirs = (replace(side, trace=one) for side, one in zip((self.ours, self.theirs), pair, strict=True))
-            errors = {name.removesuffix(batch): one for name, one in self.rounding.items() if name.endswith(batch)}
-            on_batch = Comparison(ours, theirs, self.names, errors)
+            on_batch = self._on(pair, batch)
             for row, stage in zip(EACH_BATCH, combined, strict=True):
                 one = on_batch._arrays(row, backward) if row.of else on_batch._numbers(row, on_batch._least(row.name))
                 stage.differences += [replace(item, name=f"{item.name}{batch}") for item in one.differences]

@@ -5,10 +5,11 @@ import copy
 import dataclasses
 import functools
 import importlib
+import itertools
 import math
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ import torch
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, loss_cases, made_up
+from resnet_fn.parity.dropout import by_layer, drops_of, own_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
-from resnet_fn.parity.randomness import cut_random, drops_of, is_random
+from resnet_fn.parity.randomness import cut_random, is_random
 from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
@@ -76,7 +78,7 @@ def record_reference(
 
     def run(precision: str) -> Trace:
         with _in_float64() if precision == "float64" else contextlib.nullcontext():
-            return run_torch(reference, task, criterion, make_optimizer, precision)
+            return run_torch(reference, task, criterion, make_optimizer, precision, dropping)
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
@@ -90,16 +92,20 @@ def record_reference(
         return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
 
     random = is_random(trained, torch.get_rng_state)
+    layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
+    drops = drops_of(dropped, layers["train"], functools.partial(_in_training, original))
+    masks = by_layer(own_masks(drops, layers["train"]), layers["train"])
+    dropping = with_masks(reference, masks) if masks else None
+    if dropping is not None:
+        layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
     trace, exact = run("float32"), run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)
     trace.losses_alone = _losses_alone(first_call(reference, first, True), trace.train_outputs[0], task, criterion)
-    layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
-    noisy, first_update = [], dataclasses.replace(trace, later=[])
+    noisy, first_update = [], dataclasses.replace(trace, later=[], dropped=[])
     for seed in range(_NOISY_RUNS) if rounded == "float32" else ():
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
-    drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     @functools.cache
@@ -263,8 +269,38 @@ def outputs_of(value: Any) -> Arrays:
     }
 
 
+@torch.no_grad()
+def _in_training(module: torch.nn.Module, name: str, inputs: np.ndarray) -> np.ndarray:
+    """What a layer returns in training mode; it stays in it."""
+    with torch.random.fork_rng():
+        return np.array(module.get_submodule(name).train()(torch.from_numpy(inputs)).numpy())
+
+
+def with_masks(module: torch.nn.Module, masks: Mapping[str, Sequence[np.ndarray]]) -> torch.nn.Module:
+    """A copy in which layers multiply what they return in training mode by masks: those of each call, by name."""
+    module = copied(module)
+
+    def multiply(values: Sequence[np.ndarray]) -> Callable[..., torch.Tensor | None]:
+        tensors, calls = [torch.tensor(value) for value in values], itertools.count()
+
+        def hook(layer: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor | None:
+            return output * tensors[next(calls) % len(tensors)].to(output.dtype) if layer.training else None
+
+        return hook
+
+    for name, values in masks.items():
+        module.get_submodule(name).register_forward_hook(multiply(values))
+    return module
+
+
 def run_torch(
-    module: torch.nn.Module, task: Task, loss: Loss, make_optimizer: MakeOptimizer | None, precision: str
+    module: torch.nn.Module,
+    task: Task,
+    loss: Loss,
+    make_optimizer: MakeOptimizer | None,
+    precision: str,
+    dropping: torch.nn.Module | None = None,
+    updates: int | None = None,
 ) -> Trace:
     """Train a copy of a torch module for a few updates and record everything that the ladder compares.
 
@@ -274,18 +310,22 @@ def run_torch(
         make_optimizer: module → optimizer; None: the recipe's. Each group gets the task's learning rate times its share
             of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
+        dropping: the module with masks, which makes the first update once more.
+        updates: how many of the task's updates; None: all.
     """
     dtype = _DTYPES[precision]
     untrained, module = module, copied(module).to(dtype)
     optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
-    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
+    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:updates]]
+    if dropping is not None:
+        trace.dropped = [run_torch(dropping, task, loss, make_optimizer, precision, updates=1)]
     parameters = _trained(module)
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
-    for update, (inputs, labels) in enumerate(task.batches):
+    for update, (inputs, labels) in enumerate(task.batches[:updates]):
         for group, share in zip(optimizer.param_groups, shares, strict=True):
             group["lr"] = trace.rates[update] * share
         optimizer.zero_grad()

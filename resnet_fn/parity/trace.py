@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,25 @@ from resnet_fn.recipes.schedule import make_schedule
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
 Arrays = dict[str, np.ndarray]
-Drop = tuple[str, float, bool | None]  # layer, share, whether it drops once in a call; None: it did not run
 Rounding = dict[str, dict[str, float]]  # stage: name: relative error
+
+
+class Drop(NamedTuple):
+    """Where a net drops.
+
+    Attributes:
+        title: the execution of a layer.
+        share: that it drops.
+        once: whether it drops once in a call; None: the layer did not run.
+        scale: the factor of what it keeps; 0 if it does not drop by a mask, or that is not known.
+        shape: of its mask, 1 along axes on which the mask does not depend.
+    """
+
+    title: str
+    share: float
+    once: bool | None
+    scale: float = 0.0
+    shape: tuple[int, ...] = ()
 
 
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
@@ -204,6 +221,7 @@ class Trace:
         settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
         average: the weights' moving average after the last update; empty if there is none.
         later: of each batch after the first, outputs, loss and gradients with the weights before any update.
+        dropped: the first update once more, with dropout by masks, if the net has such dropout.
         builds: all parameters and statistics of several nets as they were built (`several_builds`); empty: only one is.
     """
 
@@ -223,6 +241,7 @@ class Trace:
     settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     average: Arrays = dataclasses.field(default_factory=dict)
     later: list["Trace"] = dataclasses.field(default_factory=list)
+    dropped: list["Trace"] = dataclasses.field(default_factory=list)
     builds: list[Arrays] = dataclasses.field(default_factory=list)
 
 
@@ -268,7 +287,7 @@ class Recording:
         task: the updates that it made.
         initial: all parameters and statistics of the net as it was built.
         layers: every layer's executions on the first micro-batch with the weights that training starts from, in
-            evaluation mode ("eval") and in training mode ("train").
+            evaluation mode ("eval") and in training mode, without dropout ("train") and with masks ("dropout").
         trace: the numbers that it computed.
         rounding: float32 or half precision against float64 (`stages.rounding`); empty: unknown.
         flipped: the same with undecided ReLU inputs on their other side, and how many there are; None: unknown.

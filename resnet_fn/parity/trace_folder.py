@@ -18,7 +18,7 @@ import numpy as np
 from resnet_fn.config.hints import finite_or_null, first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace, Tree
+from resnet_fn.parity.trace import Arrays, Drop, Flipped, Recording, Task, Trace, Tree
 from resnet_fn.runtime.disk import sha256, sha256_of_file
 
 _NAME = re.compile(r"[a-z]+(-[a-z0-9_]+)*\.npz")
@@ -100,6 +100,7 @@ _ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
 _LISTS = ("after", "train_outputs", "parts", "builds")
 _STATES = ("state", "alone")
 _NUMBERS = ("losses", "norms", "rates")
+_BATCHES = ("later", "dropped")
 _PLAIN = ["framework", "tied", "trainable", "constants", "notes", "environment", "random_eval", "random_train", "drops"]
 _PLAIN += ["file"]
 _TASK = ("accumulate", "seed", "own_loss", "own_optimizer")
@@ -137,9 +138,10 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
     for name in _STATES:
         for kind, arrays in getattr(trace, name).items():
             files.write(_state_file(name, kind), arrays)
-    for index, later in enumerate(trace.later):
-        for name, arrays in _of_batch(later).items():
-            files.write(f"{name}-later-{index + 1}", arrays)
+    for kind in _BATCHES:
+        for index, one in enumerate(getattr(trace, kind)):
+            for name, arrays in _of_batch(one).items():
+                files.write(f"{name}-{kind}-{index + 1}", arrays)
     described = {mode: _layers(mode, executions, files, layers) for mode, executions in recording.layers.items()}
     flipped = recording.flipped.all_widths() if recording.flipped else {}
     manifest = {
@@ -151,7 +153,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         "states": list(trace.state),
         "alone": list(trace.alone),
         "losses_alone": trace.losses_alone,
-        "later": [later.losses[0] for later in trace.later],
+        **{kind: [one.losses[0] for one in getattr(trace, kind)] for kind in _BATCHES},
         "settings": trace.settings,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
         "layers": described,
@@ -164,8 +166,9 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
 
 
 def _of_batch(trace: Trace) -> dict[str, Arrays]:
-    """The arrays of one of `Trace.later`."""
-    return {"eval": trace.eval_outputs, "train": trace.train_outputs[0], "gradients": trace.gradients}
+    """The arrays of one of `Trace.later` or `Trace.dropped`; an empty group has no file."""
+    groups = {"eval": trace.eval_outputs, "train": trace.train_outputs[0], "gradients": trace.gradients}
+    return {**groups, "clipped": trace.clipped, "after": trace.after[0] if trace.after else {}}
 
 
 def _number(value: dict[str, Any]) -> Any:
@@ -239,18 +242,20 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         "losses_alone": manifest["losses_alone"],
         "settings": manifest["settings"],
     }
-    fields["later"] = []
-    for index, loss in enumerate(manifest["later"]):
-        outputs, train, gradients = (files.read(f"{name}-later-{index + 1}") for name in ("eval", "train", "gradients"))
-        one = Trace(outputs, start=fields["start"], rates=[], losses=[loss], train_outputs=[train], gradients=gradients)
-        fields["later"].append(one)
+    for kind in _BATCHES:
+        fields[kind] = []
+        for index, loss in enumerate(manifest.get(kind, ())):  # only a net with dropout has one
+            names = ("eval", "train", "gradients", "clipped", "after")
+            outputs, train, gradients, clipped, after = (files.read(f"{name}-{kind}-{index + 1}") for name in names)
+            one = Trace(outputs, fields["start"], [], [after] if after else [], [train], [loss])
+            fields[kind].append(dataclasses.replace(one, gradients=gradients, clipped=clipped))
     layers = {}
     for mode, described in manifest["layers"].items():
         arrays = files.read(f"layers-{mode}")
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
     known = {entry["width"]: (entry["rounding"], entry["ties"]) for entry in manifest["flipped"]}
     plain = {name: manifest[name] for name in _PLAIN}
-    drops = None if plain.get("drops") is None else [tuple(drop) for drop in plain["drops"]]
+    drops = None if plain.get("drops") is None else [Drop(*drop[:4], tuple(drop[4])) for drop in plain["drops"]]
     return Recording(
         task=task,
         initial=files.read("initial"),

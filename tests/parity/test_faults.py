@@ -369,6 +369,52 @@ def summed(logits: Tensor, labels: Tensor) -> Tensor:
     return ops.cross_entropy(logits, labels, reduction="sum")
 
 
+class DropPath(t.Module):
+    """As in timm: a sample's whole branch is dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_prob = 0.4
+
+    def forward(self, x: Any) -> Any:
+        if not (self.drop_prob and self.training):
+            return x
+        kept = torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob
+        return x * kept / (1 - self.drop_prob)
+
+
+class PortedPath(nn.Cell):
+    def __init__(self, scale: bool = True) -> None:
+        super().__init__()
+        self.drop_prob, self.scale = 0.4, scale
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.drop_prob == 0 or not self.training:
+            return x
+        kept = ops.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype), self.drop_prob)
+        return x * kept * (1.0 if self.scale else 1 - self.drop_prob)
+
+
+class Branch(t.Module):
+    """A residual branch that is dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.drop = t.Linear(8, 8), t.Dropout(0.3)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.drop(self.fc(x))
+
+
+class PortedBranch(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.drop = nn.Dense(8, 8), nn.Dropout(p=0.3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.drop(x) + self.fc(x)
+
+
 @dataclasses.dataclass(frozen=True)
 class Fault:
     """Both nets of a row."""
@@ -501,7 +547,7 @@ FAULTS = {
     "called in evaluation mode: dropout is left on": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)), lambda: Ours(nn.Dense(8, 8), Dropping())
     ),
-    "dropout's keep_prob taken for p | dropout |  | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 "
+    "dropout's keep_prob taken for p | dropout | `part.1` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 "
     "in MindSpore; write nn.Dropout(p=0.2)": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2))
     ),
@@ -591,6 +637,43 @@ FAULTS = {
     "root, √(v̂ + eps), here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),
+    ),
+    "another share of dropout | dropout | `part.1` | p=0.5 here, 0.2 in the reference": Fault(
+        VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.5))
+    ),
+    "dropout of elements for channels | dropout | `part.1` | drops elements (a mask [4, 4, 5, 4]) here, channels (a "
+    "mask [4, 4, 1, 1]) in the reference": Fault(
+        IMAGE,
+        lambda: Theirs(t.Conv2d(4, 4, 1), t.Dropout2d(0.3), width=4),
+        lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout(p=0.3), width=4),
+    ),
+    "dropout of channels for samples | dropout | `part.1` | drops channels (a mask [4, 4, 1, 1]) here, samples (a mask "
+    "[4, 1, 1, 1]) in the reference": Fault(
+        IMAGE,
+        lambda: Theirs(t.Conv2d(4, 4, 1), DropPath(), width=4),
+        lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout2d(0.4), width=4),
+    ),
+    "drop-path without its factor | dropout | `part.1` | multiplies what it keeps by 1 here, 1.66667 in the "
+    "reference": Fault(
+        TOKENS, lambda: Theirs(t.Linear(8, 8), DropPath()), lambda: Ours(nn.Dense(8, 8), PortedPath(scale=False))
+    ),
+    "dropout before the activation | train forward, with dropout | `part.1` | ": Fault(
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Sigmoid(), t.Dropout(0.3)),
+        lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Sigmoid()),
+    ),
+    "dropout after the norm | train forward, with dropout | `part.1` | ": Fault(
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.3), t.LayerNorm(8)),
+        lambda: Ours(nn.Dense(8, 8), nn.LayerNorm((8,), epsilon=1e-5), nn.Dropout(p=0.3)),
+    ),
+    "dropout after another layer | train forward, with dropout | `part.1` | ": Fault(
+        VECTORS,
+        lambda: Theirs(t.Linear(8, 8), t.Dropout(0.3), t.Linear(8, 8), t.Tanh()),
+        lambda: Ours(nn.Dense(8, 8), nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Tanh()),
+    ),
+    "dropout of a residual's other branch | train forward, with dropout | `part.drop` | ": Fault(
+        VECTORS, lambda: Theirs(Branch()), lambda: Ours(PortedBranch())
     ),
 }
 ROWS = {row.split(" | ")[0]: row for row in FAULTS}

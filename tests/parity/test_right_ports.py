@@ -690,3 +690,135 @@ class PortedScaled(Ours):
 
 def test_a_parameter_that_is_one_number():
     agrees(PortedScaled(), Scaled(), vectors(), ADAMW, initialisation=True)
+
+
+class Path(t.Module):
+    """Drop-path as in timm."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.drop_prob = share
+
+    def forward(self, x: Any) -> Any:
+        if not (self.drop_prob and self.training):
+            return x
+        return x * (torch.rand((len(x), *[1] * (x.ndim - 1))) >= self.drop_prob) / (1 - self.drop_prob)
+
+
+class PortedPath(nn.Cell):
+    """Drop-path as in MindCV: a dropout layer inside."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.keep_prob, self.dropout = 1 - share, nn.Dropout(p=share)
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.keep_prob == 1.0 or not self.training:
+            return x
+        return x * self.dropout(ops.ones((x.shape[0],) + (1,) * (x.ndim - 1), x.dtype))
+
+
+class Transformer(t.Module):
+    """A ViT's block: dropout of scores, of projections (one layer, twice) and of both branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = t.LayerNorm(8), t.LayerNorm(8)
+        self.qkv, self.proj, self.fc1, self.fc2 = t.Linear(8, 24), t.Linear(8, 8), t.Linear(8, 16), t.Linear(16, 8)
+        self.attn_drop, self.drop = t.Dropout(0.2), t.Dropout(0.1)
+        self.path1, self.path2, self.head = Path(0.3), Path(0.3), t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(self.norm1(x)).reshape(len(x), 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mixed = self.attn_drop((q @ k.transpose(2, 3) / 2).softmax(-1)) @ v
+        x = x + self.path1(self.drop(self.proj(mixed.transpose(1, 2).reshape(x.shape))))
+        x = x + self.path2(self.fc2(self.drop(F.gelu(self.fc1(self.norm2(x))))))
+        return self.head(x.mean(1))
+
+
+class PortedTransformer(nn.Cell):
+    """Under other names, with a dropout layer for each place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = (nn.LayerNorm((8,), epsilon=1e-5) for _ in range(2))
+        self.to_qkv, self.to_out, self.up, self.down = nn.Dense(8, 24), nn.Dense(8, 8), nn.Dense(8, 16), nn.Dense(16, 8)
+        self.of_scores, self.of_attention, self.of_mlp = nn.Dropout(p=0.2), nn.Dropout(p=0.1), nn.Dropout(p=0.1)
+        self.skip1, self.skip2, self.classify = PortedPath(0.3), PortedPath(0.3), nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        q, k, v = self.to_qkv(self.ln_1(x)).reshape(-1, 5, 3, 2, 4).transpose(2, 0, 3, 1, 4)
+        mixed = ops.matmul(self.of_scores(ops.softmax(ops.matmul(q, k.swapaxes(2, 3)) / 2, -1)), v)
+        x = x + self.skip1(self.of_attention(self.to_out(mixed.transpose(0, 2, 1, 3).reshape(x.shape))))
+        x = x + self.skip2(self.down(self.of_mlp(ops.gelu(self.up(self.ln_2(x)), approximate="none"))))
+        return self.classify(x.mean(1))
+
+
+@pytest.mark.parametrize("use", [SGD, dataclasses.replace(ADAMW, clip_norm=0.1)])
+def test_a_transformer_with_dropout(use):
+    """The first update is made once more, with the same masks: outputs, loss, gradients, weights."""
+    batches = [(draw(6, 5, 8), classes(6)) for _ in range(2)]
+    ladder = agrees(PortedTransformer(), Transformer(), batches, use)
+    compared = {stage.name: stage for stage in ladder.stages}
+    for name in ("train forward", "train layers", "loss", "gradients", "weights after update 1"):
+        assert compared[f"{name}, with dropout"].differences
+    assert len(compared["dropout"].differences) == 5
+    assert (compared["loss"].worst.theirs, ladder.agrees) != (compared["loss, with dropout"].worst.theirs, False)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_dropout_with_channels_last(accumulate):
+    module = t.Sequential(
+        t.Conv2d(3, 4, 1), t.Dropout(0.3), t.Conv2d(4, 4, 1), t.Dropout2d(0.3), t.Flatten(), t.Linear(80, 3)
+    )
+
+    class Last(nn.Cell):
+        """The first layers have channels last; a dropout of channels is written for that."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.head = nn.Dense(3, 4), nn.Dense(4, 4), nn.Dense(80, 3)
+            self.drop, self.channels = nn.Dropout(p=0.3), nn.Dropout2d(0.3)
+
+        def construct(self, x: Tensor) -> Tensor:
+            x = self.b(self.drop(self.a(x.transpose(0, 2, 3, 1))))
+            return self.head(self.channels(x.transpose(0, 3, 1, 2)).reshape(-1, 80))
+
+    ladder = agrees(Last(), module, [(draw(4, 3, 5, 4), classes(4))] * 2, accumulate=accumulate)
+    assert any(stage.name == "gradients, with dropout" for stage in ladder.stages)
+
+
+def test_dropout_that_moves_past_a_relu():
+    """Which computes the same."""
+    one = Theirs(t.Linear(8, 8), t.Dropout(0.4), t.ReLU(), t.Linear(8, 8), t.ReLU(), t.Dropout(0.4))
+    other = Ours(nn.Dense(8, 8), nn.ReLU(), nn.Dropout(p=0.4), nn.Dense(8, 8), nn.Dropout(p=0.4), nn.ReLU())
+    agrees(other, one, vectors())
+
+
+def test_dropout_inside_an_lstm_is_compared_by_its_share():
+    class Reads(t.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.drop, self.head = (
+                t.LSTM(8, 8, 2, batch_first=True, dropout=0.2),
+                t.Dropout(0.1),
+                t.Linear(8, 3),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.drop(self.lstm(x)[0].mean(1)))
+
+    class PortedReads(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.drop = nn.LSTM(8, 8, 2, batch_first=True, dropout=0.2), nn.Dropout(p=0.1)
+            self.head = nn.Dense(8, 3)
+
+        def construct(self, x: Tensor) -> Tensor:
+            return self.head(self.drop(self.lstm(x)[0].mean(1)))
+
+    ladder = agrees(PortedReads(), Reads(), [(draw(4, 5, 8), classes(4))] * 2)
+    (stage,) = [stage for stage in ladder.stages if stage.name == "dropout"]
+    assert "lstm" in stage.note
+    assert "drop" not in stage.note.replace("dropout", "")
+    assert any(stage.name == "gradients, with dropout" for stage in ladder.stages)
