@@ -135,7 +135,8 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
         return lambda array: array
     axes = range(ours.ndim if ours.ndim == theirs.ndim else 0)
     moved = [partial(np.moveaxis, source=a, destination=b) for a in axes for b in axes if a != b]
-    candidates = [lambda array: array.reshape(ours.shape), *(m for m in moved if m(theirs).shape == ours.shape)]
+    candidates: list[Callable[[np.ndarray], np.ndarray]] = [lambda array: array.reshape(ours.shape)]
+    candidates += [move for move in moved if move(theirs).shape == ours.shape]
     return min(candidates, key=lambda candidate: float(np.linalg.norm(ours - candidate(theirs))))
 
 

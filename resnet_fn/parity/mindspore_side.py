@@ -97,10 +97,12 @@ def record_net(
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
     One more update multiplies by the masks that `make_masks` makes of where the net drops, and of its executions in
-    training mode (`masks_like`). The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
-    `given` is what an optimizer and a loss of the user's are given alone, by default made up for this net; `paired` is
-    the recipe's optimizer for the reference's groups. For the other options see `replay.replay`. A ValueError names
-    inputs that do not fit, or a loss that is no scalar.
+    training mode (`masks_like`). The net's weights are put back.
+
+    `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
+    loss of the user's are given alone, by default made up for this net; `paired` is the recipe's optimizer for the
+    reference's groups. For the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss
+    that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -123,7 +125,7 @@ def record_net(
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
     masks = by_layer(make_masks(drops, layers["train"]), layers["train"])
     random_train = cut_random(layers["train"], random) if random is not None else ""
-    with without_dropout(cells.items()), masked(net, masks) as with_masks:
+    with without_dropout(cells.items()), masked(net, masks) as set_masks:
         settings: Settings = {}
         if isinstance(optimizer, nn.Optimizer | TorchLike):
             paths = {id(one): path for path, one in parameters_by_path(net).items()}
@@ -139,11 +141,10 @@ def record_net(
             alone = optimizer_alone(net, optimizer, given) if optimizer else {}
         losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
         used = optimizer or paired or make_optimizer(recipe, net)
-        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, with_masks if masks else None)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, set_masks if masks else None)
         assign(net, start)
         if masks:
-            with with_masks():
-                layers["dropout"] = layers_of(net, first, True)
+            layers["dropout"] = layers_of(net, first, True)
     trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
     mode = "graph" if compiler() else "pynative"
     recording = make_recording(
@@ -244,13 +245,13 @@ def run_mindspore(
     optimizer: Optimizer,
     make_step: MakeStep,
     like: Mapping[str, Any],
-    with_masks: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+    set_masks: Callable[[], None] | None = None,
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
-    its first micro-batch in training mode ("train"), for their structure; inside `with_masks` dropout layers multiply by
-    masks. The rest is as in `record_net`.
+    its first micro-batch in training mode ("train"), for their structure; `set_masks` lets layers drop
+    by masks, and is called at the end. The rest is as in `record_net`.
     """
     evaluate = _evaluation(net, task, like["eval"])
     trace = Trace(evaluate(task.batches[0]), start=state(net), rates=list(rates))
@@ -319,14 +320,14 @@ def run_mindspore(
         return one
 
     trace.later = [on_batch(batch) for batch in task.batches[1:]]
-    if with_masks is not None:
-        with with_masks():
-            trace.dropped = [on_batch(task.batches[0])]
-            if task.recipe.clip_norm:
-                for parameter, value in at_start:
-                    write(parameter, value)
-                _call(step, net, task.batches[0], rates[0])
-        trace.dropped[0].clipped, trace.dropped[0].after = gradients(), [state(net)] if runs else []
+    if set_masks is not None:
+        set_masks()
+        trace.dropped = [one := on_batch(task.batches[0])]
+        if task.recipe.clip_norm:
+            for parameter, value in at_start:
+                write(parameter, value)
+            _call(step, net, task.batches[0], rates[0])
+        one.clipped, one.after = gradients(), [state(net)] if runs else []
     assign(net, last)
     return trace
 

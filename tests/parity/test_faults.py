@@ -547,8 +547,8 @@ FAULTS = {
     "called in evaluation mode: dropout is left on": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)), lambda: Ours(nn.Dense(8, 8), Dropping())
     ),
-    "dropout's keep_prob taken for p | dropout | `part.1` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2 "
-    "in MindSpore; write nn.Dropout(p=0.2)": Fault(
+    "dropout's keep_prob taken for p | dropout | `part.1` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps "
+    "0.2 in MindSpore; write nn.Dropout(p=0.2)": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2))
     ),
     "a dropout left out | dropout |  | part.1: p=0 here, 0.2 in the reference": Fault(

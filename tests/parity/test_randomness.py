@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.parity.dropout import drops_of
 from resnet_fn.parity.ladder import compare_recordings
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.matching import match, side_of
-from resnet_fn.parity.randomness import drops_of
 from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.trace import Drop
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
 
@@ -72,15 +73,20 @@ def test_random_layers_are_named_and_stages_that_depend_on_them_are_undecided(to
     assert f"in {place} draws" in ladder.undecided[-1].doubt
 
 
-A, B, FUNCTION = ("a", 0.1, True), ("b", 0.2, True), ("c", 0.1, False)
+A, B, FUNCTION = Drop("a", 0.1, True), Drop("b", 0.2, True), Drop("c", 0.1, False)
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict", "words"),
     [
         ([], [], None, ""),
-        ([A, B], [("x", 0.1, True), ("y", 0.2, True)], "ok", ""),
-        ([A, ("b", 0.8, True)], [A, B], "DIFFERS", "b: p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2"),
+        ([A, B], [Drop("x", 0.1, True), Drop("y", 0.2, True)], "ok", ""),
+        (
+            [A, Drop("b", 0.8, True)],
+            [A, B],
+            "DIFFERS",
+            "b: p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps 0.2",
+        ),
         ([B], [A, B], "DIFFERS", "a: p=0 here, 0.1 in the reference"),
         ([A, B], [A], "DIFFERS", "b: p=0.2 here, 0 in the reference"),
         ([A, A], [FUNCTION], "undecided", "a function may"),
@@ -106,4 +112,5 @@ def test_where_a_net_drops():
     dropped = [("", "dropout", 0.1), ("body", "dropout", 0.1), ("body.drop", "p", 0.1), ("unused", "p", 0.4)]
     dropped += [(name, "dropout", 0.3) for name in ("lstm", "lstm.dropout_op", "one", "swin")]
     once = [("body.drop", 0.1, True), ("body.drop (2)", 0.1, True), ("lstm", 0.3, True)]
-    assert drops_of(dropped, ran) == [*once, ("swin", 0.3, False), ("unused", 0.4, None)]
+    wanted = [Drop(*one) for one in (*once, ("swin", 0.3, False), ("unused", 0.4, None))]
+    assert drops_of(dropped, ran, lambda name, ones: ones) == wanted
