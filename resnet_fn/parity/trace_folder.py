@@ -255,7 +255,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         layers[mode] = [_layer(fields, index, arrays) for index, fields in enumerate(described)]
     known = {entry["width"]: (entry["rounding"], entry["ties"]) for entry in manifest["flipped"]}
     plain = {name: manifest[name] for name in _PLAIN}
-    drops = plain["drops"] and [Drop(*drop[:4], shape=tuple(drop[4])) for drop in plain["drops"]]
+    drops = plain["drops"] and [Drop(*drop)._replace(shape=tuple(drop[4])) for drop in plain["drops"]]
     return Recording(
         task=task,
         initial=files.read("initial"),
