@@ -47,7 +47,9 @@ def drops_of(
         shares, x = [share for name, _, share in dropped if name == layer.name], layer.input
         identity = x is not None and layer.output is not None and np.array_equal(x, layer.output)
         if shares and x is not None and identity and not layer.name.startswith(inside):
-            if found := measured(layer.name, x.ndim):
+            elements = layer.class_name in ("Dropout", "DropoutExt")  # mint's has no kernel on a CPU
+            of_class = (shares[0], 0.0, 1 / (1 - shares[0]), tuple(range(x.ndim))) if elements else None
+            if found := measured(layer.name, x.ndim) or of_class:
                 part, error, scale, axes = found
                 share = next((one for one in shares if abs(part - one) <= error), round(part, 2))
                 shape = tuple(size if axis in axes else 1 for axis, size in enumerate(x.shape))

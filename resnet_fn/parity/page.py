@@ -17,7 +17,8 @@ from resnet_fn.report.plots import available, plain, png
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PANELS = {"eval": "output, evaluation mode", "train": "output, training mode", GRADIENTS: "gradients"}
+PANELS = {"eval": "output, evaluation mode", "train": "output, training mode", "dropout": "output, with dropout"}
+PANELS[GRADIENTS] = "gradients"
 Depth = dict[str, dict[str, Difference]]  # of each layer, in each of PANELS that it has
 _COLOURS = {OK: "#2e7d32", ROUNDING: "#2e7d32", UNDECIDED: "#b26a00", DIFFERS: "#c62828", SKIPPED: "#777777"}
 _STYLE = """

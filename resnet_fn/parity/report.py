@@ -73,9 +73,9 @@ def findings(ladder: Ladder) -> list[str]:
             results += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
-            mode = "evaluation" if layer.mode == "eval" else "training"
+            mode = {"eval": "evaluation mode", "train": "training mode"}.get(layer.mode, "training mode with dropout")
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
-            lines.append(f"first layer that differs: {layer.name}{other} in {mode} mode: {layer.output.values()}")
+            lines.append(f"first layer that differs: {layer.name}{other} in {mode}: {layer.output.values()}")
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
         verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
