@@ -197,7 +197,7 @@ def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], l
     import mindspore
 
     from resnet_fn.parity.alone import given_by
-    from resnet_fn.parity.dropout import masks_like
+    from resnet_fn.parity.dropout import shared_masks
     from resnet_fn.parity.initial import several_builds
     from resnet_fn.parity.mindspore_side import assign, record_net, run_in, state
     from resnet_fn.parity.replay import names_of, paired_optimizer
@@ -213,7 +213,7 @@ def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], l
                 raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
             assign(net, names.rename(like.trace.start))
             options |= {"paired": paired_optimizer(net, like, names)[0], "given": given_by(like.trace, names)}
-            options["make_masks"] = partial(masks_like, like, names.layers)
+            options["make_masks"] = partial(shared_masks, theirs=like.dropping, names=names.layers)
         recording = record_net(net, task, initial=initial, **options)
     if _initialisation(False, task):
         build = partial(_build_net, parsed, functions, task, 0)

@@ -19,15 +19,13 @@ from resnet_fn.parity.layers.difference import DIFFERS, difference, norm, relati
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.origins import FITS
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Drop, Recording
+from resnet_fn.parity.trace import Drop, Dropping, Recording
 
 DROPOUT = "dropout"
 _DROPPING = ("dropout", "drop path", "attention", "lstm", "gru", "rnn")  # layers that drop once in each call
 _ONES = (2048, 3, 2, 2, 2)  # the shape on which a mask is measured, as many axes as the input has
 _CALLS = 4  # until some are dropped and some are kept
 _SIGMAS = 6.0  # of sampling error of a measured share
-
-Side = tuple[Sequence[Drop], Sequence[Layer]]  # with the executions in training mode, without dropout
 
 
 def drops_of(
@@ -42,19 +40,11 @@ def drops_of(
     """
     masked: dict[str, Drop] = {}
     inside: tuple[str, ...] = ()  # of a layer that drops by a mask
-    measured = functools.cache(lambda name, axes: _measured(functools.partial(call, name), axes))
     for layer in sorted(layers, key=lambda one: len(one.name)):
-        shares, x = [share for name, _, share in dropped if name == layer.name], layer.input
-        identity = x is not None and layer.output is not None and np.array_equal(x, layer.output)
-        if shares and x is not None and identity and not layer.name.startswith(inside):
-            elements = layer.class_name in ("Dropout", "DropoutExt")  # mint's has no kernel on a CPU
-            of_class = (shares[0], 0.0, 1 / (1 - shares[0]), tuple(range(x.ndim))) if elements else None
-            if found := measured(layer.name, x.ndim) or of_class:
-                part, error, scale, axes = found
-                share = next((one for one in shares if abs(part - one) <= error), round(part, 2))
-                shape = tuple(size if axis in axes else 1 for axis, size in enumerate(x.shape))
-                masked[layer.title] = Drop(layer.title, share, True, scale, shape)
-                inside += (f"{layer.name}.",)
+        shares = [share for name, _, share in dropped if name == layer.name and not name.startswith(inside)]
+        if drop := _by_mask(layer, shares, call):
+            masked[layer.title] = drop
+            inside += (f"{layer.name}.",)
     dropped = [one for one in dropped if not one[0].startswith(inside)]
     drops: list[Drop] = []
     ran = {"", *(one.name for one in layers)}
@@ -70,22 +60,25 @@ def drops_of(
     ]
 
 
-def _measured(
-    call: Callable[[np.ndarray], np.ndarray], axes: int
-) -> tuple[float, float, float, tuple[int, ...]] | None:
-    """What a layer does to ones: the share that it drops, that share's error, the factor of what it keeps, the axes
-    along which that varies. None if this is no mask, or if the layer fails (on a device without its kernel)."""
-    shape = _ONES[:axes]
-    for _ in range(_CALLS if len(shape) == axes else 0):
+def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndarray], np.ndarray]) -> Drop | None:
+    """How a layer drops by a mask, by what it makes of ones; None if it drops in another way, or not at all."""
+    x, y = layer.input, layer.output
+    if not shares or x is None or y is None or not np.array_equal(x, y) or x.ndim > len(_ONES):
+        return None
+    shape = _ONES[: x.ndim]
+    for _ in range(_CALLS):
         try:
-            output = call(np.ones(shape, np.float32))
-        except Exception:
-            return None
+            output = call(layer.name, np.ones(shape, np.float32))
+        except Exception:  # no kernel on this device
+            known = layer.class_name in ("Dropout", "DropoutExt")
+            return Drop(layer.title, shares[0], True, 1 / (1 - shares[0]), x.shape) if known else None
         kept = output[output != 0]
         if 0 < kept.size < output.size and output.shape == shape and np.ptp(kept) <= FITS * kept[0]:
-            varying = tuple(axis for axis in range(axes) if (output != output.take([0], axis)).any())
-            part, count = 1 - kept.size / output.size, math.prod(shape[axis] for axis in varying)
-            return part, _SIGMAS * math.sqrt(part * (1 - part) / count), float(kept[0]), varying
+            varies = [bool((output != output.take([0], axis)).any()) for axis in range(x.ndim)]
+            part, count = 1 - kept.size / output.size, math.prod(itertools.compress(shape, varies))
+            near = [one for one in shares if abs(part - one) <= _SIGMAS * math.sqrt(one * (1 - one) / count)]
+            mask = tuple(size if vary else 1 for size, vary in zip(x.shape, varies, strict=True))
+            return Drop(layer.title, [*near, round(part, 2)][0], True, float(kept[0]), mask)
     return None
 
 
@@ -98,74 +91,58 @@ def _drawn(drop: Drop, shape: tuple[int, ...]) -> np.ndarray:
     return kept.astype(np.float32)
 
 
-def own_masks(drops: Sequence[Drop], layers: Sequence[Layer]) -> Arrays:
-    """The masks of each execution, in the net's own axes."""
-    return {drop.title: _drawn(drop, drop.shape) * np.float32(drop.scale) for drop in drops if drop.scale}
+def shared_masks(
+    ours: Dropping, theirs: Dropping | None = None, names: Mapping[str, str] | None = None
+) -> dict[str, list[np.ndarray]]:
+    """The masks of each layer's calls, in the shapes of their inputs, times what the layer itself multiplies by.
 
-
-def masks_like(theirs: Recording, names: Mapping[str, str], drops: Sequence[Drop], layers: Sequence[Layer]) -> Arrays:
-    """The reference's masks for our executions, in our axes, each with our own factor.
-
-    There are none if one of the reference's has no counterpart that drops by a mask: a fused attention has not.
-    `names` has the reference's layer for each of ours; one that drops something else has a mask of its own.
+    They are the reference's in our axes; `names` has its layer for each of ours; None: they are the net's own. A layer
+    that drops something else has a mask of its own, and a call that drops nothing ones. There are none if one of the
+    reference's has no counterpart that drops by a mask: a fused attention has not.
     """
-    masks: Arrays = {}
-    for own, other, cells in _pairs((drops, layers), (theirs.drops or (), theirs.layers["train"]), names):
+    theirs, names = theirs or ours, {one.name: one.name for one in ours[1]} if names is None else names
+    a, b = ({one.title: one.input for one in layers} for _, layers in (ours, theirs))
+    masks: dict[str, np.ndarray] = {}
+    for own, other in _pairs(ours, theirs, names):
         if other and other.scale:
             if own is None or not own.scale:
                 return {}
-            kept = _drawn(other, own.shape) if cells is None else _drawn(other, other.shape).ravel()[cells]
-            masks[own.title] = kept * np.float32(own.scale)
-    return masks
-
-
-def by_layer(masks: Mapping[str, np.ndarray], layers: Sequence[Layer]) -> dict[str, list[np.ndarray]]:
-    """The masks of each layer's calls, in their inputs' shapes; ones for a call that has none."""
-    calls: dict[str, list[np.ndarray]] = {one.name: [] for one in layers if one.title in masks}
-    for layer in layers:
+            x, y, kept = a[own.title], b.get(other.title), _drawn(other, other.shape)
+            if kept.size != math.prod(own.shape):
+                kept = _drawn(other, own.shape)
+            elif x is not None and y is not None and x.size == y.size:
+                kept = layout(x, y)(np.broadcast_to(kept, y.shape))[tuple(map(slice, own.shape))]
+            masks[own.title] = kept.reshape(own.shape) * np.float32(own.scale)
+    calls: dict[str, list[np.ndarray]] = {one.name: [] for one in ours[1] if one.title in masks}
+    for layer in ours[1]:
         if layer.name in calls and layer.input is not None:
             calls[layer.name].append(np.broadcast_to(masks.get(layer.title, np.float32(1)), layer.input.shape))
     return calls
 
 
-def _pairs(
-    ours: Side, theirs: Side, names: Mapping[str, str]
-) -> list[tuple[Drop | None, Drop | None, np.ndarray | None]]:
-    """The reference's drop for each of ours: of the same input, else of the paired layer, of the same share, or any.
-
-    Third is which cell of the reference's mask each of ours is; None if they drop something else, or by no mask.
-    """
+def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[tuple[Drop | None, Drop | None]]:
+    """The reference's drop for each of ours: of the same input, else of the paired layer, of the same share, or any."""
     a, b = ({one.title: one.input for one in layers if one.input is not None} for _, layers in (ours, theirs))
     size = functools.cache(lambda side, title: norm((a, b)[side][title]))
     titles = {one.title: names[one.name] + one.title[len(one.name) :] for one in ours[1] if one.name in names}
 
-    def closeness(pair: tuple[Drop, Drop]) -> tuple[bool, ...]:
-        own, other = pair
+    mine, others = ([drop for drop in drops if drop.once is not None] for drops, _ in (ours, theirs))
+
+    def closeness(places: tuple[int, int]) -> tuple[bool, ...]:
+        own, other, same = mine[places[0]], others[places[1]], False
         x, y = a.get(own.title), b.get(other.title)
-        same = False
         if x is not None and y is not None and x.size == y.size and own.scale and other.scale:
             same = math.isclose(size(0, own.title), size(1, other.title), rel_tol=FITS)
             same = same and relative_error(x, layout(x, y)(y)) < FITS
         named, share = titles.get(own.title) == other.title, own.share == other.share
         return same, named, share, (own.scale > 0) == (other.scale > 0)
 
-    def cells(own: Drop, other: Drop) -> np.ndarray | None:
-        every = np.arange(math.prod(other.shape)).reshape(other.shape)
-        x, y = a.get(own.title), b.get(other.title)
-        if x is not None and y is not None and x.size == y.size:
-            every = layout(x, y)(np.broadcast_to(every, y.shape))
-        some = every[tuple(map(slice, own.shape))] if every.ndim == len(own.shape) and own.scale else every[:0]
-        same = some.shape == own.shape and some.size == math.prod(other.shape) and (some == every).all()
-        return some if same else None
-
-    mine, left = ([drop for drop in drops if drop.once is not None] for drops, _ in (ours, theirs))
-    paired: dict[str, Drop] = {}
-    for own, other in sorted(itertools.product(mine, left), key=closeness, reverse=True):
-        if own.title not in paired and other in left:
-            paired[own.title] = other
-            left.remove(other)
-    both = [(own, paired.get(own.title)) for own in mine]
-    return [*((own, one, cells(own, one) if one else None) for own, one in both), *((None, one, None) for one in left)]
+    paired: dict[int, int] = {}
+    for i, j in sorted(itertools.product(range(len(mine)), range(len(others))), key=closeness, reverse=True):
+        if i not in paired and j not in paired.values():
+            paired[i] = j
+    left = [(None, other) for j, other in enumerate(others) if j not in paired.values()]
+    return [*((own, others[paired[i]] if i in paired else None) for i, own in enumerate(mine)), *left]
 
 
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
@@ -176,7 +153,7 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
     every = (*ours.drops, *theirs.drops)
     idle = [Counter(round(one.share, 6) for one in side.drops or () if one.once is None) for side in (ours, theirs)]
     stage, by_share, shares = Stage(DROPOUT), [], []
-    for own, other, cells in _pairs((ours.drops, ours.layers["train"]), (theirs.drops, theirs.layers["train"]), names):
+    for own, other in _pairs(ours.dropping, theirs.dropping, names):
         x, y = (one or Drop("", 0.0, True) for one in (own, other))
         (a, b), title = (x.share, y.share), x.title or y.title
         if 0 in (a, b) and idle[a > 0][round(a or b, 6)]:  # a layer that did not run may be a function's there
@@ -188,7 +165,7 @@ def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) 
             shares.append(f"{title}: p={a:g} here, {b:g} in the reference{keeps if math.isclose(a, 1 - b) else ''}")
         elif not x.scale or not y.scale:
             by_share.append(title)
-        elif cells is None:
+        elif math.prod(x.shape) != math.prod(y.shape):
             stage.hints.append(f"{title}: drops {_words(x.shape)} here, {_words(y.shape)} in the reference")
         elif not math.isclose(x.scale, y.scale, rel_tol=1e-4):
             words = f"multiplies what it keeps by {x.scale:g} here, {y.scale:g} in the reference"

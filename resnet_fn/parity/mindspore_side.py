@@ -14,7 +14,7 @@ from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of 
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
-from resnet_fn.parity.dropout import by_layer, drops_of, own_masks
+from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
@@ -28,7 +28,7 @@ from resnet_fn.parity.trace import (
     LATER,
     Arrays,
     Batch,
-    Drop,
+    Dropping,
     Recording,
     Task,
     Trace,
@@ -92,12 +92,11 @@ def record_net(
     paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
-    make_masks: Callable[[Sequence[Drop], Sequence[Layer]], Arrays] = own_masks,
+    make_masks: Callable[[Dropping], Mapping[str, Sequence[np.ndarray]]] = shared_masks,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
-    One more update multiplies by the masks that `make_masks` makes of where the net drops, and of its executions in
-    training mode (`masks_like`). The net's weights are put back.
+    One more update multiplies by masks in place of dropout (`make_masks`). The net's weights are put back.
 
     `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
     loss of the user's are given alone, by default made up for this net; `paired` is the recipe's optimizer for the
@@ -123,7 +122,7 @@ def record_net(
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
-    masks = by_layer(make_masks(drops, layers["train"]), layers["train"])
+    masks = make_masks((drops, layers["train"]))
     random_train = cut_random(layers["train"], random) if random is not None else ""
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
         settings: Settings = {}

@@ -12,7 +12,7 @@ from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.parity.alone import given_by
-from resnet_fn.parity.dropout import masks_like
+from resnet_fn.parity.dropout import shared_masks
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
@@ -88,7 +88,7 @@ def replay(
         paired, changed = paired_optimizer(net, reference, names)
         options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step}
         options |= {"given": given_by(reference.trace, names), "optimizer": optimizer, "paired": paired}
-        options["make_masks"] = partial(masks_like, reference, names.layers)
+        options["make_masks"] = partial(shared_masks, theirs=reference.dropping, names=names.layers)
         recording = record_net(net, task, initial=initial, **options)
     recording.notes += [] if optimizer else changed
     if build and initialisation and reference.trace.builds:

@@ -18,7 +18,7 @@ import torch
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, loss_cases, made_up
-from resnet_fn.parity.dropout import by_layer, drops_of, own_masks
+from resnet_fn.parity.dropout import drops_of, shared_masks
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
@@ -94,9 +94,9 @@ def record_reference(
     random = is_random(trained, torch.get_rng_state)
     layers = {mode: layers_with_rounding(reference, first, mode == "train", rounded) for mode in ("eval", "train")}
     drops = drops_of(dropped, layers["train"], functools.partial(_in_training, original))
-    masks = by_layer(own_masks(drops, layers["train"]), layers["train"])
-    dropping = with_masks(reference, masks) if masks else None
-    if dropping is not None:
+    dropping = None
+    if masks := shared_masks((drops, layers["train"])):
+        dropping = with_masks(reference, masks)
         layers["dropout"] = layers_with_rounding(dropping, first, True, rounded)
     trace, exact = run("float32"), run("float64")
     trace.alone = optimizer_alone(reference, task, make_optimizer)

@@ -38,6 +38,9 @@ class Drop(NamedTuple):
     shape: tuple[int, ...] = ()
 
 
+Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # where a net drops; its executions in training mode, without dropout
+
+
 def named_leaves(tree: Tree, single: str) -> dict[str, Any]:
     """Leaves by name: `single` where there is only one at the top, else "single 0", "single mask", "single 0 1"."""
     return {" ".join([single, *map(str, path)]): leaf for path, leaf in leaves(tree) if leaf is not None}
@@ -318,6 +321,11 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None
     file: str = ""
+
+    @property
+    def dropping(self) -> Dropping:
+        """`drops`, and the executions that they are of."""
+        return self.drops or (), self.layers["train"]
 
 
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
