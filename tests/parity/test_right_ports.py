@@ -822,3 +822,37 @@ def test_dropout_inside_an_lstm_is_compared_by_its_share():
     assert "lstm" in stage.note
     assert "drop" not in stage.note.replace("dropout", "")
     assert any(stage.name == "gradients, with dropout" for stage in ladder.stages)
+
+
+class Scores(t.Module):
+    """Attention by hand, with dropout of its scores, and another after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out_proj = (t.Linear(8, 8) for _ in range(4))
+        self.attn_drop, self.drop, self.head = t.Dropout(0.2), t.Dropout(0.1), t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (part(x).reshape(4, 5, 2, 4).transpose(1, 2) for part in (self.q, self.k, self.v))
+        mixed = self.attn_drop((q @ k.transpose(2, 3) / 2).softmax(-1)) @ v
+        return self.head(self.drop(self.out_proj(mixed.transpose(1, 2).reshape(4, 5, 8))).mean(1))
+
+
+class PortedScores(nn.Cell):
+    def __init__(self, share: float = 0.2) -> None:
+        super().__init__()
+        self.attn, self.drop = nn.MultiheadAttention(8, 2, dropout=share, batch_first=True), nn.Dropout(p=0.1)
+        self.head = nn.Dense(8, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(self.attn(x, x, x)[0]).mean(1))
+
+
+@pytest.mark.parametrize(("share", "differs"), [(0.2, False), (0.3, True)])
+def test_dropout_of_scores_inside_a_fused_attention_here(share, differs):
+    """The reference's mask has no place here: the share alone is compared, a line names it, and no mask is."""
+    ladder = ladder_of(PortedScores(share), Scores(), [(draw(4, 5, 8), classes(4))] * 2)
+    (stage,) = [stage for stage in ladder.stages if stage.name == "dropout"]
+    assert (stage.verdict, ladder.agrees) == (("DIFFERS", False) if differs else ("ok", True)), table(ladder)
+    assert ("attn" in stage.note) != differs
+    assert not any("with dropout" in stage.name for stage in ladder.stages)

@@ -13,7 +13,7 @@ import pytest
 
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.trace import Arrays, Flipped, Recording, Task, Trace
+from resnet_fn.parity.trace import Arrays, Drop, Flipped, Recording, Task, Trace
 from resnet_fn.parity.trace_folder import hash_of_manifest, load_recording, save_recording
 from resnet_fn.recipes import recipe
 
@@ -58,6 +58,8 @@ def recording() -> Recording:
         losses_alone={"1 samples, outputs × 10": 0.5},
         settings={"eps": {"file": 1e-8}},
     )
+    update = Trace(arrays("logits"), trace.start, [], [arrays(*names)], [arrays("logits")], [0.5])
+    trace.dropped = [dataclasses.replace(update, gradients=arrays(*names), clipped=arrays(*names))]
     known = {1e-6: ({"loss": {"loss": 1e-7}}, 3), float("inf"): ({"loss": {"loss": float("inf")}}, 9)}
     return Recording(
         "PyTorch 9.9",
@@ -70,7 +72,7 @@ def recording() -> Recording:
         [("a", "b")],
         ["dropout is off"],
         environment={"threads": "2"},
-        drops=[("a", 0.1, True)],
+        drops=[Drop("a", 0.1, True, 1.25, (4, 1))],
         file="net.py, SHA-256 0a",
     )
 
