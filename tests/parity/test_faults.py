@@ -407,12 +407,14 @@ class Branch(t.Module):
 
 
 class PortedBranch(nn.Cell):
+    """It drops the other branch."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.fc, self.drop = nn.Dense(8, 8), nn.Dropout(p=0.3)
+        self.dense, self.dropout = nn.Dense(8, 8), nn.Dropout(p=0.3)
 
     def construct(self, x: Tensor) -> Tensor:
-        return self.drop(x) + self.fc(x)
+        return self.dropout(x) + self.dense(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -672,7 +674,7 @@ FAULTS = {
         lambda: Theirs(t.Linear(8, 8), t.Dropout(0.3), t.Linear(8, 8), t.Tanh()),
         lambda: Ours(nn.Dense(8, 8), nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Tanh()),
     ),
-    "dropout of a residual's other branch | train forward, with dropout | `part.drop` | ": Fault(
+    "dropout of a residual's other branch | train forward, with dropout | `head` | ": Fault(
         VECTORS, lambda: Theirs(Branch()), lambda: Ours(PortedBranch())
     ),
 }
