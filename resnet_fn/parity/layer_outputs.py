@@ -67,6 +67,8 @@ def compare_layers(
             other = None if place is None else theirs[mode][place]
             if place is None or other is None or layer.output is None or other.output is None:
                 continue
+            if mode == "dropout" and not layer.parameters:  # a mask may move past a ReLU
+                continue
             if (layer.input is None or other.input is None) and layer.output.size != other.output.size:
                 continue  # a table in a layer of its own, which is called without an input
             item = _compare(mode, layer, other)

@@ -549,7 +549,7 @@ FAULTS = {
     "called in evaluation mode: dropout is left on": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.5)), lambda: Ours(nn.Dense(8, 8), Dropping())
     ),
-    "dropout's keep_prob taken for p | dropout | `part.1` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps "
+    "dropout's keep_prob taken for p | dropout | `head` | p=0.8 here, 0.2 in the reference: nn.Dropout(0.2) keeps "
     "0.2 in MindSpore; write nn.Dropout(p=0.2)": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(0.2))
     ),
@@ -640,26 +640,26 @@ FAULTS = {
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),
     ),
-    "another share of dropout | dropout | `part.1` | p=0.5 here, 0.2 in the reference": Fault(
+    "another share of dropout | dropout | `head` | p=0.5 here, 0.2 in the reference": Fault(
         VECTORS, lambda: Theirs(t.Linear(8, 8), t.Dropout(0.2)), lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.5))
     ),
-    "dropout of elements for channels | dropout | `part.1` | drops elements (a mask [4, 4, 5, 4]) here, channels (a "
+    "dropout of elements for channels | dropout | `head` | drops elements (a mask [4, 4, 5, 4]) here, channels (a "
     "mask [4, 4, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), t.Dropout2d(0.3), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout(p=0.3), width=4),
     ),
-    "dropout of channels for samples | dropout | `part.1` | drops channels (a mask [4, 4, 1, 1]) here, samples (a mask "
+    "dropout of channels for samples | dropout | `head` | drops channels (a mask [4, 4, 1, 1]) here, samples (a mask "
     "[4, 1, 1, 1]) in the reference": Fault(
         IMAGE,
         lambda: Theirs(t.Conv2d(4, 4, 1), DropPath(), width=4),
         lambda: Ours(nn.Conv2d(4, 4, 1, has_bias=True), nn.Dropout2d(0.4), width=4),
     ),
-    "drop-path without its factor | dropout | `part.1` | multiplies what it keeps by 1 here, 1.66667 in the "
+    "drop-path without its factor | dropout | `head` | multiplies what it keeps by 1 here, 1.66667 in the "
     "reference": Fault(
         TOKENS, lambda: Theirs(t.Linear(8, 8), DropPath()), lambda: Ours(nn.Dense(8, 8), PortedPath(scale=False))
     ),
-    "dropout before the activation | train forward, with dropout | `part.1` | ": Fault(
+    "dropout before the activation | train forward, with dropout | `head` | ": Fault(
         VECTORS,
         lambda: Theirs(t.Linear(8, 8), t.Sigmoid(), t.Dropout(0.3)),
         lambda: Ours(nn.Dense(8, 8), nn.Dropout(p=0.3), nn.Sigmoid()),
