@@ -197,7 +197,6 @@ class Trace:
         gradients: of the first update, the mean over its micro-batches, before clipping.
         clipped: the same after clipping.
         parts: the gradients of each micro-batch of the first update, before clipping; empty if there is only one.
-        state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
         alone: changes of the weights by the updates of an optimizer alone, by update and parameter (`alone`); empty if
             it is the recipe's.
         losses_alone: a loss on other outputs, by case (`loss_cases`), without those that fail; empty likewise.
@@ -217,7 +216,6 @@ class Trace:
     gradients: Arrays = dataclasses.field(default_factory=dict)
     clipped: Arrays = dataclasses.field(default_factory=dict)
     parts: list[Arrays] = dataclasses.field(default_factory=list)
-    state: dict[str, Arrays] = dataclasses.field(default_factory=dict)
     alone: dict[str, Arrays] = dataclasses.field(default_factory=dict)
     losses_alone: dict[str, float] = dataclasses.field(default_factory=dict)
     settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
