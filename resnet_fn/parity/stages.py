@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -43,23 +43,15 @@ SKIPPED = "skipped"
 
 @dataclasses.dataclass
 class Stage:
-    """One stage of the ladder.
+    """One stage of the ladder."""
 
-    Attributes:
-        name: "loss", "gradients", …
-        differences: one for each array compared, in execution order, backward order or by update.
-        note: why it was skipped or is incomplete; empty otherwise.
-        hints: possible causes.
-        failed: why it differs without any array to compare; empty otherwise.
-        undecided: why its numbers decide nothing; empty otherwise.
-    """
-
-    name: str
-    differences: list[Difference] = dataclasses.field(default_factory=list)
-    note: str = ""
-    hints: list[str] = dataclasses.field(default_factory=list)
-    failed: str = ""
-    undecided: str = ""
+    name: str  # "loss", "gradients", …
+    # one for each array compared, in execution order, backward order or by update
+    differences: list[Difference] = field(default_factory=list)
+    note: str = ""  # why it was skipped or is incomplete; empty otherwise
+    hints: list[str] = field(default_factory=list)  # possible causes
+    failed: str = ""  # why it differs without any array to compare; empty otherwise
+    undecided: str = ""  # why its numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
@@ -108,16 +100,12 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """A stage's `values` of each side.
-
-    Attributes:
-        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md).
-        of: which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
-            "backward" order; "" for outputs or updates.
-    """
+    """A stage's `values` of each side."""
 
     name: str
-    tolerance: float
+    tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
+    # which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
+    # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
 

@@ -270,7 +270,7 @@ def test_an_input_near_zero_takes_the_other_side(torch, kind):
 def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
     def layer(mode, ours, exact):
         output = difference("x", [ours], [1.0], rounding=relative_error(1.0, exact))
-        return LayerDifference(mode, "x", "x", output, None, (), 0)
+        return LayerDifference(mode, "x", "x", output, None, ())
 
     assert tie_width([]) == 0
     layers = [layer("eval", 1.5, 1.0), layer("train", 1 + 1e-6, 1.0), layer("train", 1.0, 1 / (1 + 2e-6))]
