@@ -15,6 +15,7 @@ from resnet_fn.checkpoint.folder import (
     write_checkpoint,
 )
 from resnet_fn.checkpoint.parameters import assign_all
+from resnet_fn.checkpoint.run_folder import RunFolder
 
 STATE = {"update": 7, "epoch": 1, "best": None, "last": None}
 
@@ -119,26 +120,37 @@ def test_a_crash_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path
     assert np.array_equal(load_checkpoint(folder).weights["half"], arrays(5)["half"])
 
 
-def test_a_missing_file_and_another_format_are_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     folder = write(tmp_path)
     (folder / "training.safetensors").unlink()
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=r"training\.safetensors: cannot be read .*; use another checkpoint"):
         load_checkpoint(folder)
-    path = folder / "training.safetensors"
-    assert str(caught.value) == f"{path}: cannot be read (No such file or directory); use another checkpoint"
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(its own sha256 differs\)"):
-        load_checkpoint(folder)
+
+
+def sign(folder, **body):
+    """Write a manifest with a right sha256 of its own, as another program could."""
+    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(body))
+
+
+def test_another_format_is_rejected_in_one_line_and_no_earlier_checkpoint_is_tried(tmp_path, capsys):
+    run = RunFolder(tmp_path)
+    run.checkpoints.mkdir()
+    for update in (1, 2):
+        folder = write(run.checkpoints, update)
+        sign(folder, format=1, files={})
+    with pytest.raises(ValueError) as caught:
+        run.newest()
+    assert str(caught.value).startswith(f"{folder}: has format 1, and this version reads 2; ")
+    assert "start a new run" in str(caught.value)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("files", [None, {}, {"state.json": {}}, []])
 def test_a_manifest_without_its_keys_is_damaged(tmp_path, files):
-    """Its own sha256 is right: another program wrote it."""
     folder = write(tmp_path)
-    body = {"format": 1, **({} if files is None else {"files": files})}
-    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    for text in (json.dumps(body), "[" * 100_000):
+    sign(folder, format=2, **({} if files is None else {"files": files}))
+    for text in ((folder / "manifest.json").read_text(), "[" * 100_000):
         (folder / "manifest.json").write_text(text)
         with pytest.raises(CheckpointError, match=r"manifest\.json: damaged \(it is no manifest\); use another"):
             load_checkpoint(folder)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.run.stops import describe_not_finite, find_suspects, keep_batch
+from resnet_fn.run.failures import describe_not_finite, find_suspects, keep_batch
 from resnet_fn.runtime.workers import Workers
 
 

@@ -5,80 +5,82 @@ from typing import NoReturn
 
 import numpy as np
 
+from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
 from resnet_fn.data.order import Batch
+from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
-from resnet_fn.run.session import Session
 from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
+from resnet_fn.telemetry.telemetry import Telemetry
 
 
 class NotFiniteError(ValueError):
     """Training cannot go on; the message names update, ranks, samples, and the last good checkpoint."""
 
 
-def stop_bad_sample(session: Session, error: BadSampleError | None) -> None:
+def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
     """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
-    update, workers = session.progress.update, session.workers
+    update, workers = run.progress.update, run.workers
     where = describe_bad_samples(error, workers)
     if update:
-        save(session)
-    finish_log(session)
+        save(run)
+    finish_log(run.writer, run.telemetry, run.workers)
     saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
     again = "going on with a repaired file needs --allow-other-data"
     raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
 
 
-def stop_evaluation(session: Session, error: Exception) -> NoReturn:
+def stop_evaluation(run: Run, error: Exception) -> NoReturn:
     """End the run with the error of an evaluation, with a checkpoint: a resumed run begins with that evaluation.
 
     All ranks have a `BadSampleError` alike. Other errors are perhaps this rank's alone: no collective follows.
     """
-    save(session)
+    save(run)
     if not isinstance(error, BadSampleError):
-        session.writer.wait()
+        run.writer.wait()
         raise error
-    finish_log(session)
-    update = session.progress.update
+    finish_log(run.writer, run.telemetry, run.workers)
+    update = run.progress.update
     saved = f"the checkpoint after update {update} is saved"
     raise BadSampleError(f"evaluation after update {update}: {error}; {saved}") from None
 
 
-def finish_log(session: Session) -> None:
+def finish_log(writer: CheckpointWriter, telemetry: Telemetry, workers: Workers) -> None:
     """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
-    session.writer.wait()
-    session.telemetry.checkpointed(session.writer.poll())
-    session.telemetry.flush()
-    barrier(session.workers)
+    writer.wait()
+    telemetry.checkpointed(writer.poll())
+    telemetry.flush()
+    barrier(workers)
 
 
-def stop_not_finite(session: Session, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
+def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
     """End the run on all ranks, without a checkpoint: the update was not applied."""
-    run, workers, update = session.run, session.workers, session.progress.update
-    indices = session.components.feed.indices(update - 1)
+    folder, workers, update = run.folder, run.workers, run.progress.update
+    indices = run.feed.indices(update - 1)
     if workers.rank in find_suspects(not_finite):
-        keep_batch(run.path, update, *batch, indices, workers)
-    text = describe_not_finite(update, not_finite, batch[0], indices, run.path, workers)
-    finish_log(session)
+        keep_batch(folder.path, update, *batch, indices, workers)
+    text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
+    finish_log(run.writer, run.telemetry, run.workers)
     times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
-    good = run.updates()
-    last = f"last good checkpoint: {run.step(good[-1])}" if good else "there is no checkpoint yet"
+    good = folder.updates()
+    last = f"last good checkpoint: {folder.step(good[-1])}" if good else "there is no checkpoint yet"
     text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
     raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
 
 
 def keep_batch(
-    run: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
+    folder: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
 ) -> Path:
-    """Write this rank's share of an update to `<run>/not-finite-<update>-rank-<rank>.npz`: images, labels, indices."""
-    path = run / f"not-finite-{update:08d}-rank-{workers.rank}.npz"
-    run.mkdir(parents=True, exist_ok=True)
+    """Write this rank's samples of an update to not-finite-<update>-rank-<rank>.npz: images, labels, indices."""
+    path = folder / f"not-finite-{update:08d}-rank-{workers.rank}.npz"
+    folder.mkdir(parents=True, exist_ok=True)
     np.savez(path, images=images, labels=labels, indices=indices)
     return path
 
 
 def describe_not_finite(
-    update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, run: Path, workers: Workers
+    update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, folder: Path, workers: Workers
 ) -> str:
     """Which ranks and samples were not finite, the same text on every rank; all ranks must call it.
 
@@ -95,7 +97,7 @@ def describe_not_finite(
     if not broken.any():
         where = f"one of these, or in their sum: {where}"
     files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in suspects)
-    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {run}: {files}"
+    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {folder}: {files}"
 
 
 def find_suspects(broken: np.ndarray) -> np.ndarray:
