@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.evaluation.task import TOP, task_of
 from resnet_fn.models.batchnorm import is_statistic
@@ -29,7 +28,8 @@ def header(run: Run, start: Path | None) -> list[str]:
     trained = sum(p.size for p in run.state.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
-    waiting = _waiting(recipe, len(dataset.train), run.workers.size * options.accumulate)
+    rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size
+    waiting = f"; {rest:,} images wait for the next epoch" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
@@ -48,20 +48,6 @@ def header(run: Run, start: Path | None) -> list[str]:
         done = f"it ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
-
-
-def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
-    """How many images an epoch leaves to the next one, and a batch size that leaves fewer."""
-    rest = samples % recipe.batch_size
-    if not rest or recipe.sampling == BALANCED or recipe.repeats > 1:
-        return ""
-    text = f"; {rest:,} images wait for the next epoch"
-    near = recipe.batch_size // 2
-    sizes = range(-(-near // parts) * parts, min(recipe.batch_size + near, samples) + 1, parts)
-    best = min(sizes, key=lambda size: (samples % size, abs(size - recipe.batch_size)), default=recipe.batch_size)
-    if 10 * rest < samples or 2 * (samples % best) > rest:
-        return text
-    return f"{text}; --batch-size {best} leaves {samples % best or 'none'}"
 
 
 def epoch_lines(run: Run) -> str:

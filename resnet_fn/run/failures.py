@@ -11,7 +11,7 @@ from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
 from resnet_fn.data.order import Batch
 from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
-from resnet_fn.runtime.workers import Workers, barrier, sum_over_ranks
+from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 from resnet_fn.telemetry.telemetry import Telemetry
 
 
@@ -58,10 +58,10 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
     """End the run on all ranks, without a checkpoint: the update was not applied."""
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
+    text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
     if workers.rank in find_suspects(not_finite):
         keep_batch(folder.path, update, *batch, indices, workers)
-    text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
-    finish_log(run.writer, run.telemetry, run.workers)
+    finish_log(run.writer, run.telemetry, workers)
     times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
     good = folder.updates()
     last = f"last good checkpoint: {folder.step(good[-1])}" if good else "there is no checkpoint yet"
@@ -71,33 +71,32 @@ def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_r
 
 def keep_batch(
     folder: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
-) -> Path:
+) -> None:
     """Write this rank's samples of an update to not-finite-<update>-rank-<rank>.npz: images, labels, indices."""
-    path = folder / f"not-finite-{update:08d}-rank-{workers.rank}.npz"
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(path, images=images, labels=labels, indices=indices)
-    return path
+    np.savez(folder / _file(update, workers.rank), images=images, labels=labels, indices=indices)
 
 
 def describe_not_finite(
     update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, folder: Path, workers: Workers
 ) -> str:
-    """Which ranks and samples were not finite, the same text on every rank; all ranks must call it.
+    """Which ranks and samples were not finite, the same text on every rank.
 
-    `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite; `images` and `indices` are this
-    rank's share. If inputs are not finite, only their samples are named, else all.
+    All ranks must call it. `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite;
+    `images` and `indices` are this rank's. If inputs are not finite, only their samples are named, else all.
     """
     wrong = ~np.isfinite(images).all(axis=(1, 2, 3))
-    # A row for each rank: an index + 1 where the sample is suspect. The sum over the ranks is exact up to 2^24.
-    rows = np.zeros((workers.size, len(indices)), np.float32)
-    rows[workers.rank] = np.where(wrong if wrong.any() else np.ones_like(wrong), indices + 1, 0)
-    rows = sum_over_ranks(rows, workers)
-    suspects = find_suspects(broken)
-    where = "; ".join(f"rank {r}, samples {few([int(v) - 1 for v in rows[r] if v], 12, ' ')}" for r in suspects)
+    samples = few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")
+    every, suspects = gather_texts(f"rank {workers.rank}, samples {samples}", workers), find_suspects(broken)
+    where = "; ".join(every[rank] for rank in suspects)
     if not broken.any():
         where = f"one of these, or in their sum: {where}"
-    files = ", ".join(f"not-finite-{update:08d}-rank-{rank}.npz" for rank in suspects)
+    files = ", ".join(_file(update, rank) for rank in suspects)
     return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {folder}: {files}"
+
+
+def _file(update: int, rank: int) -> str:
+    return f"not-finite-{update:08d}-rank-{rank}.npz"
 
 
 def find_suspects(broken: np.ndarray) -> np.ndarray:

@@ -214,7 +214,7 @@ def save(run: Run) -> None:
     saved = {
         **finite_or_null(dataclasses.asdict(progress)),  # `Progress`, run/build.py
         "epoch": progress.update // run.feed.updates_per_epoch,
-        # What a resumed run must have in common, or is told of: `check_same_recipe`, `data_notes`, `layout_notes`.
+        # What a resumed run must share, or gets a line about: `check_same_recipe`, `data_notes`, `layout_notes`.
         "recipe": to_dict(run.recipe),
         "dataset": run.dataset.input.to_dict(),  # classes and preprocessing, which evaluation and export need, too
         "feed": run.feed.reproducibility_key(),
