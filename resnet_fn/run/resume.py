@@ -85,7 +85,9 @@ def _check_home(source: Path, is_one: bool, home: RunFolder, folder: RunFolder, 
         copy = (
             f"{shlex.join(['mkdir', '-p', str(place.parent)])} && {shlex.join(['cp', '-r', str(source), str(place)])}"
         )
-        raise ValueError(f"resume: {source} lies in no run folder; put it into one: {copy}; then --resume {to}")
+        raise ValueError(
+            f"resume: {source} lies in no run folder; put it into one: {copy}; then --resume {shlex.quote(to)}"
+        )
     if home.path.resolve() != folder.path.resolve():
         if folder.updates():
             raise ValueError(f"out_dir: {to} already holds a run; leave out --resume to go on with it, or give another")

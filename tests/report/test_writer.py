@@ -116,19 +116,6 @@ def with_classes(evaluation, classes, labels, **scores):
     return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
 
 
-def test_two_classes_get_a_table_of_thresholds(evaluation):
-    labels, odd = evaluation.dataset.test.labels % 2, evaluation.scores.probabilities[:, 1::2].sum(1)
-    prediction, probabilities = (odd > 0.5).astype(np.int32), np.stack((1 - odd, odd), 1)
-    scores = {"probabilities": probabilities, "prediction": prediction, "rank": (prediction != labels).astype(np.int32)}
-    report = build_report(with_classes(evaluation, ("even", "odd"), labels, **scores))
-    row = report["thresholds"][9]
-    assert row["threshold"] == 0.5
-    assert row["accuracy"] == pytest.approx(report["top1"])
-    assert row["recall"] == report["classes"][1]["recall"]
-    assert row["precision"] == report["classes"][1]["precision"]
-    assert row["false_alarms"] == pytest.approx(1 - report["classes"][0]["recall"])
-
-
 @pytest.fixture
 def several(evaluation):
     """Digits that are even, large, both or neither; the logits of the first one are not finite."""
