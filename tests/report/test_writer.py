@@ -95,18 +95,6 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         write_report(evaluation, Path("file/below"))
 
 
-def test_the_gallery_has_the_probability_of_the_samples_own_class(evaluation):
-    labels, scores = evaluation.dataset.test.labels, evaluation.scores
-    for label, row in enumerate(build_report(evaluation)["gallery"]):
-        assert row["class"] == str(label)
-        for sample in row["samples"]:
-            assert labels[sample["index"]] == label
-            assert sample["probability"] == pytest.approx(scores.probabilities[sample["index"], label], abs=1e-6)
-            assert sample["right"] == (sample["prediction"] == str(label))
-        probabilities = [sample["probability"] for sample in row["samples"]]
-        assert probabilities == sorted(probabilities, reverse=True)
-
-
 def with_classes(evaluation, classes, labels, **scores):
     """The evaluation of the same images with other classes, labels and scores."""
     spec = dataclasses.replace(evaluation.trained.input, classes=classes)

@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -143,16 +142,6 @@ def test_a_stopped_run_goes_on_without_overlap(run, tmp_path):
     curve = board.Scalars("train/loss")
     assert [point.step for point in curve] == list(range(1, 11))
     assert [point.value for point in curve] == pytest.approx([row["loss"] for row in log if row["event"] == "train"])
-
-
-def test_a_board_that_starts_anew_hides_what_was_there(tmp_path):
-    for _ in range(2):
-        board = Board(tmp_path, SMALL, RunOptions(), 0)
-        board.scalars({"event": "train", "update": 1, "loss": 2.0})
-        board.close(whole=False)
-        time.sleep(1.1)  # tensorboardX names its files by the second
-    starts = [e.step for e in read_board(tmp_path) if e.session_log.status == event_pb2.SessionLog.START]
-    assert starts == [0, 0]
 
 
 _SCRIPT = """
