@@ -556,16 +556,7 @@ def make_step(net, loss, optimizer, **options):
 def test_a_step_from_the_command_line(tmp_path, capsys):
     for factor in (1, 2):
         (tmp_path / f"step{factor}.py").write_text(STEP.replace("FACTOR", str(factor)))
-        flags = [
-            "--model",
-            "resnet8",
-            "--image-size",
-            "8",
-            "--steps",
-            "2",
-            "--our-step",
-            f"{tmp_path}/step{factor}.py:make_step",
-        ]
-        assert command.main([*flags, "--recipe", "digits", "--clip-norm", "0"]) == 1  # its norm is 0
+        flags = "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --our-step"
+        assert command.main([*flags.split(), f"{tmp_path}/step{factor}.py:make_step"]) == 1  # its norm is 0
         out = capsys.readouterr().out
         assert ("every gradient is 2 times the reference's" in out) == (factor == 2), out
