@@ -438,4 +438,4 @@ def test_a_right_port_agrees(name):
     assert set(ladder.names.parameters) == set(dict(net.parameters_and_names()))
     assert max(item.output.relative for item in ladder.layers) < 1e-4
     compared = [stage.name for stage in ladder.stages if stage.verdict != "skipped"]
-    assert {"weights", "eval forward", "loss", "gradients", "weights after update 1"} <= set(compared)
+    assert {"weights", "eval forward", "loss", "gradients", "change by update 1"} <= set(compared)
