@@ -23,8 +23,8 @@ from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.recipes import recipe as named_recipe
-from resnet_fn.recipes.schedule import make_schedule
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.update.schedule import make_schedule
 
 DESCRIPTION = """Seconds of the whole process to an accuracy on the digits, by seed (None: never in the
 recipe's epochs), and of PyTorch's with the same data and recipe. ours: compiled anew. ours_from_cache: the compiled

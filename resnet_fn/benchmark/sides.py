@@ -112,8 +112,8 @@ def model_train(spec: dict[str, Any]) -> Run:
     import mindspore
     from mindspore import Tensor, nn, ops
 
-    from resnet_fn.models.groups import weight_decay_groups
     from resnet_fn.models.winograd import use_winograd
+    from resnet_fn.update.groups import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     net, chosen = build(spec), recipe(spec)

@@ -9,7 +9,6 @@ from mindspore import nn
 
 from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.parity.alone import given_by
 from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.ladder import Ladder, compare_recordings
@@ -32,6 +31,7 @@ from resnet_fn.parity.optimizer_settings import paired_decays
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
+from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step

@@ -180,7 +180,7 @@ def train_epoch(session: Session) -> int:
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
         # as the others do, and no rank applies it.
         flags = make_flags(session.stop_request.stop_flags(), withheld=error is not None)
-        result = components.train_step(images, labels, learning_rate, flags, *components.noise(update))
+        result = components.train_step(images, labels, learning_rate, flags, *components.masks(update))
         session.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
         session.prefetcher.hand_over()  # the next batch goes to the device
         done = fetch(result)

@@ -20,8 +20,7 @@ from resnet_fn.evaluation.task import task_of
 from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
-from resnet_fn.models.inputs import Noise, make_noise
-from resnet_fn.recipes.schedule import Schedule, make_schedule
+from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
@@ -33,6 +32,7 @@ from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
+from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
@@ -46,7 +46,7 @@ class Components:
         feed: the training samples of every update.
         blank: a batch to use in place of one that cannot be read.
         state: all that an update changes on the device, and that a checkpoint holds.
-        noise: the net's further inputs, beside images.
+        masks: the net's further inputs, beside images.
         total: updates in the run.
         class_weights: the classes' weights in the loss; (): all equal.
         notes: lines about weights and data for the run's header.
@@ -58,7 +58,7 @@ class Components:
     blank: Batch
     state: TrainState
     train_step: TrainStep
-    noise: Noise
+    masks: Masks
     eval_step: EvalStep
     schedule: Schedule
     total: int
@@ -95,7 +95,9 @@ def build_components(
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_fast_optimizer(recipe, net)
-    state = make_state(net, optimizer, make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
+    scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
+    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
+    state = make_state(net, optimizer, scaler, average)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     task = task_of(recipe.multi_label)
@@ -118,7 +120,7 @@ def build_components(
         blank=blank_batch(dataset, recipe, workers, options.feed),
         state=state,
         train_step=train_step,
-        noise=make_noise(recipe, net, workers),
+        masks=make_masks(recipe, net, workers),
         eval_step=make_eval_step(net, task.needs_logits, jit),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,

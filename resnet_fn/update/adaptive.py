@@ -6,8 +6,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.models.groups import Groups, columns, scaled
 from resnet_fn.update.gradients import map_tensors
+from resnet_fn.update.groups import Groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, make_buffers
 
 _adam_kernel, _assign = ops.Adam(), ops.Assign()
@@ -44,7 +44,7 @@ def adam(
         hold (1 − f(β)) / (1 − β) times m and v, f being the rounding to float32 (v: 1.3e-5 less for β2 = 0.999); the
         update corrects this.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
@@ -93,6 +93,13 @@ def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: flo
     return adam(groups, beta1, beta2, epsilon, decoupled=True)
 
 
+def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.0, decay: float = 0.0) -> Tensor:
+    """coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
+    size, length = _norm(parameter), _norm(direction)
+    usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
+    return ops.select(usable, coefficient * size / ops.select(usable, length + decay * size, one), one)
+
+
 def _norm(tensor: Tensor) -> Tensor:
     return ops.sqrt(ops.square(tensor).sum())
 
@@ -110,19 +117,15 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
-    one = Tensor(1.0, mindspore.float32)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
             rate = scaled(learning_rate, factors[index])
             if decay > 0:
-                size, slope = _norm(parameter), _norm(gradient)
-                usable = ops.logical_and(size > 0, slope > 0)
-                ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
-                rate = rate * ops.select(usable, ratio, one)
+                rate = rate * trust_ratio(parameter, gradient, trust_coefficient, decay)
                 gradient = gradient + decay * parameter
             step = momentum * buffers[index] + rate * gradient
             ops.assign(buffers[index], step)
@@ -145,10 +148,9 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
-    one = Tensor(1.0, mindspore.float32)
     corrections = one_minus_powers((beta1, beta2))
     rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
 
@@ -156,19 +158,17 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
         now = count + 1.0
         ops.assign(count, now)
         corrected = corrections(now)
-        root2 = ops.sqrt(corrected[1])
+        root = ops.sqrt(corrected[1])
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
             mean = beta1 * momenta[index] + rest1 * gradient
             variance = beta2 * variances[index] + rest2 * ops.square(gradient)
             ops.assign(momenta[index], mean)
             ops.assign(variances[index], variance)
-            step = mean / corrected[0] / (ops.sqrt(variance) / root2 + epsilon)
+            step = mean / corrected[0] / (ops.sqrt(variance) / root + epsilon)
             if decay > 0:
                 step = step + decay * parameter
-                size, length = _norm(parameter), _norm(step)
-                usable = ops.logical_and(size > 0, length > 0)
-                step = step * ops.select(usable, size / ops.select(usable, length, one), one)
+                step = step * trust_ratio(parameter, step)
             ops.assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
 
     return Optimizer((*momenta, *variances, count), update)

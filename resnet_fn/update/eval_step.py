@@ -7,7 +7,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.update.card import on_card
+from resnet_fn.update.ascend import on_ascend
 from resnet_fn.update.multi_label import binary_cross_entropy
 from resnet_fn.update.state import FixedMemory
 from resnet_fn.update.step import Compile
@@ -68,7 +68,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         return losses, prediction, ops.select(broken, last, rank), logits
 
     compiled = jit(scores) if jit else scores
-    memory = FixedMemory(() if on_card() or jit is None else net.get_parameters())
+    memory = FixedMemory(() if on_ascend() or jit is None else net.get_parameters())
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         memory.check()

@@ -12,10 +12,10 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.graphs.key import NotCacheableError, ingredients
 from resnet_fn.models import create_model
-from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.run.session import build_components
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import momentum_sgd
 from resnet_fn.update.step import StepPlan, make_train_step

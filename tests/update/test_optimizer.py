@@ -12,8 +12,8 @@ from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net, create_model
-from resnet_fn.models.groups import columns, parameter_groups, weight_decay_groups
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
+from resnet_fn.update.groups import parameter_groups, unzip_groups, weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state
@@ -203,7 +203,7 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
 
 def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
     net = nn.Dense(3, 2)
-    assert columns(net.trainable_params()) == columns(weight_decay_groups(net, 0.0))
+    assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (([{"params": net.trainable_params()}], "dict"), (net, "Dense"), ([("fc", 0.1)], "tuple")):
         with pytest.raises(ValueError, match=rf"^groups: {name} is no .*; give net.trainable_params\(\), or weight_"):
             momentum_sgd(groups)
@@ -311,10 +311,10 @@ def test_the_heads_rate_and_frozen_parts():
 def test_a_row_without_a_factor_has_the_plain_rate():
     net = build_net(RECIPE, SPEC)
     pairs = weight_decay_groups(net, 0.1)
-    assert columns(pairs)[2] == (1.0,) * len(pairs)
-    assert columns(pairs)[:2] == tuple(zip(*pairs, strict=True))
+    assert unzip_groups(pairs)[2] == (1.0,) * len(pairs)
+    assert unzip_groups(pairs)[:2] == tuple(zip(*pairs, strict=True))
     assert factors(RECIPE) == {parameter.name: 1.0 for parameter, _ in pairs}
-    assert columns([]) == ((), (), ())
+    assert unzip_groups([]) == ((), (), ())
 
 
 KINDS = {

@@ -30,7 +30,7 @@ for changes in json.loads(sys.argv[1]):
     for update in range(3):
         images, labels = map(Tensor, components.feed.batch(update))
         rate = Tensor(components.schedule(update), mindspore.float32)
-        result = components.train_step(images, labels, rate, None, *components.noise(update))
+        result = components.train_step(images, labels, rate, None, *components.masks(update))
         losses.append(float(result.loss))
         for tensor in result[:4]:
             given.update(tensor.asnumpy().tobytes())

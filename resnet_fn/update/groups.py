@@ -67,7 +67,7 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
     return {path: order[layer] for path, layer in layers.items()}
 
 
-def columns(groups: Groups) -> tuple[Any, ...]:
+def unzip_groups(groups: Groups) -> tuple[Any, ...]:
     """Tuples of parameters, weight decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
 
     Raises:
