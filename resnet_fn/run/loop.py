@@ -126,8 +126,9 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             session = Session(
                 components, progress, options, workers, run, telemetry, writer, stop_request, prefetcher, norms
             )
-            components.compile_cache.say = telemetry.say
             telemetry.say("\n".join(header(session, notes, checkpoint.path if checkpoint else None)))
+            if options.mode == "graph" and not session.is_over:
+                telemetry.say("compiling…")
             before = progress.update
             stopped = run_epochs(session)
             if progress.update > before and not stopped:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import mindspore
 from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
@@ -17,7 +18,6 @@ from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.order import Batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
 from resnet_fn.models.inputs import Masks, make_masks
@@ -62,7 +62,6 @@ class Components:
     eval_step: EvalStep
     schedule: Schedule
     total: int
-    compile_cache: CompileCache
     class_weights: tuple[float, ...]
     notes: tuple[str, ...]
 
@@ -101,8 +100,7 @@ def build_components(
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     rows = treatment(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     task = task_of(recipe.multi_label)
-    cache = open_cache(options.compile_cache)
-    jit = cache.jit if options.mode == "graph" else None
+    jit = mindspore.jit if options.mode == "graph" else None
     train_step = make_train_step(
         net,
         make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
@@ -124,7 +122,6 @@ def build_components(
         eval_step=make_eval_step(net, task.needs_logits, jit),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=recipe.epochs * feed.updates_per_epoch,
-        compile_cache=cache,
         class_weights=weights,
         notes=(*notes, *dataset.notes, *([describe(rows, dataset.classes)] if rows else [])),
     )

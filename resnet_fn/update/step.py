@@ -243,8 +243,8 @@ def make_train_step(
         )
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # `begin` and `add` return a constant: after a tensor, the next call might spin until the tensor is there, on a
-        # core that the kernels need.
+        # `begin` and `add` return a constant. A compiled function without a result drops some of its operations; after
+        # one with a tensor, the next call might spin until that is there, on a core that the kernels need.
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(statistics_before, statistics)
