@@ -15,7 +15,7 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.images import as_fed
+from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
@@ -193,7 +193,7 @@ def train_epoch(session: Session) -> int:
         session.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0:
             dataset = components.dataset
-            session.telemetry.first_batch(as_fed(batch[0], dataset.input), batch[1], dataset.classes)
+            session.telemetry.first_batch(like_float_feed(batch[0], dataset.input), batch[1], dataset.classes)
         log_update(session, done, epoch, learning_rate, seconds, data_seconds)
         if skipped_in_row >= allowed_skips:
             stop_not_finite(session, batch, report.not_finite, skipped_in_row)

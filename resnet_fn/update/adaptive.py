@@ -51,11 +51,11 @@ def adam(
     beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
     # The kernel computes 1 − float32(β): its ratio to the exact 1 − β.
     exact = np.array([beta1, beta2])
-    shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
+    ratios = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
     # The kernel's bias correction uses β^t in float32: it is given 0, and lr and ε contain the exact correction.
     no_power = Tensor(0.0, mindspore.float32)
 
-    def follow(
+    def update_one(
         corrected_rate: Tensor,
         corrected_epsilon: Tensor,
         learning_rate: Tensor,
@@ -77,9 +77,9 @@ def adam(
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
         ops.assign(count, now)
-        corrected = shares * corrections(now)
+        corrected = ratios * corrections(now)
         root = ops.sqrt(corrected[1])
-        one = ops.partial(follow, learning_rate * root / corrected[0], epsilon * root, learning_rate)
+        one = ops.partial(update_one, learning_rate * root / corrected[0], epsilon * root, learning_rate)
         map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)
