@@ -78,7 +78,7 @@ _MODULES = {
     "resnet_fn.evaluation.task": "summarise",
     "resnet_fn.update.step": "make_train_step StepPlan StepResult",
     "resnet_fn.update.exchange": "with_all_reduce make_flags",
-    "resnet_fn.update.eval_step": "make_eval_step",
+    "resnet_fn.evaluation.eval_step": "make_eval_step",
     "resnet_fn.update.loss": "make_loss",
     "resnet_fn.update.loss_scale": "DynamicLossScaler",
     "resnet_fn.update.schedule": "make_schedule cosine_warmup",

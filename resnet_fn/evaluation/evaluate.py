@@ -12,13 +12,13 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, monitored, task_of
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
 
 TTA = ("none", "flip")

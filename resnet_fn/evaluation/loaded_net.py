@@ -20,11 +20,11 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import read_regular
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.update.eval_step import EvalStep, make_eval_step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
 from resnet_fn.parity.environment import environment
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
@@ -42,7 +43,6 @@ from resnet_fn.parity.trace import (
 )
 from resnet_fn.runtime import process
 from resnet_fn.update.average import MovingAverage, make_average
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer

@@ -17,6 +17,7 @@ from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.order import Batch
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
@@ -27,7 +28,6 @@ from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Pace, Telemetry
 from resnet_fn.update.average import make_average
-from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler

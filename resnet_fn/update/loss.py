@@ -81,8 +81,9 @@ def make_loss(
         targets = smooth_targets(labels, logits.shape[1], smoothing, over)
         if kind == "cross_entropy":
             return -(targets * by_class * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
-        if kind == "bce":
-            return binary_cross_entropy(logits, targets, weight=by_class)
-        return sigmoid_focal_loss(logits, targets, reduction="sum", weight=by_class) / logits.shape[0]
+        losses = binary_cross_entropy(logits, targets) if kind == "bce" else sigmoid_focal_loss(logits, targets)
+        if by_class is not None:
+            losses = losses * by_class
+        return losses.mean() if kind == "bce" else losses.sum() / logits.shape[0]
 
     return loss

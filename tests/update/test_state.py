@@ -6,10 +6,10 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.models import create_model
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import averaged, averages_of, make_average, move_average, moving_average
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import moving_average
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.gradients import map_tensors
 from resnet_fn.update.groups import weight_decay_groups

@@ -8,10 +8,10 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.models import create_model
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.update import optimizer as optimizers
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_fast_optimizer, make_optimizer
 from resnet_fn.update.state import make_state
@@ -137,7 +137,7 @@ from resnet_fn.checkpoint.folder import load_checkpoint, save_checkpoint
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.models import create_model
-from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_fast_optimizer
 from resnet_fn.update.state import make_state

@@ -58,7 +58,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = logits.shape[1]
         if labels.ndim == 2:
-            losses = binary_cross_entropy(logits, labels, "none").mean(1)
+            losses = binary_cross_entropy(logits, labels).mean(1)
             return losses, prediction, ops.select(broken, last, 0 * prediction), logits
         losses = ops.cross_entropy(logits, labels, reduction="none")
         of_label = ops.gather_elements(logits, 1, labels.expand_dims(1))
