@@ -1,7 +1,7 @@
 """Every class on its own, by its sigmoid: binary cross-entropy, focal loss, and the accuracy of several labels.
 
-Logits are [N, C], of any float type, which become float32; targets are [N, C] float32 in [0, 1], soft ones from mixup and
-smoothing included. The losses are float32 [N, C], one term for each sample and class.
+Logits are [N, C], of any float type, which become float32; targets are [N, C] float32 in [0, 1], soft ones (mixup,
+smoothing) included. The losses are float32 [N, C], one term for each sample and class.
 """
 
 import mindspore
