@@ -21,7 +21,7 @@ from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
 from resnet_fn.models import build_net
-from resnet_fn.models.inputs import make_noise
+from resnet_fn.models.inputs import make_masks
 from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.update.loss import Loss, make_loss
@@ -142,7 +142,7 @@ def gradients(
         assign_checkpoint(net, inspected.checkpoint, ema=False)
     with contextlib.closing(make_feed(inspected.dataset, recipe)) as feed:
         images, labels = (part[:limit] for part in feed.batch(inspected.update))
-    noise = [part if part is None else part[:limit] for part in make_noise(recipe, net)(inspected.update)]
+    masks = [mask if mask is None else mask[:limit] for mask in make_masks(recipe, net)(inspected.update)]
     dataset = inspected.dataset
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
@@ -152,7 +152,7 @@ def gradients(
         layers.append(array_statistics(name, values))
         visit_layer(name, values)
 
-    value, by_name, order = _record_gradients(net, images, labels, noise, loss, note)
+    value, by_name, order = _record_gradients(net, images, labels, masks, loss, note)
     layers.sort(key=lambda row: order.index(row.name))
     rows, relative = [], {}
     for parameter in net.trainable_params():
@@ -165,7 +165,7 @@ def gradients(
 
 
 def _record_gradients(
-    net: nn.Cell, images: np.ndarray, labels: np.ndarray, noise: Sequence[Tensor | None], loss: Loss, visit: Visitor
+    net: nn.Cell, images: np.ndarray, labels: np.ndarray, masks: Sequence[Tensor | None], loss: Loss, visit: Visitor
 ) -> tuple[float, dict[str, np.ndarray], list[str]]:
     """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
 
@@ -196,7 +196,7 @@ def _record_gradients(
     weights = tuple(net.trainable_params())
 
     def of_batch(images: Tensor, labels: Tensor) -> Tensor:
-        return loss(net(images, *noise), labels)
+        return loss(net(images, *masks), labels)
 
     with unchanged(net, handles):
         net.set_train(True)

@@ -67,9 +67,8 @@ def test_time_to_accuracy():
     """30 % of ten classes: no chance result, and seen after the first epochs of all."""
     pytest.importorskip("torch")
     result = run("time-to-accuracy", "--rounds", "1", "--target", "0.3")
-    (ours,), (cached,), (torch,) = (result["seconds"][kind] for kind in ("ours", "ours_from_cache", "torch"))
-    assert result["ratio"] == pytest.approx({"ours_from_cache": cached / ours, "torch": torch / ours})
-    assert cached < ours  # compiling both functions takes five seconds
+    (ours,), (torch,) = (result["seconds"][kind] for kind in ("ours", "torch"))
+    assert result["ratio"] == pytest.approx({"torch": torch / ours})
 
 
 def test_an_evaluation_counts_once_its_line_is_whole():

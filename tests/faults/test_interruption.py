@@ -198,7 +198,7 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
-    process = start(tmp_path / "run", ["--no-compile-cache"])
+    process = start(tmp_path / "run")
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     end_at_once(process, number, code)
     assert RunFolder(tmp_path / "run").updates() == []
@@ -208,7 +208,7 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
 @pytest.mark.slow
 @pytest.mark.alone
 def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(all_cpus, wait_until, tmp_path):
-    process = popen([*all_cpus, *command(tmp_path / "run", ["--no-compile-cache"])])
+    process = popen([*all_cpus, *command(tmp_path / "run")])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
