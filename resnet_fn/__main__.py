@@ -16,7 +16,6 @@ COMMANDS = {
     "plot": "draw the curves of one or several runs, without TensorBoard",
     "recipes": "list the recipes, or show one",
     "doctor": "test what training needs from this MindSpore, this device and this disk",
-    "benchmark": "measure one part of the package on this machine",
     "convert": "weights from one project's names and format to another's",
     "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",
     "pack": "an image folder as MindRecord shards",
