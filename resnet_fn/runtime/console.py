@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.cli import installed_program
+
 
 class _Lossy:
     """A stream that never fails: if its file is full or its reader has gone, the rest is dropped."""
@@ -53,7 +55,8 @@ def typed_command() -> list[str]:
     """The command of this process; of a worker the one that started them all, with msrun or `resnet_fn.launch`."""
     from resnet_fn.runtime.workers import launched_by_msrun  # which loads NumPy
 
-    words = sys.orig_argv
+    program = installed_program()
+    words = [program, *sys.argv[1:]] if program else sys.orig_argv
     if launched_by_msrun():
         count = os.environ.get("MS_WORKER_NUM", "1")
         words = ["msrun", "--worker_num", count, "--local_worker_num", count, "--join", "True", *words]
