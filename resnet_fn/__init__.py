@@ -55,7 +55,7 @@ prepare_environment()
 if _msrun := waiting_msrun():
     end_with(_msrun)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Modules and their public names. A name is imported when it is first used, so that ``python -m resnet_fn.train --help``
 # and a mistyped flag answer without loading MindSpore.

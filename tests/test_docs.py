@@ -1,4 +1,4 @@
-"""Every command in README.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
+"""Every command in *.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
 
 A page is a script of its ```bash and ```python blocks; its ```toml and ```csv blocks are files. How it may
 differ from what is written:
@@ -29,7 +29,7 @@ import pytest
 from resnet_fn.runtime.msrun import claim_port
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python|toml|csv)\n(.*?)^```", re.M | re.S)
