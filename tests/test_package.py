@@ -90,6 +90,11 @@ def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
     assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
 
 
+def test_the_version_is_the_newest_of_the_changelog():
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+    assert newest == SETUP["metadata"]["version"] == resnet_fn.__version__
+
+
 def test_train_takes_a_recipes_name():
     with pytest.raises(ValueError, match=r"^recipe: 'digit' is unknown; did you mean digits"):
         resnet_fn.train("digit")
