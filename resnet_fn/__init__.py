@@ -56,7 +56,7 @@ _parent = os.getppid()
 if msrun_command():
     die_with_parent(_parent)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Modules and their public names. A name is imported when it is first used, so that ``python -m resnet_fn.train --help``
 # and a mistyped flag answer without loading MindSpore.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-_COMMAND = r"`python -m resnet_fn\.[^`]+`"
+_COMMAND = r"`python scripts/benchmark [^`]+`"
 # The line under each heading of the page of benchmarks; tests/test_docs.py looks at the commands' flags.
 _ORIGIN = re.compile(rf"\*({_COMMAND}(, {_COMMAND})*|Measured once, by hand) · (Xeon|EPYC), 20\d\d-\d\d-\d\d\*")
 # A line above a paragraph or list: its numbers stand in these sections of other pages, word for word.

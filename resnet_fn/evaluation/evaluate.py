@@ -11,15 +11,13 @@ from resnet_fn.config.hints import closest, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import make_eval_step
-from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.evaluation.task import Scores, all_metrics, task_of
-from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
+from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
 _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keeps those of the likeliest classes
@@ -128,11 +126,8 @@ def evaluate_weights(
     """
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=check, batch_size=batch_size)
-    source = read_weights(file, which)
-    recipe = name_model(recipe, source)
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
-    net = build_net(recipe, dataset.input)
-    load_weights(net, source, allow_non_finite=allow_non_finite)
+    data = {"data_dir": data_dir, "workers": workers, "splits": ("test",), "check": check, "lists": lists}
+    net, recipe, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
     check_state(workers, net.get_parameters())
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)

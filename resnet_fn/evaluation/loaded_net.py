@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor, nn
@@ -25,6 +25,7 @@ from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
+from resnet_fn.weights.load import Source, load_weights, name_model, read_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +143,30 @@ def load_run(
         check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, checkpoint.path)
     net.set_train(False)
     return LoadedNet(net, recipe, spec, checkpoint, averaged)
+
+
+class LoadedFile(NamedTuple):
+    """A net with the weights of a bare file: the net, the recipe with its model, the data set, and the file as read."""
+
+    net: nn.Cell
+    recipe: Recipe
+    dataset: DataSet
+    weights: Source
+
+
+def load_weight_file(
+    file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
+) -> LoadedFile:
+    """Build a recipe's net for its data set, and load a weight file of any project into it.
+
+    Arguments and errors: see `read_weights` (file, which), `open_dataset` (data); WeightsError if it does not fit.
+    """
+    weights = read_weights(file, which)
+    recipe = name_model(recipe, weights)
+    dataset = open_dataset(recipe, **data)
+    net = build_net(recipe, dataset.input)
+    load_weights(net, weights, allow_non_finite=allow_non_finite)
+    return LoadedFile(net, recipe, dataset, weights)
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
@@ -148,7 +149,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
-            print(warning, file=sys.stderr, flush=True)
+            print(as_typed(warning), file=sys.stderr, flush=True)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

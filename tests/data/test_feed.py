@@ -35,11 +35,6 @@ def shares_are_the_batch(dataset, recipe, workers, updates):
         assert np.concatenate([part[1] for part in parts]).tobytes() == labels.tobytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
-def test_workers_share_an_update_without_changing_it(workers):
-    shares_are_the_batch(DIGITS, RECIPE, workers, (0, 22, 23, 57))
-
-
 def test_an_update_does_not_depend_on_those_before():
     walked = MemoryFeed(DIGITS, RECIPE)
     before = [walked.batch(update)[0].tobytes() for update in range(41)]

@@ -1,6 +1,6 @@
 """The sides of a comparison: the same net, batch and update in this package, PyTorch and `Model.train`.
 
-Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND SPEC`.
+Run as a process by `interleave.Side`: `python sides.py KIND SPEC`.
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.benchmark.interleave import Run, timed
-from resnet_fn.benchmark.nets import build, recipe
+from interleave import Run, timed
+from nets import build, recipe
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.extras import import_extra
@@ -150,7 +150,7 @@ def model_train(spec: dict[str, Any]) -> Run:
 
 def loader(spec: dict[str, Any]) -> Run:
     """PyTorch's DataLoader: a step is an epoch, its seconds are per image."""
-    from resnet_fn.benchmark.reference_loader import read_epochs
+    from dataloader import read_epochs
 
     return read_epochs(**spec)
 

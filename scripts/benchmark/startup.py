@@ -5,9 +5,9 @@ import statistics
 from functools import partial
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Side, interleave
-from resnet_fn.benchmark.nets import NET, THREADS, specification
-from resnet_fn.benchmark.step import AGAINST, sides_of
+from interleave import Side, interleave
+from nets import NET, THREADS, specification
+from step import AGAINST, sides_of
 
 DESCRIPTION = """Seconds from the command to the end of the first update, each side started anew, in turns.
 ratio: the others' median over ours."""
