@@ -70,7 +70,7 @@ def _by_mask(layer: Layer, shares: Sequence[float], call: Callable[[str, np.ndar
         try:
             output = call(layer.name, np.ones(shape, np.float32))
         except Exception:  # no kernel on this device
-            known = layer.class_name in ("Dropout", "DropoutExt")
+            known = layer.class_name in ("Dropout", "DropoutExt") and shares[0] < 1
             return Drop(layer.title, shares[0], True, 1 / (1 - shares[0]), x.shape) if known else None
         kept = output[output != 0]
         if 0 < kept.size < output.size and output.shape == shape and np.ptp(kept) <= FITS * kept[0]:
