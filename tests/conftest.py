@@ -50,17 +50,6 @@ def one_seed() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compiled functions are kept in a folder of the session's, which all its processes share, not in the user's."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    os.environ.pop("XDG_CACHE_HOME")
-    if before is not None:
-        os.environ["XDG_CACHE_HOME"] = before
-
-
-@pytest.fixture(scope="session", autouse=True)
 def hangups_count() -> Iterator[None]:
     """Under nohup SIGHUP is ignored, and the runs that tests start would inherit that; a handler they do not."""
     before = signal.getsignal(signal.SIGHUP)

@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.resnet import batch_norm, conv
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.card import no_overflow
+from resnet_fn.update.ascend import no_overflow
 from resnet_fn.update.gradients import clip_by_global_norm, global_norm
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import DynamicLossScaler

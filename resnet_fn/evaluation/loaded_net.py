@@ -20,12 +20,11 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import read_regular
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.graphs.cache import open_cache
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_weights
 
 
@@ -49,11 +48,11 @@ class LoadedNet:
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The evaluation of one batch, with logits, from the compile cache: one function for every use of this net.
+        """The evaluation of one batch, with logits: one function for every use of this net.
 
         MindSpore keeps about 20 MB of each that is compiled until the process ends.
         """
-        return make_eval_step(self.net, with_logits=True, jit=open_cache(True).jit)
+        return make_eval_step(self.net, with_logits=True)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.models.inputs import make_noise
+from resnet_fn.models.inputs import make_masks
 from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.update.loss import make_loss
@@ -119,7 +119,7 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
         assign_checkpoint(net, inspected.checkpoint, ema=False)
     with contextlib.closing(make_feed(dataset, recipe)) as feed:
         images, labels = (part[:limit] for part in feed.batch(inspected.update))
-    noise = [part if part is None else part[:limit] for part in make_noise(recipe, net)(inspected.update)]
+    masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(inspected.update)]
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
     rows: list[ArrayStatistics] = []
@@ -133,7 +133,7 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
     trained = tuple(net.trainable_params())
     with unchanged(net, handles):
         net.set_train(True)
-        differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *noise), y), None, trained)
+        differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *masks), y), None, trained)
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))
     parameters, relative = [], {}
     for parameter, gradient in zip(trained, of_parameters, strict=True):

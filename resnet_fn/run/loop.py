@@ -13,7 +13,7 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.images import as_fed
+from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
@@ -28,7 +28,7 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
 from resnet_fn.runtime.workers import barrier
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.telemetry import open_telemetry
+from resnet_fn.telemetry.telemetry import Telemetry
 from resnet_fn.update.average import averaged
 from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.step import StepResult
@@ -95,6 +95,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         run.notes[:0] = left_out
         if checkpoint:
             restore(run, checkpoint)
+        start = run.progress.update
         check_state(workers, (*run.state.weights, *run.state.training), run.class_weights)
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
@@ -102,16 +103,11 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             run.notes += run.folder.write_config(run.recipe, options, workers, recipe_text(run.recipe, options))
             write_bad_files(run.folder.path, run.dataset)
             write_validation(run.folder.path, run.dataset.held_out)
-        start = run.progress.update
-        with (
-            contextlib.closing(run.feed),
-            open_telemetry(run.folder.path if workers.is_main else None, run.recipe, options, start, run.total) as log,
-            run.writer,
-            contextlib.closing(run.prefetcher),
-        ):
-            run.telemetry = log
-            run.compile_cache.say = log.say
+            run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
+        with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
+            if options.mode == "graph" and not run.is_over:
+                log.say("compiling…")
             stopped = run_epochs(run)
             if run.progress.update > start and not stopped:
                 log.say(f"total time {duration(time.perf_counter() - began)}")
@@ -167,7 +163,7 @@ def train_epoch(run: Run) -> int:
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
         # as the others do, and no rank applies it.
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
-        result = run.train_step(images, labels, learning_rate, flags, *run.noise(update))
+        result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
         run.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
         run.prefetcher.to_device()  # the next batch
         done = fetch(result)
@@ -178,7 +174,7 @@ def train_epoch(run: Run) -> int:
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0:
-            pictures = as_fed(batch[0], run.dataset.input)
+            pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
         log_update(run, done, epoch, learning_rate, seconds, data_seconds)
         if skipped_in_row >= allowed_skips:

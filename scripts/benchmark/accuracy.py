@@ -7,7 +7,6 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -22,25 +21,22 @@ from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.recipes import recipe as named_recipe
-from resnet_fn.recipes.schedule import make_schedule
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.update.schedule import make_schedule
 from sides import as_their_users, torch_step
 
 DESCRIPTION = """Seconds of the whole process to an accuracy on the digits, by seed (None: never in the
-recipe's epochs), and of PyTorch's with the same data and recipe. ours: compiled anew. ours_from_cache: the compiled
-functions taken from the compile cache. ratio: the others' median over ours."""
+recipe's epochs), and of PyTorch's with the same data and recipe. ratio: the others' median over ours."""
 FLAGS = {"rounds": (3, "runs of each side"), "target": (0.98, "top-1")}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Train each side to the target, in turns, with another seed each round."""
     import_extra("torch", "time-to-accuracy")
-    seconds: dict[str, list[float | None]] = {"ours": [], "ours_from_cache": [], "torch": []}
-    with tempfile.TemporaryDirectory() as cache:
-        _train("ours_from_cache", 0, 0.0, cache)  # to its first evaluation, which fills it
-        for seed in range(options.rounds):
-            for kind in list(seconds)[:: -1 if seed % 2 else 1]:
-                seconds[kind].append(_train(kind, seed, options.target, cache))
+    seconds: dict[str, list[float | None]] = {"ours": [], "torch": []}
+    for seed in range(options.rounds):
+        for kind in list(seconds)[:: -1 if seed % 2 else 1]:
+            seconds[kind].append(_train(kind, seed, options.target))
     middle = {kind: statistics.median([math.inf if v is None else v for v in s]) for kind, s in seconds.items()}
     if math.isinf(max(middle.values())):
         raise ValueError(f"most of the runs never reach {options.target}: {seconds}; give another --target")
@@ -48,22 +44,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {"target": options.target, "seconds": seconds, "ratio": ratio}
 
 
-def _train(kind: str, seed: int, target: float, cache: str) -> float | None:
-    """Start one side's process, with its caches in the folder `cache`, and end it when an evaluation reaches the
-    target; the seconds, or None."""
+def _train(kind: str, seed: int, target: float) -> float | None:
+    """Start one side's process, and end it when an evaluation reaches the target; the seconds, or None."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         log = Path(folder, "metrics.jsonl")
         words = [__file__, str(seed), str(log)]
         if kind != "torch":
             words = ["-m", "resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
-        if kind == "ours":
-            words.append("--no-compile-cache")
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, *words],
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, "XDG_CACHE_HOME": cache},
         )
         try:
             while process.poll() is None:

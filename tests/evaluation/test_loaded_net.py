@@ -13,12 +13,12 @@ from resnet_fn.checkpoint.folder import CheckpointError, save_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluate import main as evaluate_main
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.evaluation.loaded_net import FlipAverage, load_run
 from resnet_fn.inspect.__main__ import main as inspect_main
 from resnet_fn.models import create_model
 from resnet_fn.predict import main as predict
-from resnet_fn.update.eval_step import make_eval_step
 
 RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=1)
 

@@ -205,7 +205,7 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
-    process = start(tmp_path / "run", ["--no-compile-cache"])
+    process = start(tmp_path / "run")
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     end_at_once(process, number, code)
     assert RunFolder(tmp_path / "run").updates() == []
