@@ -176,6 +176,7 @@ def build_run(
     task = task_of(recipe.multi_label)
     jit = mindspore.jit if options.mode == "graph" else None
     total = recipe.epochs * feed.updates_per_epoch
+    blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
     return Run(
         recipe=recipe,
         options=options,
@@ -202,7 +203,7 @@ def build_run(
         class_balance=balance,
         notes=[*first, *dataset.notes, *([describe_balance(balance, dataset.classes)] if balance else [])],
         stop_request=stop_request,
-        prefetcher=Prefetcher(feed, total, blank_batch(dataset, recipe, workers, options.feed)),
+        prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),
         norms=LayerNorms(state.trained, options.norms_every),
     )
