@@ -190,8 +190,10 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
-    def recorded(x: Any) -> None:
-        keep(forward(x))
+    def recorded(x: Any) -> Any:
+        outputs = forward(x)
+        keep(outputs)
+        return outputs
 
     step = jit(recorded) if jit else recorded
 

@@ -1,4 +1,4 @@
-"""What a net's array is made of, and what --map says of it."""
+"""What a net's array is made of, and how --map corrects it."""
 
 import json
 from pathlib import Path
