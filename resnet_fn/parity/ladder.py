@@ -13,7 +13,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
-from resnet_fn.parity.causes import Case, explain
+from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
@@ -140,7 +140,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
-        stage.hints += explain(Case(stage, layers, ours, theirs, names))
+        stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
     return ladder
 
 

@@ -34,7 +34,7 @@ EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
-CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
+CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
 _OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
@@ -87,9 +87,9 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _first(trace: Trace, trained: bool) -> Arrays:
+def _statistics(trace: Trace) -> Arrays:
     first = trace.after[0] if trace.after else {}
-    return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
+    return {name: value for name, value in first.items() if name not in trace.gradients}
 
 
 def _change(trace: Trace) -> Arrays:
@@ -123,8 +123,7 @@ STAGES = (
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
     Row(ALONE, 0.0, "alone", lambda trace: {}),
     Row(CHANGE, _OF_CHANGE, "trained", _change),
-    Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
-    Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
+    Row(STATISTICS, 1e-5, "rest", _statistics),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
@@ -133,7 +132,7 @@ STAGES = (
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_AFTER = (FIRST, LAST, AVERAGE)
+_AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
@@ -387,7 +386,7 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
-            if largest and key not in self._zero and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
+            if largest and key not in self._zero and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
                 a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(title, a, b, tolerance=tolerance, rounding=error)
