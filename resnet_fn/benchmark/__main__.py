@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments[1:])
     given = ((flag, default, getattr(options, flag.replace("-", "_"))) for flag, (default, _) in part.FLAGS.items())
     least = {flag: (value, min(default, 1)) for flag, default, value in given if type(default) is int}
-    cli.refuse(
+    cli.raise_usage_errors(
         *((value < low, f"--{flag}: {value} is too small; give {low} or more") for flag, (value, low) in least.items())
     )
     result = finite_or_null(part.run(options))
