@@ -21,7 +21,7 @@ from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 
 if TYPE_CHECKING:
-    from resnet_fn.weights.load import Source
+    from resnet_fn.weights.load import WeightFile
 
 _EXAMPLES = """examples:
   python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
@@ -120,7 +120,7 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         raise ValueError(f"out_dir: {folder} cannot be written ({board.error.strerror}); make room")
 
 
-def _read(file: str, which: str) -> "Source":
+def _read(file: str, which: str) -> "WeightFile":
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file
