@@ -52,12 +52,14 @@ class Given(NamedTuple):
     weights: Arrays
     gradients: Arrays
     outputs: Arrays
+    last: Arrays  # the reference's weights after the last update that is followed
 
 
 def given_by(trace: Trace, names: NameMap) -> Given:
     """What the reference was given whose trace this is."""
     weights, gradients = made_up({name: array.shape for name, array in trace.gradients.items()})
-    return Given(names.rename(weights), names.rename(gradients), trace.train_outputs[0])
+    last = {name: trace.after[-1][name] for name in trace.gradients if trace.after}
+    return Given(names.rename(weights), names.rename(gradients), trace.train_outputs[0], names.rename(last))
 
 
 def loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tuple[str, Arrays, Tree]]:

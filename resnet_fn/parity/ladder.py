@@ -112,7 +112,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
-    idle = stages.Comparison(ours, theirs, names, {}).without_gradient
+    compared = stages.Comparison(ours, theirs, names, {})
+    idle = compared.without_gradient
     decayed = [
         name
         for name in order
@@ -131,6 +132,12 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
+    modes = {"": "no output", "training": "outputs in training mode, which losses of later updates alone compare"}
+    changed += [
+        f"{name}: training moves it in the reference; it has no counterpart here, and it changes "
+        f"{modes.get(mode, f'outputs in evaluation mode: see {stages.MOVED}')}"
+        for name, mode in compared.without_counterpart.items()
+    ]
     if decayed:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"

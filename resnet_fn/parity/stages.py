@@ -36,6 +36,7 @@ GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradient
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
 CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
+MOVED = "eval forward after the updates"
 
 _OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
 SKIPPED = "skipped"
@@ -145,6 +146,7 @@ STAGES = (
     Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
+    Row(MOVED, 1e-4, "", lambda trace: trace.last_outputs),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
 # What is compared on each batch, with the weights before any update.
@@ -305,6 +307,7 @@ class Comparison:
             ALONE: not (ours.alone and theirs.alone),
             LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
             TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
+            MOVED: not ours.after,
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
@@ -315,6 +318,8 @@ class Comparison:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
             elif row.name in (ALONE, LOSS_ALONE):
                 stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
+            elif row.name == MOVED:
+                stage = self._state_of_training(row)
             elif not row.of:
                 stage = self._numbers(row, self._least(row.name))
             elif row.name == LAST and len(ours.after) == 1:
@@ -352,7 +357,26 @@ class Comparison:
             return {"loss": outputs.get("update 1", 0.0)}
         if name == NORM:
             return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
+        if name == MOVED:
+            return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
         return self._growing(outputs) if name == TRAJECTORY else {}
+
+    def _state_of_training(self, row: Row) -> Stage:
+        """What training moves beside weights, by the outputs that it leads to."""
+        if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
+            return Stage(MOVED, note="a trace of an earlier version has no outputs after the updates; record it again")
+        stage = sure(self._numbers(row, self._least(MOVED)))
+        causes = [name for name, mode in self.without_counterpart.items() if mode == "evaluation"]
+        if stage.verdict == DIFFERS:
+            stage.hints = [f"{name}: training moves it in the reference; it has no counterpart here" for name in causes]
+        return stage
+
+    @functools.cached_property
+    def without_counterpart(self) -> dict[str, str]:
+        """The reference's buffers that training moves (`Trace.moved`) and that we do not have."""
+        paired = {source for name in self.names.parameters for source in self.names.sources(name)}
+        moved = self.theirs.trace.moved.items()
+        return {name: mode for name, mode in moved if name not in {*paired, *self.ours.trace.start}}
 
     def _optimizer_alone(self) -> Stage:
         """The changes of all weights by made-up gradients: by the first update, and by all."""

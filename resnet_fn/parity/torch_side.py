@@ -23,11 +23,12 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
-from resnet_fn.parity.randomness import cut_random, drops_of, is_random
+from resnet_fn.parity.randomness import cut_random, drops_of, is_apart, is_random
 from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
     LATER,
+    STATISTICS,
     Arrays,
     Batch,
     Flipped,
@@ -220,13 +221,21 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
     """Inside, a module is in training mode or not; its parameters, buffers and mode are put back."""
     kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
+    others = {name: value.clone() for name, value in module.named_buffers() if name not in kept}  # not persistent
     was_training = module.training
     module.train(train)
     try:
         yield
     finally:
         module.load_state_dict(kept)
+        for name, value in others.items():
+            _set_buffer(module, name, value)
         module.train(was_training)
+
+
+def _set_buffer(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+    layer, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(layer), leaf, value)
 
 
 def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
@@ -281,7 +290,7 @@ def run_torch(
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
     trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
-    parameters = _trained(module)
+    parameters, buffers = _trained(module), {name: one.clone() for name, one in module.named_buffers()}
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
@@ -304,6 +313,9 @@ def run_torch(
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
+        if update + 1 == min(LATER, len(task.batches)):
+            trace.last_outputs = _evaluate(module, task.batches[0], precision)
+            trace.moved = _moved(module, buffers, split(tuple(task.batches[0]), task.accumulate)[0][0])
         if update == 0:
             trace.state = _optimizer_state(optimizer, parameters)
     if average is not None:
@@ -320,6 +332,31 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
     return trace
 
 
+def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
+    """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
+    dtype = next((p.dtype for p in module.parameters()), torch.float32)
+
+    def outputs(train: bool, name: str = "") -> Arrays:
+        one = copied(module).train(train)
+        if name:
+            _set_buffer(one, name, first[name].clone())
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            return outputs_of(call(one, tensors(inputs, dtype)))
+
+    changes: dict[str, str] = {}
+    for name, value in module.named_buffers():
+        before = first.get(name)
+        if name.rpartition(".")[2] in STATISTICS or before is None or torch.equal(before, value):
+            continue
+        if value.numel() == before.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer():
+            continue  # a counter
+        pairs = {mode: (outputs(mode == "training"), outputs(mode == "training", name)) for mode in _MODES}
+        changes[name] = next((mode for mode, pair in pairs.items() if is_apart(*pair)), "")
+    return changes
+
+
+_MODES = ("evaluation", "training")
 _NOISY_RUNS = 4
 # Calls that only move numbers, or make or read them: nothing is rounded.
 _EXACT = frozenset(

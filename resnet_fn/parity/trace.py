@@ -205,6 +205,10 @@ class Trace:
         average: the weights' moving average after the last update; empty if there is none.
         later: of each batch after the first, outputs, loss and gradients with the weights before any update.
         builds: all parameters and statistics of several nets as they were built (`several_builds`); empty: only one is.
+        last_outputs: of the first batch, in evaluation mode, after the last update that `after` has: with the
+            reference's weights on both sides, and each side's own state. Empty: not recorded.
+        moved: buffers, statistics aside, that are other numbers then, of PyTorch's side; and the mode in which their
+            first values would change an output ("evaluation", "training"; "": in none).
     """
 
     eval_outputs: Arrays
@@ -224,6 +228,8 @@ class Trace:
     average: Arrays = dataclasses.field(default_factory=dict)
     later: list["Trace"] = dataclasses.field(default_factory=list)
     builds: list[Arrays] = dataclasses.field(default_factory=list)
+    last_outputs: Arrays = dataclasses.field(default_factory=dict)
+    moved: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -301,7 +307,7 @@ class Recording:
     file: str = ""
 
 
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
+STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
@@ -315,7 +321,7 @@ def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[s
     return {
         "tied": [tuple(group) for group in names.values() if len(group) > 1],
         "trainable": [name for name, parameter in parameters if parameter.requires_grad],
-        "constants": [name for name in untrained if name.rpartition(".")[2] not in _STATISTICS],
+        "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
 
 

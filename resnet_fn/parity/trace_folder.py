@@ -96,7 +96,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 FORMAT, VERSION = "resnet_fn parity trace", 2
 _MANIFEST = "manifest.json"
 # Of a trace: groups of arrays, lists of groups, numbers. Of a recording and its task: fields that JSON takes.
-_ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average")
+_ARRAYS = ("eval_outputs", "start", "gradients", "clipped", "average", "last_outputs")
 _LISTS = ("after", "train_outputs", "parts", "builds")
 _STATES = ("state", "alone")
 _NUMBERS = ("losses", "norms", "rates")
@@ -153,6 +153,7 @@ def _describe(recording: Recording, files: ArrayFiles, layers: str) -> dict[str,
         "losses_alone": trace.losses_alone,
         "later": [later.losses[0] for later in trace.later],
         "settings": trace.settings,
+        "moved": trace.moved,
         "counts": {name: len(getattr(trace, name)) for name in _LISTS},
         "layers": described,
         "rounding": recording.rounding,
@@ -238,6 +239,7 @@ def _recording(manifest: Mapping[str, Any], files: ArrayFiles) -> Recording:
         "alone": {update: files.read(_state_file("alone", update)) for update in manifest["alone"]},
         "losses_alone": manifest["losses_alone"],
         "settings": manifest["settings"],
+        "moved": manifest.get("moved", {}),
     }
     fields["later"] = []
     for index, loss in enumerate(manifest["later"]):
