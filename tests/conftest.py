@@ -128,6 +128,20 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
 
 
 @pytest.fixture(scope="session")
+def says() -> Callable[..., None]:
+    """says(error, *parts): the error, or text, is one line that has these parts (field, value, fix) in this order."""
+
+    def check(error: object, *parts: object) -> None:
+        text, start = str(error.value if isinstance(error, pytest.ExceptionInfo) else error).removesuffix("\n"), 0
+        assert "\n" not in text
+        for part in map(str, parts):
+            assert part in text[start:], f"{part!r} is not in {text[start:]!r} of {text!r}"
+            start = text.index(part, start) + len(part)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def events() -> Callable[..., list[dict[str, Any]]]:
     """events(run, kind) reads a run's log; every line of it must be whole."""
 
