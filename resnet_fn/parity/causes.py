@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity import stages
+from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference
-from resnet_fn.parity.layers.difference import DIFFERS, relative_error
+from resnet_fn.parity.layers.difference import DIFFERS, norm, relative_error
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
@@ -111,7 +111,8 @@ def _loss(case: Case) -> list[str]:
     if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
         logits = next(iter(outputs.values())).astype(np.float64)
         hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    return hints or another_part(case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients))
+    theirs = case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
+    return hints or another_part(case.ours.trace.gradients, theirs)
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
@@ -136,7 +137,7 @@ def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _gradients(case: Case) -> list[str]:
-    ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients)
+    ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
     hints = [
         *one_factor(ours, common, case.theirs.task.accumulate),
@@ -172,8 +173,22 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 def _clipping(case: Case) -> list[str]:
     limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
-    parts = [case.names.rename(part) for part in trace.parts or [trace.gradients]]
+    parts = [case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]]
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
+
+
+def _sums(case: Case) -> list[str]:
+    """Do the sides differ in that one parameter here is a sum in the reference (--map)?"""
+    sums = {name: one for name, one in case.names.parameters.items() if one.added}
+    if case.stage.name == stages.NORM:
+        norms = {name: norm(gradient) for name, gradient in case.ours.trace.gradients.items()}
+        counts = {name: len(one.parts) for name, one in sums.items()}
+        whole = math.hypot(*(one * counts.get(name, 1) ** 0.5 for name, one in norms.items()))
+        fits = math.isclose(whole, case.theirs.trace.norms[0], rel_tol=FITS)
+    else:
+        fits = set(case.differing()) <= set(sums)
+    words = "one parameter here, {} in the reference, of which each has its gradient, decay and update"
+    return [f"{name}: {words.format(source)}" for name, source in sums.items() if fits]
 
 
 def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
@@ -234,10 +249,10 @@ def _statistics(case: Case) -> list[str]:
 STAGE_CAUSES: dict[str, tuple[Callable[[Case], list[str]], ...]] = {
     stages.LOSS: (_loss,),
     stages.GRADIENTS: (_gradients,),
-    stages.NORM: (_clipping,),
+    stages.NORM: (_sums, _clipping),
     stages.CLIPPED: (_clipping,),
     stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
     stages.ALONE: (_optimizer,),
-    stages.CHANGE: (_length,),
+    stages.CHANGE: (_sums, _length),
     stages.STATISTICS: (_statistics,),
 }

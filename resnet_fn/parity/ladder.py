@@ -174,10 +174,8 @@ def _initialisation(ours: Recording, theirs: Recording, names: NameMap, builds: 
     initial, seams, drawn = names.rename(theirs.initial), names.seams(theirs.initial), _drawn(builds)
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
     if len(builds) > 1:
-        ours_, theirs_ = (
-            [{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)
-        )
-        return builds_stage(ours_, theirs_, seams)
+        sides = [[{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)]
+        return builds_stage(sides[0], sides[1], seams)
     return initialisation_stage(ours.initial, {name: initial[name] for name in compared}, seams)
 
 

@@ -77,7 +77,9 @@ def record_reference(
 
     def run(precision: str) -> Trace:
         with _in_float64() if precision == "float64" else contextlib.nullcontext():
-            return run_torch(reference, task, criterion, make_optimizer, precision)
+            trace, later = run_torch(reference, task, criterion, make_optimizer, precision), task.batches[1:]
+            trace.later = [_on_batch(reference, task, one, criterion, precision, trace.start) for one in later]
+            return trace
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
@@ -100,6 +102,11 @@ def record_reference(
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
+    if rounded == "float32" and stages.is_adaptive(task):
+        with _Noise(_NOISY_RUNS):
+            one = run_torch(reference, task, criterion, make_optimizer, rounded)
+        through = stages.rounding(one, first_update)
+        noisy.append({name: through[name] for name in stages.LAST_WEIGHTS})
     drops = drops_of(dropped, layers["train"])
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
@@ -164,6 +171,8 @@ def _in_float64() -> Iterator[None]:
 
     class Widen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
+                return function(*args, **(kwargs or {}))
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
 
@@ -285,11 +294,10 @@ def run_torch(
         precision: "float32", "float64", or "float16": automatic mixed precision.
     """
     dtype = _DTYPES[precision]
-    untrained, module = module, copied(module).to(dtype)
+    module = copied(module).to(dtype)
     optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
-    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:]]
     parameters, buffers = _trained(module), {name: one.clone() for name, one in module.named_buffers()}
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
@@ -351,12 +359,11 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
             continue
         if value.numel() == before.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer():
             continue  # a counter
-        pairs = {mode: (outputs(mode == "training"), outputs(mode == "training", name)) for mode in _MODES}
-        changes[name] = next((mode for mode, pair in pairs.items() if is_apart(*pair)), "")
+        modes = {"evaluation": False, "training": True}.items()
+        changes[name] = next((mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), "")
     return changes
 
 
-_MODES = ("evaluation", "training")
 _NOISY_RUNS = 4
 # Calls that only move numbers, or make or read them: nothing is rounded.
 _EXACT = frozenset(

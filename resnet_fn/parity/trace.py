@@ -205,10 +205,9 @@ class Trace:
         average: the weights' moving average after the last update; empty if there is none.
         later: of each batch after the first, outputs, loss and gradients with the weights before any update.
         builds: all parameters and statistics of several nets as they were built (`several_builds`); empty: only one is.
-        last_outputs: of the first batch, in evaluation mode, after the last update that `after` has: with the
-            reference's weights on both sides, and each side's own state. Empty: not recorded.
-        moved: buffers, statistics aside, that are other numbers then, of PyTorch's side; and the mode in which their
-            first values would change an output ("evaluation", "training"; "": in none).
+        last_outputs: as `eval_outputs`, at the end of `after`: with the reference's weights, and the side's own state.
+        moved: buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their
+            first values would change an output: "evaluation", "training" or "".
     """
 
     eval_outputs: Arrays
