@@ -125,28 +125,14 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     return [f"every gradient is {factor:.6g} times the reference's{words}"]
 
 
-def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
-    """Values of layers that agree may still round to different sides of 0, where a ReLU's gradient jumps."""
-    first = next((name for name, count in sign_changes if count), None)
-    if first is None:
-        return []
-    return [
-        f"every layer agrees, but {sum(count for _, count in sign_changes)} values round to different sides of 0 "
-        f"(first in {first}), where a ReLU's gradient jumps; the differences are larger than that explains"
-    ]
-
-
 def _gradients(case: Case) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
-    hints = [
+    return [
         *one_factor(ours, common, case.theirs.task.accumulate),
         *sharing_notes(case.names, case.ours.tied),
         *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
     ]
-    if all(layer.output.verdict != DIFFERS for layer in case.layers):
-        hints += relu_signs([(layer.name, layer.sign_changes) for layer in case.layers if layer.mode == "train"])
-    return hints
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:

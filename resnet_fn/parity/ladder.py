@@ -7,6 +7,7 @@ and in every stage after it. The first stage that differs names the kind of the 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from dataclasses import field
 
 import numpy as np
 
@@ -31,35 +32,24 @@ Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning
 
 @dataclasses.dataclass
 class Ladder:
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        stages: in the order of a training step.
-        layers: every layer of both nets, in execution order, in evaluation mode and then in training mode.
-        names: the reference's parameter and layer for each of ours.
-        notes: settings that differ, whether or not the numbers show it.
-        ties: ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer
-            does; else 0.
-        changed: changes to the nets that made them comparable, a line each.
-        environment: versions, devices and kernels that differ, a line each.
-        precision: in which the reference's own rounding was measured.
-        curves: losses and learning rates.
-        compiled: whether MindSpore's side was.
-        beyond: the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
-            tolerance; the furthest beyond first. Empty if no rounding was measured.
-    """
-
-    stages: list[Stage]
+    stages: list[Stage]  # in the order of a training step
+    # every layer of both nets, in execution order, in evaluation mode and then in training mode
     layers: list[LayerDifference]
-    names: NameMap
-    notes: list[str]
+    names: NameMap  # the reference's parameter and layer for each of ours
+    notes: list[str]  # settings that differ, whether or not the numbers show it
+    # ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer does;
+    # else 0
     ties: int = 0
-    changed: list[str] = dataclasses.field(default_factory=list)
-    environment: list[str] = dataclasses.field(default_factory=list)
-    precision: str = "float32"
-    curves: Curves = dataclasses.field(default_factory=dict)
-    compiled: bool = True
-    beyond: list[Difference] = dataclasses.field(default_factory=list)
+    changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
+    environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
+    precision: str = "float32"  # in which the reference's own rounding was measured
+    curves: Curves = field(default_factory=dict)  # losses and learning rates
+    compiled: bool = True  # whether MindSpore's side was
+    # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
+    # tolerance; the furthest beyond first. Empty if no rounding was measured
+    beyond: list[Difference] = field(default_factory=list)
 
     @property
     def agrees(self) -> bool:

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -45,23 +45,15 @@ SKIPPED = "skipped"
 
 @dataclasses.dataclass
 class Stage:
-    """One stage of the ladder.
+    """One stage of the ladder."""
 
-    Attributes:
-        name: "loss", "gradients", …
-        differences: one for each array compared, in execution order, backward order or by update.
-        note: why it was skipped or is incomplete; empty otherwise.
-        hints: possible causes.
-        failed: why it differs without any array to compare; empty otherwise.
-        undecided: why its numbers decide nothing; empty otherwise.
-    """
-
-    name: str
-    differences: list[Difference] = dataclasses.field(default_factory=list)
-    note: str = ""
-    hints: list[str] = dataclasses.field(default_factory=list)
-    failed: str = ""
-    undecided: str = ""
+    name: str  # "loss", "gradients", …
+    # one for each array compared, in execution order, backward order or by update
+    differences: list[Difference] = field(default_factory=list)
+    note: str = ""  # why it was skipped or is incomplete; empty otherwise
+    hints: list[str] = field(default_factory=list)  # possible causes
+    failed: str = ""  # why it differs without any array to compare; empty otherwise
+    undecided: str = ""  # why its numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
@@ -88,11 +80,6 @@ class Stage:
         return next(differing, None) if self.verdict == DIFFERS else None
 
 
-def state_stage(kind: str) -> str:
-    """The name of the stage of a part of the optimizer's state."""
-    return f"{kind} after update 1"
-
-
 def _updates(values: Iterable[object]) -> Arrays:
     return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
 
@@ -115,23 +102,17 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """A stage's `values` of each side.
-
-    Attributes:
-        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md).
-        of: which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
-            "backward" order; "" for outputs or updates.
-        what: they are (`Source.build`).
-    """
+    """A stage's `values` of each side."""
 
     name: str
-    tolerance: float
+    tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
+    # which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
+    # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
-    what: str = name_map.VALUES
+    what: str = name_map.VALUES  # they are (`Source.build`)
 
 
-# The optimizer's state comes before the change by the same update.
 STAGES = (
     Row(WEIGHTS, 0.0, "all", lambda trace: trace.start),
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
@@ -169,15 +150,9 @@ _LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
 
 
-def _state_row(kind: str) -> Row:
-    what = name_map.SQUARES if kind in ("variance", "mean square") else name_map.GRADIENTS
-    return Row(state_stage(kind), 1e-4, "trained", lambda trace: trace.state.get(kind, {}), what)
-
-
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
-    rows += map(_state_row, trace.state)
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
     roundings: Rounding = {}
@@ -186,8 +161,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
-                # A layer that is skipped at random has no state in one of the runs.
-                error = relative_error(part.take(value), part.take(exactly[name])) if name in exactly else math.inf
+                error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
@@ -310,7 +284,6 @@ class Comparison:
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
         names = {"all": order, "trained": trained, "backward": on_both[::-1]}
         names["rest"] = [name for name in order if name not in ours.gradients]
-        states = {CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]}
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
@@ -322,7 +295,7 @@ class Comparison:
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
-        for row in [row for last in STAGES for row in (*states.get(last.name, ()), last)]:
+        for row in STAGES:
             if absent.get(row.name):
                 continue
             if row.name == SETTINGS:
@@ -432,8 +405,6 @@ class Comparison:
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
-        alone = [one for one in names if (one in ours) != (one in theirs) and one not in self.without_gradient]
-        where = "" if not alone else "here" if alone[0] in ours else "in the reference"
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
@@ -462,8 +433,7 @@ class Comparison:
                 part = size / whole
                 item = replace(item, relative=item.relative * part, rounding=error * part, tolerance=0.0)
             differences.append(item)
-        failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
-        return Stage(stage, differences, failed=failed)
+        return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
         """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""

@@ -18,8 +18,8 @@ from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.feed import MemoryFeed
 from resnet_fn.data.sources import load
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.loop import train
-from resnet_fn.run.stops import NotFiniteError
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)

@@ -31,7 +31,7 @@ def ladder(*, faulty):
     wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
     rounded = Stage("gradients", [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)])
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
-    layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints, 0)
+    layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints)
     notes = ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"] if faulty else []
     return Ladder([good, skipped, wrong, rounded], [layer], NAMES, notes, ties=0 if faulty else 7)
 
@@ -58,6 +58,8 @@ def test_a_table_of_a_fault():
         "  bn1 and 1 more: eps 1 here, 2 in the reference",
     ]
     assert "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+    unpaired = Ladder([Stage("weights", failed="head.weight has no counterpart")], [], NAMES, [])
+    assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(unpaired)
 
 
 def test_undecided_is_never_the_same():

@@ -81,10 +81,11 @@ def test_the_classes_counts_are_those_that_were_trained(evaluation):
     """Not those of the folder as it is now."""
     rows = [{"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)]
     trained = evaluation.trained
-    checkpoint = dataclasses.replace(trained.checkpoint, state={"update": 3, "treatment": rows})
+    checkpoint = dataclasses.replace(
+        trained.checkpoint, state={"update": 3, "class_balance": rows, "feed": {"samples": 1435}}
+    )  # two left out
     there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
     assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
-    checkpoint.state["feed"] = {"samples": 1435}  # two of the folder's were left out as bad
     assert build_report(there)["data"]["training_images"] == 1435
 
 

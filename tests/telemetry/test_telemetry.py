@@ -12,7 +12,6 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry import telemetry as module
-from resnet_fn.telemetry.board import Board
 from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
@@ -76,20 +75,6 @@ def test_a_full_disk_is_told_with_the_files_name(tmp_path):
             telemetry.flush()
         telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
     assert str(caught.value) == f"{text} --out-dir {tmp_path} to go on from the checkpoint before"
-
-
-def test_a_full_disk_ends_a_run_that_tensorboards_writer_would_wait_in(tmp_path):
-    board = Board(tmp_path, Recipe(), OPTIONS, 0)
-
-    def go_on() -> None:
-        for update in range(100_000):
-            board.scalars({**EVENT, "update": update})
-
-    wanted = r"/events\.out\.tfevents: cannot be saved \(File too large\); make room, then"
-    with no_room():
-        with pytest.raises(OSError, match=wanted):
-            go_on()
-        board.close(whole=False)
 
 
 def line(update, **more):
