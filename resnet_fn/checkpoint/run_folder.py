@@ -24,6 +24,7 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -134,9 +135,6 @@ class RunFolder:
         Returns:
             A line if so.
         """
-        import mindspore
-        import numpy
-
         from resnet_fn import __version__
 
         config = {
@@ -145,8 +143,7 @@ class RunFolder:
             "workers": workers.size,
             "versions": {
                 "resnet_fn": __version__,
-                "mindspore": mindspore.__version__,
-                "numpy": numpy.__version__,
+                **{name: installed(name) for name in ("mindspore", "numpy")},
                 "python": platform.python_version(),
             },
         }

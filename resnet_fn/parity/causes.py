@@ -12,7 +12,7 @@ import numpy as np
 
 from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference
-from resnet_fn.parity.layers.difference import DIFFERS, norm, relative_error
+from resnet_fn.parity.layers.difference import DIFFERS, relative_error
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
@@ -23,7 +23,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Tree
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class StageCase:
     """The first stage that differs, every layer's difference, and both recordings."""
 
     stage: Stage
@@ -38,7 +38,7 @@ class Case:
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
-def explain(case: Case) -> list[str]:
+def explain(case: StageCase) -> list[str]:
     """The causes that the first candidate names that fits."""
     return first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)
 
@@ -103,7 +103,7 @@ def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
     return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
 
 
-def _loss(case: Case) -> list[str]:
+def _loss(case: StageCase) -> list[str]:
     first, task = case.stage.differences[0], case.theirs.task
     labels = task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
@@ -125,7 +125,7 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     return [f"every gradient is {factor:.6g} times the reference's{words}"]
 
 
-def _gradients(case: Case) -> list[str]:
+def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
     return [
@@ -157,24 +157,10 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
-def _clipping(case: Case) -> list[str]:
+def _clipping(case: StageCase) -> list[str]:
     limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
     parts = [case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]]
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
-
-
-def _sums(case: Case) -> list[str]:
-    """Do the sides differ in that one parameter here is a sum in the reference (--map)?"""
-    sums = {name: one for name, one in case.names.parameters.items() if one.added}
-    if case.stage.name == stages.NORM:
-        norms = {name: norm(gradient) for name, gradient in case.ours.trace.gradients.items()}
-        counts = {name: len(one.parts) for name, one in sums.items()}
-        whole = math.hypot(*(one * counts.get(name, 1) ** 0.5 for name, one in norms.items()))
-        fits = math.isclose(whole, case.theirs.trace.norms[0], rel_tol=FITS)
-    else:
-        fits = set(case.differing()) <= set(sums)
-    words = "one parameter here, {} in the reference, of which each has its gradient, decay and update"
-    return [f"{name}: {words.format(source)}" for name, source in sums.items() if fits]
 
 
 def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
@@ -190,12 +176,12 @@ def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
     return hints
 
 
-def _optimizer(case: Case) -> list[str]:
+def _optimizer(case: StageCase) -> list[str]:
     differing = list(dict.fromkeys(name.rpartition(",")[0] for name in case.differing()))
     return optimizer_causes(case.ours.trace.alone, case.theirs.trace, case.names, differing)
 
 
-def _length(case: Case) -> list[str]:
+def _length(case: StageCase) -> list[str]:
     """Has the first update the right direction and the wrong length?"""
     ours, there = case.ours.trace, case.theirs.trace
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
@@ -210,7 +196,7 @@ def _length(case: Case) -> list[str]:
     return [words]
 
 
-def _statistics(case: Case) -> list[str]:
+def _statistics(case: StageCase) -> list[str]:
     """How much of the old statistics does each BatchNorm keep?"""
     if case.theirs.task.accumulate > 1:
         return []
@@ -232,13 +218,13 @@ def _statistics(case: Case) -> list[str]:
 
 
 # Candidates by stage. One is tried if none before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[Callable[[Case], list[str]], ...]] = {
+STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
     stages.LOSS: (_loss,),
     stages.GRADIENTS: (_gradients,),
-    stages.NORM: (_sums, _clipping),
+    stages.NORM: (_clipping,),
     stages.CLIPPED: (_clipping,),
     stages.RATE: (lambda case: another_rate(case.ours.trace.rates, case.theirs.trace.rates),),
     stages.ALONE: (_optimizer,),
-    stages.CHANGE: (_sums, _length),
+    stages.CHANGE: (_length,),
     stages.STATISTICS: (_statistics,),
 }

@@ -41,6 +41,8 @@ PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
 _CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
+_MODE = {"choices": ("graph", "pynative"), "default": "graph"}
+_FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
     "net": (_FILE, "a function that returns a MindSpore Cell"),
@@ -52,10 +54,10 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
     "no-initialisation": (_SWITCH, "leave out initialisation (nets that load trained weights)"),
     "strict": (_SWITCH, "exit code 1 also for arrays that differ beyond rounding, within their tolerance"),
-    "mode": ({"choices": ("graph", "pynative")}, "an update as one compiled function, or as none; default graph"),
+    "mode": (_MODE, "an update as one compiled function, or as none; default graph"),
     "json": ("FILE", "write everything, every array and layer"),
     "report": (
-        {"metavar": "DIR", "type": cli.folder_to_write},
+        _FOLDER,
         "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
     ),
     "out": ("FOLDER", "a new folder"),
@@ -143,10 +145,7 @@ class _Given:
 
         self.start_mindspore()
         build, make_optimizer = partial(self.our_net, 0), self.functions.get("optimizer")
-        with (
-            imports_beside(self.parsed.net, self.parsed.loss, self.parsed.optimizer),
-            run_in(self.parsed.mode or "graph"),
-        ):
+        with imports_beside(self.parsed.net, self.parsed.loss, self.parsed.optimizer), run_in(self.parsed.mode):
             net = build()
             options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None}
             options |= {"loss": self.functions.get("loss"), "build": build if self.initialisation else None}
@@ -166,11 +165,7 @@ class _Given:
             net = build()
             options = {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
-            options |= {
-                "loss": own.get("our_loss"),
-                "mode": self.parsed.mode or "graph",
-                "initialisation": self.initialisation,
-            }
+            options |= {"loss": own.get("our_loss"), "mode": self.parsed.mode, "initialisation": self.initialisation}
             return replay(reference, net, build=build, corrections=self.corrections, **options)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
-from resnet_fn.parity.causes import Case, explain
+from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
@@ -124,12 +124,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
-    modes = {"": "no output", "training": "outputs in training mode, which losses of later updates alone compare"}
-    changed += [
-        f"{name}: training moves it in the reference; it has no counterpart here, and it changes "
-        f"{modes.get(mode, f'outputs in evaluation mode: see {stages.MOVED}')}"
-        for name, mode in compared.without_counterpart.items()
-    ]
+    changed += [line for _, line in compared.without_counterpart()]
+    counted = "each of which has its gradient and its update: norms and updates differ"
+    changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
@@ -149,7 +146,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
-        stage.hints += explain(Case(stage, layers, ours, theirs, names))
+        stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
     return ladder
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer_causes import Case, layer_causes
+from resnet_fn.parity.layer_causes import LayerCase, layer_causes
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_differences
@@ -66,7 +66,9 @@ def compare_layers(
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                hints = layer_causes(Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given))
+                hints = layer_causes(
+                    LayerCase(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
+                )
                 item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared

@@ -256,12 +256,12 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    task = _Task(ours.without(fixed), theirs.without(used), used)
+    pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
     names = {layer.name for layer in theirs.layers}
     how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
-    sources, problems = task.by_name()
+    sources, problems = pairing.by_name()
     if problems:
-        structured = task.by_structure()
+        structured = pairing.by_structure()
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
@@ -319,7 +319,7 @@ def _fit(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Task:
+class _Pairing:
     """What is to be paired; `used` are the reference's arrays that are paired already."""
 
     ours: Side

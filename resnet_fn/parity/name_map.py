@@ -1,7 +1,6 @@
 """How a net's arrays are made of the reference's: as they are, transposed, cut, joined; by their names, or by --map."""
 
 import dataclasses
-import functools
 import json
 import re
 from collections import defaultdict
@@ -159,10 +158,8 @@ class Source:
             if array is None:
                 return None
             taken.append(-part.take(array) if part.sign < 0 else part.take(array))
-        if self.added and len({array.shape for array in taken}) > 1:
-            raise ValueError(f"{self}: shapes {', '.join(str(list(array.shape)) for array in taken)} cannot be added")
         if self.added:
-            array = functools.reduce(np.add, taken) / np.float32(1 if what == VALUES else len(taken))
+            array = np.stack(taken).sum(0) if what == VALUES else np.stack(taken).mean(0)
         else:
             array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
         if self.shape is None:

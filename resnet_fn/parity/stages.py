@@ -35,7 +35,7 @@ EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
-CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
+CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 MOVED = "eval forward after the updates"
 
@@ -89,9 +89,9 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _first(trace: Trace, trained: bool) -> Arrays:
+def _statistics(trace: Trace) -> Arrays:
     first = trace.after[0] if trace.after else {}
-    return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
+    return {name: value for name, value in first.items() if name not in trace.gradients}
 
 
 def _change(trace: Trace) -> Arrays:
@@ -126,8 +126,7 @@ STAGES = (
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
     Row(ALONE, 0.0, "alone", lambda trace: {}),
     Row(CHANGE, _OF_CHANGE, "trained", _change),
-    Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
-    Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
+    Row(STATISTICS, 1e-5, "rest", _statistics),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(MOVED, 1e-4, "", lambda trace: trace.last_outputs),
@@ -137,7 +136,7 @@ STAGES = (
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_AFTER = (FIRST, LAST, AVERAGE)
+_AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
 LAST_WEIGHTS = (LAST, MOVED, AVERAGE)  # Adam's are where rounding has led them: noise is followed through all updates
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
@@ -350,17 +349,17 @@ class Comparison:
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
             return Stage(MOVED, note="a trace of an earlier version has no outputs after the updates; record it again")
         stage = sure(self._numbers(row, self._least(MOVED)))
-        causes = [name for name, mode in self.without_counterpart.items() if mode == "evaluation"]
         if stage.verdict == DIFFERS:
-            stage.hints = [f"{name}: training moves it in the reference; it has no counterpart here" for name in causes]
+            stage.hints = [line for mode, line in self.without_counterpart() if mode == "evaluation"]
         return stage
 
-    @functools.cached_property
-    def without_counterpart(self) -> dict[str, str]:
-        """The reference's buffers that training moves (`Trace.moved`) and that we do not have."""
-        paired = {source for name in self.names.parameters for source in self.names.sources(name)}
-        moved = self.theirs.trace.moved.items()
-        return {name: mode for name, mode in moved if name not in {*paired, *self.ours.trace.start}}
+    def without_counterpart(self) -> list[tuple[str, str]]:
+        """What the reference's training moves (`Trace.moved`) and we do not have: the mode that shows it, and a line."""
+        ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
+        words = "training moves it in the reference; it has no counterpart here, and it changes "
+        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
+        moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
+        return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
         """The changes of all weights by made-up gradients: by the first update, and by all."""
@@ -420,7 +419,7 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
-            if largest and key not in self._zero and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
+            if largest and key not in self._zero and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
                 a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(title, a, b, tolerance=tolerance, rounding=error)

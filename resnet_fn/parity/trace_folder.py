@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,11 @@ from resnet_fn.runtime.disk import sha256, sha256_of_file
 
 FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
+# What is built of the fields of a dataclass, by its name.
+_CLASSES: dict[str, Callable[..., Any]] = {
+    **{one.__name__: one for one in (Recording, Task, Trace, Layer)},
+    "Recipe": lambda **fields: recipe_from_dict(fields),
+}
 _MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OSError, ValueError, zipfile.BadZipFile)
 
 
@@ -34,9 +39,9 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         bare: dict[str, Any] = {"input": None, "output": None, "states": ()}
         kept = {mode: [dataclasses.replace(one, **bare) for one in run] for mode, run in recording.layers.items()}
         recording = dataclasses.replace(recording, layers=kept)
-    widths = recording.flipped.all_widths() if recording.flipped else {}
+    widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack({**vars(recording), "flipped": list(widths.items())}, arrays)
+    packed = _pack(dataclasses.replace(recording, flipped=widths), arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -57,8 +62,8 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     """A value as JSON; its arrays go into `arrays` by id, each once, with a number.
 
-    What JSON lacks is an object of one entry: {"array": number}, {"tuple": […]}, {"float": "inf"}; so is a mapping of
-    one entry itself, {"dict": {…}}. Dataclasses become objects.
+    What JSON lacks is an object of one entry: {"array": number}, {"tuple": […]}, {"float": "inf"}, a dataclass
+    {"Layer": {…}}; so is a mapping of one entry itself, {"dict": {…}}.
     """
     if isinstance(value, np.ndarray):
         return {"array": arrays.setdefault(id(value), (len(arrays), value))[0]}
@@ -69,7 +74,8 @@ def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        fields = {field.name: _pack(getattr(value, field.name), arrays) for field in dataclasses.fields(value)}
+        return {type(value).__name__: fields}
     if not isinstance(value, Mapping):
         return value
     packed = {key: _pack(one, arrays) for key, one in value.items()}
@@ -111,7 +117,10 @@ def load_recording(folder: Path) -> Recording:
     try:
         _check_members(stored)
         with np.load(stored, allow_pickle=False) as file:
-            return _recording(_unpack(manifest["recording"], {name: file[name] for name in file.files}))
+            recording = _unpack(manifest["recording"], {name: file[name] for name in file.files})
+        known = dict(recording.flipped)
+        flipped = Flipped(list(known), known.__getitem__) if known else None
+        return dataclasses.replace(recording, flipped=flipped)
     except _MALFORMED as error:
         words = f"not a trace that this version reads ({first_line(error)}); record it again"
         raise ValueError(f"{folder}: {words}") from None
@@ -146,22 +155,10 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     [(kind, content)] = value.items()
     if kind == "array":
         return arrays[str(content)]
-    if kind == "dict":
-        return {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}
-    return {"tuple": tuple, "float": float}[kind](_unpack(content, arrays))
-
-
-def _recording(fields: dict[str, Any]) -> Recording:
-    """The recording whose fields, and those of the dataclasses in it, are in dicts."""
-    task, trace, known = fields.pop("task"), fields.pop("trace"), dict(fields.pop("flipped"))
-    layers = {mode: [Layer(**one) for one in run] for mode, run in fields.pop("layers").items()}
-    return Recording(
-        task=Task(**{**task, "recipe": recipe_from_dict(task["recipe"])}),
-        trace=Trace(**{**trace, "later": [Trace(**one) for one in trace["later"]]}),
-        layers=layers,
-        flipped=Flipped(list(known), known.__getitem__) if known else None,
-        **fields,
-    )
+    if kind in ("tuple", "float"):
+        return tuple(_unpack(one, arrays) for one in content) if kind == "tuple" else float(content)
+    fields = {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}
+    return fields if kind == "dict" else _CLASSES[kind](**fields)
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest, agreed_signal
 from resnet_fn.runtime.workers import barrier
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.telemetry import open_telemetry
+from resnet_fn.telemetry.telemetry import Telemetry
 from resnet_fn.update.average import averaged
 from resnet_fn.update.exchange import make_flags
 from resnet_fn.update.step import StepResult
@@ -95,6 +95,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         run.notes[:0] = left_out
         if checkpoint:
             restore(run, checkpoint)
+        start = run.progress.update
         check_state(workers, (*run.state.weights, *run.state.training), run.class_weights)
         run.folder = folder.reserve(workers, is_new=not (options.out_dir or checkpoint))
         if workers.is_main:
@@ -102,14 +103,8 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             run.notes += run.folder.write_config(run.recipe, options, workers, recipe_text(run.recipe, options))
             write_bad_files(run.folder.path, run.dataset)
             write_validation(run.folder.path, run.dataset.held_out)
-        start = run.progress.update
-        with (
-            contextlib.closing(run.feed),
-            open_telemetry(run.folder.path if workers.is_main else None, run.recipe, options, start, run.total) as log,
-            run.writer,
-            contextlib.closing(run.prefetcher),
-        ):
-            run.telemetry = log
+            run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
+        with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
             run.compile_cache.say = log.say
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
             stopped = run_epochs(run)

@@ -82,10 +82,10 @@ def _check_home(source: Path, is_one: bool, home: RunFolder, folder: RunFolder, 
     """A ValueError if `source` does not lie in its run's folder, or `folder` is another run's than `home`."""
     if is_one and source.resolve().parent != home.checkpoints.resolve():
         place = RunFolder(Path(to)).step(find_checkpoint(source).state["update"])
-        copy = (
-            f"{shlex.join(['mkdir', '-p', str(place.parent)])} && {shlex.join(['cp', '-r', str(source), str(place)])}"
+        copy = _shell(["mkdir", "-p", place.parent], ["cp", "-r", source, place])
+        raise ValueError(
+            f"resume: {source} lies in no run folder; put it into one: {copy}; then --resume {shlex.quote(to)}"
         )
-        raise ValueError(f"resume: {source} lies in no run folder; put it into one: {copy}; then --resume {to}")
     if home.path.resolve() != folder.path.resolve():
         if folder.updates():
             raise ValueError(f"out_dir: {to} already holds a run; leave out --resume to go on with it, or give another")
@@ -95,9 +95,13 @@ def _check_home(source: Path, is_one: bool, home: RunFolder, folder: RunFolder, 
 
 def _how_to_branch(home: RunFolder, to: str, update: int) -> str:
     """The commands that copy a run as it stood after an update, as the end of an error's text."""
-    newer = [str(RunFolder(Path(to)).step(number)) for number in home.updates() if number > update]
-    copy = shlex.join(["cp", "-r", f"{home.path}/.", to]) + (f" && {shlex.join(['rm', '-r', *newer])}" if newer else "")
+    newer = [RunFolder(Path(to)).step(number) for number in home.updates() if number > update]
+    copy = _shell(["cp", "-r", f"{home.path}/.", to], ["rm", "-r", *newer] if newer else [])
     return f"to branch off there, copy the run: {copy}; then --resume {shlex.quote(to)}, without --out-dir"
+
+
+def _shell(*commands: Sequence[object]) -> str:
+    return " && ".join(shlex.join(map(str, words)) for words in commands if words)
 
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:

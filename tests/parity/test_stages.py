@@ -123,7 +123,7 @@ def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
     by_name = compared(ours, theirs, exact, task=dataclasses.replace(TASK, recipe=adam))
     assert by_name["gradients"].verdict == verdict.replace("rounding", "ok")
     if verdict == "rounding":
-        assert [by_name[stage].verdict for stage in ("change by update 1", "weights after update 1")] == [verdict] * 2
+        assert by_name["change by update 1"].verdict == verdict
         assert by_name["change by update 1"].worst.name == "mean part 2 of 3"
         ours.after[0]["mean"] += 2e-3  # more than any step
         assert compared(ours, theirs, exact)["change by update 1"].verdict == "DIFFERS"

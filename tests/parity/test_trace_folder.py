@@ -141,7 +141,9 @@ def rewritten(written, folder, change):
     shutil.copytree(written, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["sha256"]
-    change(manifest["recording"] | {"manifest": manifest})
+    recording = manifest["recording"]["Recording"]
+    fields = {"task": recording["task"]["Task"], "trace": recording["trace"]["Trace"], "manifest": manifest}
+    change(recording | fields)
     manifest["sha256"] = hash_of_manifest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -154,7 +156,7 @@ def rewritten(written, folder, change):
         (lambda m: m["trace"].pop("start"), "not a trace that this version reads"),
         (lambda m: m["initial"].update(file={"array": 10**9}), "not a trace that this version reads"),
         (lambda m: m["initial"].update(file={"object": 1}), "not a trace that this version reads"),
-        (lambda m: m["task"]["recipe"].update(modell="x"), "not a trace that this version reads"),
+        (lambda m: m["task"]["recipe"]["Recipe"].update(modell="x"), "not a trace that this version reads"),
         (lambda m: m["task"].update(accumulate=7), "accumulate: 7 does not divide the batch of 2"),
     ],
 )

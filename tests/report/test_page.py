@@ -3,8 +3,6 @@
 import base64
 import re
 
-import pytest
-
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.report.page import Pictures, gallery, mistakes, page
@@ -85,12 +83,6 @@ def test_tables_stand_for_plots_that_cannot_be_drawn():
     drawn = page(make_report(), {"reliability": b"\x89PNG r"}, PICTURES._replace(curves=curves))
     assert sources(drawn) == [*curves, b"\x89PNG r", PNG, RED, JPEG, RED]
     assert drawn.count("<table") == 4
-
-
-@pytest.mark.parametrize(("classes", "hints"), [(10, 1), (12, 2), (19, 3), (101, 2)])
-def test_what_does_not_fit_a_narrow_window_says_that_it_scrolls(classes, hints):
-    """The table of settings always; the matrix above 11 classes (above 100 it is not there), classes above 18."""
-    assert page(make_report(classes), {}, PICTURES).count('<p class="hint">') == hints
 
 
 def test_average_precision_is_told_where_it_is_known():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mindspore import ops
 
-from resnet_fn.checkpoint.folder import CheckpointError, write_checkpoint
+from resnet_fn.checkpoint.folder import write_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
@@ -116,16 +116,21 @@ def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
     assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
 
 
-def test_a_damaged_newest_is_named_and_the_one_before_is_used_and_all_damaged_is_an_error(lock, capsys):
-    for update in (5, 10):
-        checkpoint("run", update)
-    Path("run/checkpoints/step-00000010/state.json").write_text("")
+def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
+    """Not in place of one that was named; and never a new start."""
+    checkpoint("run", 2, 5, 10)
+    Path("run/checkpoints/step-00000010/state.json").write_text("{}")
+    with open("run/checkpoints/step-00000005/weights.safetensors", "r+b") as file:
+        file.truncate(100)
     for words in ({"resume": "run"}, {"out_dir": "run"}):
-        assert start(lock, **words)[1].state["update"] == 5
-        assert "step-00000010/state.json: damaged" in capsys.readouterr().err
-    Path("run/checkpoints/step-00000005/state.json").write_text("")
-    with pytest.raises(CheckpointError, match="none of its 2 checkpoints is intact; start a new run"):
-        start(lock, out_dir="run")
+        assert start(lock, **words)[1].state["update"] == 2
+        for warning, part in zip(capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True):
+            assert re.search(
+                rf"^warning: run/checkpoints/step-000000{part}.*: damaged .*; trying the one before$", warning
+            )
+    assert "step-00000010/state.json: damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
+    Path("run/checkpoints/step-00000002/manifest.json").unlink()
+    assert "none of its 3 checkpoints is intact; start a new run" in rejected(lock, out_dir="run")
 
 
 def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(lock, capsys):
