@@ -354,7 +354,7 @@ class Comparison:
         return stage
 
     def without_counterpart(self) -> list[tuple[str, str]]:
-        """What the reference's training moves (`Trace.moved`) and we do not have: the mode that shows it, and a line."""
+        """What the reference's training moves (`Trace.moved`) and we lack: the mode that shows it, and a line."""
         ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
         words = "training moves it in the reference; it has no counterpart here, and it changes "
         where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
