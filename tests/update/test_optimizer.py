@@ -385,7 +385,7 @@ def _arrays(module):
     return {name: value.detach().numpy() for name, value in module.state_dict().items() if value.ndim}
 
 
-ADAMW = {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3}
+ADAMW = {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3, "epsilon": 1e-8}
 LADDER = {
     "frozen": {"freeze": "stem,layer1"},
     "layer decay and head rate": {"layer_decay": 0.75, "head_learning_rate": 0.02},
