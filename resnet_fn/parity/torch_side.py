@@ -365,10 +365,11 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
     changes: dict[str, str] = {}
     for name, value in module.named_buffers():
         before = first.get(name)
-        if name.rpartition(".")[2] in STATISTICS or before is None or torch.equal(before, value):
+        if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
             continue
-        if value.numel() == before.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer():
-            continue  # a counter
+        counts = value.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer()
+        if counts or torch.equal(before, value):
+            continue
         modes = {"evaluation": False, "training": True}.items()
         changes[name] = next((mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), "")
     return changes
