@@ -8,8 +8,8 @@
   of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of float32's minimum, which
   absorbs in float32 what it is added to): then the reference's float32 is what is compared with, by 1e-4.
 - Initial values of two builds with two seeds: what repeats on both sides is equal to 1e-6 of the array's largest; what
-  repeats on one side alone is wrong; of the rest mean, deviation and, of 1,000 numbers, the fourth moment are within six
-  standard errors.
+  repeats on one side alone is wrong; of the rest mean, deviation and, of 1,000 numbers, the fourth moment are within
+  six standard errors.
 """
 
 import copy
