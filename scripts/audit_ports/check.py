@@ -177,7 +177,7 @@ def _transform(net):
         return ops.matmul(ops.matmul(a, x), c) - ops.matmul(ops.matmul(b, x), d)
 
     for layer in net.net.fnet.encoder.layer:
-        layer.fourier.self.fourier_transform = fftn
+        layer.fourier.self.construct = lambda x: (fftn(x),)
 
 
 def _normed(net):
@@ -212,7 +212,7 @@ FAULTS = {
     "mistral": (_place("mistral", 646), "the sliding window is commented out", "without a window", _UNLIMITED),
     "qwen2": (_place("qwen2", 716), "nn.Embedding trains its padding row", "without a padding row", _UNPADDED),
     "whisper": (_place("whisper", 641), "the encoder's positions are not frozen", "frozen", {"repair": _freeze}),
-    "fnet": (_place("fnet", 92), "NumPy's transform has no gradient", "by products", {"repair": _transform}),
+    "fnet": (_place("fnet", 176), "NumPy's transform has no gradient", "by products", {"repair": _transform}),
     "phi3": (_place("phi3", 310), "calls `get_usable_length`, which no cache has", "without a cache", _UNCACHED),
     "qwen3": (_place("qwen3", 644), "takes the first layer of an empty cache", "without a cache", _UNCACHED),
     "hubert": ("utils/weight_norm.py:46", "weight norm is assigned: g has no gradient", "computed", _COMPUTED),

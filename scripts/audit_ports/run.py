@@ -74,7 +74,8 @@ def summary(ladder):
     words = [f"{one.name}: {'; '.join(one.hints[:1]) or one.failed or one.first.name}" for one in began]
     if computed:
         words = [f"{computed.name}: {'; '.join(computed.hints[:2]) or computed.failed or computed.first.name}"]
-        words += [f"`{ladder.first_layer.name}` {'; '.join(ladder.first_layer.hints[:1])}"] * bool(ladder.first_layer)
+        layer = ladder.first_layer
+        words += [f"`{layer.name}` {'; '.join(layer.hints[:1])}"] if layer else []
     if ladder.undecided and not kinds:
         kinds, words = ["undecided"], [f"{one.name}: {one.doubt}" for one in ladder.undecided[:1]]
     return {"verdict": ", ".join(kinds) or "same", "words": ", ".join(words)}
@@ -88,19 +89,23 @@ def is_true(row):
     return ("differs" in kinds, "begins otherwise" in kinds) == (bool(row["computes"]), bool(row["begins"]))
 
 
-def print_faults():
+def print_faults(names):
     """The table of what is wrong where, each with what the check finds before and after it is put right."""
     import check
 
-    print("| net | in mindone | the check finds | put right |\n|---|---|---|---|")
-    for name, (place, words, how, changes) in check.FAULTS.items():
-        found = []
-        for given in ({}, changes):
-            try:
-                found.append((check.check(name, **given) or ["nothing"])[0])
-            except Exception as error:
-                found.append(f"{_FAILS}{_line(error)}")
-        print(f"| `{name}` | `{place}`: {words} | {found[0]} | {how}: {found[1]} |", flush=True)
+    if len(names) != 1:  # what fails in a process may show in what follows
+        print("| net | in mindone | the check finds | put right |\n|---|---|---|---|", flush=True)
+        for name in names or check.FAULTS:
+            subprocess.run([sys.executable, __file__, "--faults", name], stderr=subprocess.DEVNULL, check=True)
+        return
+    place, words, how, changes = check.FAULTS[names[0]]
+    found = []
+    for given in ({}, changes):
+        try:
+            found.append((check.check(names[0], **given) or ["nothing"])[0])
+        except Exception as error:
+            found.append(f"{_FAILS}{_line(error)}")
+    print(f"| `{names[0]}` | `{place}`: {words} | {found[0]} | {how}: {found[1]} |")
 
 
 def table(rows):
@@ -124,7 +129,7 @@ def main():
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.faults:
-        return print_faults()
+        return print_faults(options.names)
     names = options.names or list(NETS)
     if unknown := [name for name in names if name not in NETS]:
         parser.error(f"{unknown[0]} is not among {', '.join(NETS)}")

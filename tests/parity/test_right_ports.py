@@ -690,3 +690,36 @@ class PortedScaled(Ours):
 
 def test_a_parameter_that_is_one_number():
     agrees(PortedScaled(), Scaled(), vectors(), ADAMW, initialisation=True)
+
+
+class TheirPositions(t.Module):
+    """Looked up for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position, self.head = t.Embedding(9, 8), t.Embedding(5, 8), t.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        places = torch.arange(5, device=x.device).expand(len(x), 5)
+        return self.head(torch.tanh(self.token(x) + self.position(places)).mean(1))
+
+
+class OurPositions(nn.Cell):
+    """Looked up once; the sum repeats them."""
+
+    def __init__(self, first: int, batch: tuple[int, ...]) -> None:
+        super().__init__()
+        self.token, self.position, self.head = nn.Embedding(9, 8), nn.Embedding(5, 8), nn.Dense(8, 3)
+        self.places = Tensor(np.broadcast_to((np.arange(5) + first) % 5, (*batch, 5)).astype(np.int32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.head(ops.tanh(self.token(x) + self.position(self.places)).mean(1))
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_positions_that_one_side_looks_up_for_each_sample(batch):
+    batches = [(RNG.integers(0, 9, (6, 5)), classes(6)) for _ in range(2)]
+    agrees(OurPositions(0, batch), TheirPositions(), batches)
+    layer = ladder_of(OurPositions(1, batch), TheirPositions(), batches).first_layer
+    assert layer is not None
+    assert layer.name == "position"
