@@ -86,7 +86,10 @@ def is_true(row):
     if row["verdict"] == "failed":  # rightly, if the net itself fails, of the same
         return any(one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"] for one in row["computes"])
     kinds = row["verdict"].split(", ")
-    return ("differs" in kinds, "begins otherwise" in kinds) == (bool(row["computes"]), bool(row["begins"]))
+    return kinds != ["undecided"] and ("differs" in kinds, "begins otherwise" in kinds) == (
+        bool(row["computes"]),
+        bool(row["begins"]),
+    )
 
 
 def print_faults(names):
@@ -110,13 +113,17 @@ def print_faults(names):
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    head = ("net", "verdict", "true?", "the check finds", "seconds", "what the ladder prints")
+    import check
+
+    where = {name: f"`{name}:{line}`" for name, line in check.BEGINS.items()}
+    where |= {name: f"`{fault[0]}`" for name, fault in check.FAULTS.items()} | {"wav2vec2": "as hubert"}
+    head = ("net", "verdict", "true?", "the check finds", "where", "seconds", "what the ladder prints")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
         found = [*row["computes"][:1], *row["begins"][:1]]
         found = "; ".join(dict.fromkeys(found)) or "nothing"
-        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, f"{row['seconds']:.0f}")
-        cells = [cell.replace("|", "/") for cell in (*cells, row["words"])]
+        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, where.get(name, ""))
+        cells = [cell.replace("|", "/") for cell in (*cells, f"{row['seconds']:.0f}", row["words"])]
         lines.append(f"| {' | '.join(cell if len(cell) < 200 else f'{cell[:200]}…' for cell in cells)} |")
     return "\n".join(lines)
 
