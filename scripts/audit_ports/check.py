@@ -7,7 +7,7 @@
   Allowed are 1e-4 of an array's norm, 16 × what the reference's own float32 is off, and for a gradient 2⁻²³ of the norm
   of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of float32's minimum, which
   absorbs in float32 what it is added to): then the reference's float32 is what is compared with, by 1e-4.
-- Initial values of two builds with two seeds: what repeats on both sides is equal to 1e-6 of the array's largest; what
+- Initial values of two builds with two seeds: what repeats on both sides is equal to 1e-5 of the array's largest; what
   repeats on one side alone is wrong; of the rest mean, deviation and, of 1,000 numbers, the fourth moment are within
   six standard errors.
 """
@@ -141,8 +141,9 @@ def check_initial(name):
         theirs, ours = (np.stack(side).astype(np.float64) for side in zip(*builds, strict=True))
         fixed = [(side == side[:1]).all(0) for side in (ours, theirs)]
         both, drawn = fixed[0] & fixed[1], ~(fixed[0] | fixed[1])
-        if not np.allclose(ours[0][both], theirs[0][both], rtol=0, atol=1e-6 * np.abs(theirs).max(initial=0)):
-            wrong.append(f"{there}: {ours[0][both][:3]} in each build here, {theirs[0][both][:3]} there")
+        apart = np.abs(ours[0] - theirs[0]) * both
+        if apart.max(initial=0) > 1e-5 * np.abs(theirs).max(initial=0):  # a table of float32's sines is 1e-6 off
+            wrong.append(f"{there}: up to {apart.max():.0e} apart in each build")
         elif (fixed[0] != fixed[1]).mean() > 1e-3:
             wrong.append(f"{there}: deviation {ours.std():.2g} here, {theirs.std():.2g} there")
         elif drawn.any():
@@ -213,9 +214,19 @@ FAULTS = {
     "qwen3": ("qwen3:644", "takes the first layer of an empty cache", "without a cache", _UNCACHED),
     "hubert": ("utils/weight_norm.py:46", "weight norm is assigned: g has no gradient", "computed", _COMPUTED),
 }
-# Where a port begins otherwise: `_init_weights` does nothing, or asks for a class that the net does not contain.
+# Where a port begins otherwise: `_init_weights` does nothing, asks for a class that the net does not contain
+# (`deberta_v2`), or is that of an older transformers (`mamba`).
 BEGINS = {"clip": 406, "t5": 611, "poolformer": 275, "resnet": 273, "timesformer": 472, "gpt2": 459, "regnet": 287}
-BEGINS = {**BEGINS, "focalnet": 630, "siglip": 381, "deit": 479, "pvt": 465, "deberta_v2": 712}
+BEGINS = {
+    **BEGINS,
+    "focalnet": 630,
+    "siglip": 381,
+    "deit": 479,
+    "pvt": 465,
+    "deberta_v2": 712,
+    "mamba": 279,
+    "qwen3": 457,
+}
 
 if __name__ == "__main__":
     for one in sys.argv[1:]:
