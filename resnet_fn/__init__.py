@@ -46,14 +46,15 @@ import importlib
 import traceback
 import types
 
-from resnet_fn.runtime.parent import end_with, waiting_msrun
+from resnet_fn.runtime.parent import die_with_parent, msrun_command
 from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
 prepare_environment()
 # As early as possible: a worker must not outlive an msrun that waits for it.
-if _msrun := waiting_msrun():
-    end_with(_msrun)
+_parent = os.getppid()
+if msrun_command():
+    die_with_parent(_parent)
 
 __version__ = "0.1.0"
 

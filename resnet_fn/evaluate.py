@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.task import describe, monitored
+    from resnet_fn.evaluation.task import all_metrics, describe
     from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
         classes = dataset.classes
-        metrics = monitored(scores, dataset.test.labels, len(classes))
+        metrics = all_metrics(scores, dataset.test.labels, len(classes))
         print(f"{describe(metrics, classes)} of {metrics['count']} validation images")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

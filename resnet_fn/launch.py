@@ -1,6 +1,7 @@
 """python -m resnet_fn.launch: train on several workers, on one machine or several."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -106,6 +107,7 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Start the workers, watch them, and leave no process behind."""
     given, command = parse(arguments)
+    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # what is added must reach the workers
     console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
     if given.node_rank == 0:
@@ -127,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         logs = Path(folder).absolute()
         logs.mkdir(parents=True, exist_ok=True)
         try:
-            processes.start(flags, ranks, command, logs)
+            processes.start(flags, ranks, command, logs, {console.LAUNCHED_BY: json.dumps(typed)})
             has_scheduler = "scheduler" in processes.running.values()
             watch(processes, logs / f"worker_{ranks[0]}.log", signals)
             return exit_code(processes.ended, logs, has_scheduler)

@@ -37,11 +37,11 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     names = f"a file (.toml, .json), or one of {', '.join(RECIPES)}"
     parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
     first = cli.Parser("train", about)
-    for flags in (["--recipe"], ["--resume"], ["--out-dir", "--output"]):
-        first.add_argument(*flags, default="")
+    for flag in ("--recipe", "--resume"):
+        first.add_argument(flag, default="")
     early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
-        base = RecipeFile.of_run(settings_of(early.out_dir, early.resume))
+        base = RecipeFile.of_run(settings_of(early.resume))
     else:
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")

@@ -155,18 +155,16 @@ def _by_config(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     return of_recipe, {name: value for name, value in values.items() if name not in of_recipe}
 
 
-def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:
+def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """A run as a recipe file that reproduces it, also in a later version: see `settings_text`.
 
     All settings of the recipe that change something; of the options those that are not their defaults, without where
-    the run is kept. `resumed_from` is the checkpoint of another run that it began with.
+    the run is kept.
     """
     idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
-    if resumed_from:
-        values["resume"] = resumed_from
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         groups.setdefault(_FIELDS[name][1].metadata["group"], {})[name] = value

@@ -108,8 +108,8 @@ class MemoryFeed:
         return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size, and the library of colour operations (`config.gone.check_resume`)."""
-        return {"samples": len(self._split), **({"colour": "Pillow"} if self._recipe.colours else {})}
+        """The set's size."""
+        return {"samples": len(self._split)}
 
     def close(self) -> None:
         """Nothing to end."""

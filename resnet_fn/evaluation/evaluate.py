@@ -14,7 +14,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.evaluation.task import Scores, monitored, task_of
+from resnet_fn.evaluation.task import Scores, all_metrics, task_of
 from resnet_fn.graphs.cache import open_cache
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
@@ -49,10 +49,10 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
     """Evaluate a checkpoint on its validation set; arguments as in `evaluate_in_detail`.
 
     Returns:
-        See `monitored`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
+        See `all_metrics`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
-    return monitored(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
+    return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
 
 
 def evaluate_in_detail(

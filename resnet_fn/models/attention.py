@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.init import first_values
 from resnet_fn.models.positions import mean, spread, total
 
 Norm = Callable[[int], nn.Cell]  # what follows a convolution, by its channels
@@ -21,8 +20,8 @@ class Excite(nn.Cell):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
+        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True)
+        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True)
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:
@@ -57,7 +56,7 @@ class GlobalDepthwise(nn.Conv2d):
 
     def __init__(self, channels: int, size: int) -> None:
         options = {"pad_mode": "valid", "group": channels, "has_bias": False}
-        super().__init__(channels, channels, size, **options, **first_values())
+        super().__init__(channels, channels, size, **options)
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to [N, C, 1, 1]."""

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
 
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.graphs.key import NotCacheableError, ingredients
 from resnet_fn.models import create_model
 from resnet_fn.models.groups import weight_decay_groups
-from resnet_fn.run.session import build_components
+from resnet_fn.run.build import build_run
+from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
@@ -66,8 +68,8 @@ SAME = {
 def step_words(changes, **options):
     """What the step of a recipe is made of, before it is compiled."""
     options = RunOptions(mode="pynative", **options)
-    components = build_components(Recipe(**{**SMALL, **changes}), options, Workers())
-    return ingredients(components.train_step, ()).words
+    run = build_run(Recipe(**{**SMALL, **changes}), options, Workers(), RunFolder(Path()), StopRequest())
+    return ingredients(run.train_step, ()).words
 
 
 # What only the inputs and the Parameters show: their shapes, and whether there are any.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.run.stops import describe_not_finite, find_suspects, keep_batch
+from resnet_fn.run.failures import describe_not_finite, find_suspects
 from resnet_fn.runtime.workers import Workers
 
 
@@ -20,14 +20,3 @@ def test_samples_are_named_by_what_shows_the_fault():
     images[1, 0, 1, 1] = np.inf
     text = describe_not_finite(9, np.ones(1), images, indices, Path("run"), Workers())
     assert text == f"{start}rank 0, samples 1{end}"
-
-
-def test_the_batch_is_kept_with_its_bytes(tmp_path):
-    images = np.random.default_rng(0).normal(size=(3, 1, 2, 2)).astype(np.float32)
-    images[1] = np.nan
-    labels, indices = np.int32([2, 0, 1]), np.array([7, 1, 4])
-    path = keep_batch(tmp_path / "run", 9, images, labels, indices, Workers(1, 2))
-    assert path == tmp_path / "run" / "not-finite-00000009-rank-1.npz"
-    with np.load(path) as kept:
-        assert kept["images"].tobytes() == images.tobytes()
-        assert (kept["labels"].tolist(), kept["indices"].tolist()) == ([2, 0, 1], [7, 1, 4])

@@ -7,34 +7,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.gone import translated
-from resnet_fn.config.recipe import Recipe
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
 _DATA = ("data_dir", "train_list", "val_list")  # options that do
 
 
-class Run(NamedTuple):
+class EvaluatedRun(NamedTuple):
     """A run as it stands: its recipe as JSON types, with where its data lie, and its evaluations."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
 
 
-def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
+def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
     """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        recipe = translated(Recipe, config["recipe"], same_results=True)
-        options = config.get("options", {})
-        recipe |= {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
-    except (OSError, ValueError, KeyError):
-        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder") from None
+    config = RunFolder(folder).config()
+    if not config:
+        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
+    options = config["options"]
+    recipe = config["recipe"] | {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
     evaluations = [event for event in events if event["event"] == "eval"]
     if not evaluations:
         raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
-    return Run(recipe, evaluations)
+    return EvaluatedRun(recipe, evaluations)
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
@@ -56,7 +53,7 @@ def different_updates(last: Mapping[str, int]) -> list[str]:
     return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
 
 
-def run_table(runs: Mapping[str, Run]) -> tuple[list[str], list[str]]:
+def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
     """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
     A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from resnet_fn.telemetry.run_table import Run, read_run, run_table
+from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
 
 
 def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
     recipe = {"name": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
     events = [{"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0} for update in updates[:-1]]
-    return Run(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
+    return EvaluatedRun(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
 
 
 def cells(line):
@@ -66,16 +66,16 @@ def test_a_folder_without_recipe_or_evaluation_is_named():
     Path("run").mkdir()
     with pytest.raises(ValueError, match=r"^run: holds no config.json with its recipe; give a run folder$"):
         read_run(Path("run"), [])
-    Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}}))
+    Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}, "options": {}}))
     with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for its first epoch's end$"):
         read_run(Path("run"), [{"event": "train", "update": 1}])
     event = {"event": "eval", "update": 1}
-    assert read_run(Path("run"), [{"event": "train", "update": 1}, event]) == Run({"seed": 1}, [event])
+    assert read_run(Path("run"), [{"event": "train", "update": 1}, event]) == EvaluatedRun({"seed": 1}, [event])
 
 
 def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
     evaluation = {"event": "eval", "update": 10, "map": 0.75, "loss": 0.5}
-    several = Run({"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}])
+    several = EvaluatedRun({"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}])
     lines, _ = run_table({"a": several})
     assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
     assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
