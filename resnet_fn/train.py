@@ -82,8 +82,8 @@ def main(arguments: Sequence[str]) -> int:
         print(
             describe_best(recipe.monitor, result.best, result.last),
             "a report, and classes of other images:",
-            f"python -m resnet_fn.evaluate {run} --which best --report {run}/report",
-            f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best",
+            cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
+            cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
             sep="\n",
         )
     return 0

@@ -63,9 +63,6 @@ class RunOptions(Settings):
         needs=_ALONE,
     )
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
-    compile_cache: bool = _each(
-        True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
-    )
     device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time", needs=_CARD)
     threads: int = _each(

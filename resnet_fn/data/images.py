@@ -48,7 +48,7 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
     return result
 
 
-def as_fed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
+def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
     """A feed's images as the net sees them: float32 as they are, bytes normalised; [N, C, H, W]."""
     return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
 

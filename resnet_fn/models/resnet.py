@@ -13,7 +13,7 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
-from resnet_fn.models.positions import spread
+from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.models.winograd import Conv2d
 
 
@@ -92,7 +92,7 @@ class Block(nn.Cell):
         if self.se is not None:
             x = self.se(x)
         if keep is not None:
-            x = x * spread(keep.astype(x.dtype), x)
+            x = x * broadcast_hw(keep.astype(x.dtype), x)
         return self.relu(x + shortcut)
 
 
@@ -197,7 +197,7 @@ class ResNet(nn.Cell):
         """Images [N, in_channels, H, W] to logits [N, num_classes].
 
         In training, `keep` [N, blocks] multiplies what each block adds to its shortcut, and `mask` [N, features] the
-        last layer's input: see `make_noise`.
+        last layer's input: see `make_masks`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:

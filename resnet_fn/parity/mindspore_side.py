@@ -229,10 +229,11 @@ def run_mindspore(
         keep(values)
         return loss(values, targets).reshape(()).astype(mindspore.float32)
 
-    average = make_average(task.recipe, net, task.updates_per_epoch)
+    recipe = task.recipe
+    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> tuple[TrainStep, Any]:
-        scaler = make_scaler(task.recipe)
+        scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
         options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler()}
         changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]

@@ -149,11 +149,11 @@ def optimizer_causes(ours: Mapping[str, Arrays], theirs: Trace, names: NameMap, 
 
     reference, here = changes[: len(KEPT)], changes[len(KEPT) :]
     left = (errors(way, reference) < FITS) & (errors(way, here) >= FITS)
-    found = [(errors(other, here), words) for *words, other in _others(way)] if left.any() else []
+    fits = [(errors(other, here), words) for *words, other in _others(way)] if left.any() else []
     # A small parameter fits several ways: that of the most parameters comes first, then the closest.
-    found.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
+    fits.sort(key=lambda one: (-(left & (one[0] < FITS)).sum(), one[0][left].min(initial=np.inf)))
     groups: dict[str, list[str]] = defaultdict(list)
-    for error, (what, a, b) in found:
+    for error, (what, a, b) in fits:
         for index in np.flatnonzero(left & (error < FITS)):
             there = b or f"{float(way.decay[index, 0]):g}"
             groups[f"{what}: {a} here, {there} in the reference"].append(list(rows)[index])

@@ -8,7 +8,6 @@ from mindspore import nn
 
 from resnet_fn.config.hints import few
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.models.groups import weight_decay_groups
 from resnet_fn.parity.alone import given_by
 from resnet_fn.parity.ladder import Ladder, compare_recordings
 from resnet_fn.parity.matching import Side, fuller_mode, match, shapes_of, side_of
@@ -30,6 +29,7 @@ from resnet_fn.parity.optimizer_settings import DECAY, paired
 from resnet_fn.parity.stages import WEIGHTS, Stage, inputs_stage
 from resnet_fn.parity.trace import Batch, Recording, Task, split
 from resnet_fn.parity.trace_folder import load_recording
+from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer
 from resnet_fn.update.step import make_train_step

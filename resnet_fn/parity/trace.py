@@ -13,7 +13,7 @@ from resnet_fn.data.mix import draw_mixing, mix
 from resnet_fn.parity.layers.difference import CEILING
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.recipes.schedule import make_schedule
+from resnet_fn.update.schedule import make_schedule
 
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them

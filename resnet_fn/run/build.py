@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import mindspore
 from mindspore import ops
 
 from resnet_fn.checkpoint.folder import Checkpoint
@@ -17,23 +18,22 @@ from resnet_fn.data.balance import class_balance, class_weights, describe
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, make_feed
 from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
-from resnet_fn.graphs.cache import CompileCache, open_cache
 from resnet_fn.models import build_net
 from resnet_fn.models.batchnorm import synchronise
-from resnet_fn.models.inputs import Noise, make_noise
-from resnet_fn.recipes.schedule import Schedule, make_schedule
+from resnet_fn.models.inputs import Masks, make_masks
 from resnet_fn.run.prefetch import Prefetcher
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry.norms import LayerNorms
 from resnet_fn.telemetry.telemetry import Pace, SilentTelemetry, Telemetry
 from resnet_fn.update.average import make_average
-from resnet_fn.update.eval_step import EvalStep, make_eval_step
 from resnet_fn.update.exchange import with_all_reduce
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_fast_optimizer
+from resnet_fn.update.schedule import Schedule, make_schedule
 from resnet_fn.update.state import TrainState, make_state
 from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
 from resnet_fn.weights.load import read_start, start_from
@@ -90,12 +90,11 @@ class Run:
         dataset, feed: the data; the training samples of every update.
         state: all that an update changes on the device.
         train_step, eval_step: the compiled functions of an update and of an evaluation's batch.
-        noise: the net's further inputs, beside images.
+        masks: the net's further inputs, beside images.
         schedule: the learning rate of every update.
         total: how many updates the run has.
         class_weights: the classes' weights in the loss; (): all equal.
         class_balance: how an unbalanced set's classes are treated, see `class_balance`.
-        compile_cache: keeps compiled functions for the next process.
         notes: lines for the run's header.
         stop_request: records the signals that this process gets.
         prefetcher: hands out the feed's batches, one update ahead.
@@ -115,12 +114,11 @@ class Run:
     state: TrainState
     train_step: TrainStep
     eval_step: EvalStep
-    noise: Noise
+    masks: Masks
     schedule: Schedule
     total: int
     class_weights: tuple[float, ...]
     class_balance: list[dict[str, float]]
-    compile_cache: CompileCache
     notes: list[str]
     stop_request: StopRequest
     prefetcher: Prefetcher
@@ -170,12 +168,13 @@ def build_run(
     if recipe.sync_batchnorm and workers.size > 1:
         synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
     optimizer = make_fast_optimizer(recipe, net)
-    state = make_state(net, optimizer, make_scaler(recipe), make_average(recipe, net, feed.updates_per_epoch))
+    scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
+    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
+    state = make_state(net, optimizer, scaler, average)
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
     task = task_of(recipe.multi_label)
-    cache = open_cache(options.compile_cache)
-    jit = cache.jit if options.mode == "graph" else None
+    jit = mindspore.jit if options.mode == "graph" else None
     total = recipe.epochs * feed.updates_per_epoch
     return Run(
         recipe=recipe,
@@ -196,12 +195,11 @@ def build_run(
             jit=jit,
         ),
         eval_step=make_eval_step(net, task.needs_logits, jit),
-        noise=make_noise(recipe, net, workers),
+        masks=make_masks(recipe, net, workers),
         schedule=make_schedule(recipe, feed.updates_per_epoch),
         total=total,
         class_weights=weights,
         class_balance=balance,
-        compile_cache=cache,
         notes=[*first, *dataset.notes, *([describe(balance, dataset.classes)] if balance else [])],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank_batch(dataset, recipe, workers, options.feed)),

@@ -13,7 +13,7 @@ from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import check_batch
-from resnet_fn.data.images import as_fed
+from resnet_fn.data.images import like_float_feed
 from resnet_fn.data.sources.scan import write_bad_files
 from resnet_fn.data.sources.validation import write_validation
 from resnet_fn.evaluation.scoring import StoppedError, score
@@ -105,8 +105,9 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
             write_validation(run.folder.path, run.dataset.held_out)
             run.telemetry = Telemetry(run.folder.path, run.recipe, options, start, run.total)
         with contextlib.closing(run.feed), run.telemetry as log, run.writer, contextlib.closing(run.prefetcher):
-            run.compile_cache.say = log.say
             log.say("\n".join(header(run, checkpoint.path if checkpoint else None)))
+            if options.mode == "graph" and not run.is_over:
+                log.say("compiling…")
             stopped = run_epochs(run)
             if run.progress.update > start and not stopped:
                 log.say(f"total time {duration(time.perf_counter() - began)}")
@@ -162,7 +163,7 @@ def train_epoch(run: Run) -> int:
         # One flag for each of SIGNALS. If the batch could not be read, it is blank: this rank takes part in the update
         # as the others do, and no rank applies it.
         flags = make_flags(run.stop_request.stop_flags(), withheld=error is not None)
-        result = run.train_step(images, labels, learning_rate, flags, *run.noise(update))
+        result = run.train_step(images, labels, learning_rate, flags, *run.masks(update))
         run.stop_request.install_handlers()  # the first call has compiled: from here on a signal saves first
         run.prefetcher.to_device()  # the next batch
         done = fetch(result)
@@ -173,7 +174,7 @@ def train_epoch(run: Run) -> int:
         seconds, began = time.perf_counter() - began, time.perf_counter()
         run.pace.add(float(report.loss), float(report.metric), seconds, applied=not skipped_in_row)
         if update == 0:
-            pictures = as_fed(batch[0], run.dataset.input)
+            pictures = like_float_feed(batch[0], run.dataset.input)
             run.telemetry.first_batch(pictures, batch[1], run.dataset.classes)
         log_update(run, done, epoch, learning_rate, seconds, data_seconds)
         if skipped_in_row >= allowed_skips:

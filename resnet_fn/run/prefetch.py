@@ -11,7 +11,7 @@ from mindspore import Tensor
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
-from resnet_fn.update.card import on_card
+from resnet_fn.update.ascend import on_ascend
 
 
 class Prepared(NamedTuple):
@@ -41,7 +41,7 @@ class Prefetcher:
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
-        self._card = on_card()
+        self._card = on_ascend()
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._update = -1  # the update that is prepared
         self._prepared: Future[Prepared] | None = None

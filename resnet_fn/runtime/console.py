@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from resnet_fn.config.cli import installed_program
 from resnet_fn.runtime.parent import msrun_command
 
 LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of the launcher's command, as JSON
@@ -56,7 +57,8 @@ def wrapped(text: str, indent: int) -> str:
 def typed_command() -> list[str]:
     """The command of this process; of a worker the one that started them all, with msrun or `resnet_fn.launch`."""
     if "MS_ROLE" not in os.environ:  # msrun did not start this process
-        return sys.orig_argv
+        program = installed_program()
+        return [program, *sys.argv[1:]] if program else sys.orig_argv
     if LAUNCHED_BY in os.environ:
         return list(json.loads(os.environ[LAUNCHED_BY]))
     words, count = msrun_command(), os.environ.get("MS_WORKER_NUM", "1")

@@ -7,12 +7,12 @@ import pytest
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.eval_step import make_eval_step
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Run, Side, interleave, ratios, timed
-from resnet_fn.config.cli import UsageError
+from interleave import Run, Side, interleave, ratios, timed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
@@ -33,7 +32,7 @@ CIFAR = Recipe(dataset="synthetic", synthetic_samples=10240, image_size=32, batc
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure, in a temporary folder."""
     if options.images < 64:
-        raise UsageError(f"--images: {options.images} is too small; give 64 or more")
+        raise ValueError(f"--images: {options.images} is too small; give 64 or more")
     threads = data_threads(options.threads)
     with tempfile.TemporaryDirectory(prefix="resnet_fn-benchmark-") as temporary, contextlib.ExitStack() as stack:
         images = Path(temporary, "images")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.benchmark.interleave import Run, timed
+from interleave import Run, timed
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD
 from resnet_fn.runtime.extras import import_extra
 
-torch = import_extra("torch", "benchmark data's comparison")
+torch = import_extra("torch", "this comparison")
 
 
 def photograph(path: Path) -> Any:

@@ -8,7 +8,7 @@ from mindspore import Tensor, ops
 _depend = ops.Depend()
 
 
-def on_card() -> bool:
+def on_ascend() -> bool:
     """Whether this process computes on an Ascend card."""
     return bool(mindspore.get_context("device_target") == "Ascend")
 

@@ -1,13 +1,12 @@
 """Time to an accuracy: whole processes on the digits, ours against the same net, data and recipe in PyTorch.
 
-PyTorch's process is this module: `python -m resnet_fn.benchmark.accuracy SEED LOG`.
+PyTorch's process is this module: `python accuracy.py SEED LOG`.
 """
 
 import argparse
 import dataclasses
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -18,50 +17,45 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.benchmark.sides import as_their_users, torch_step
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.recipes import recipe as named_recipe
-from resnet_fn.recipes.schedule import make_schedule
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.update.schedule import make_schedule
+from sides import as_their_users, torch_step
 
 DESCRIPTION = """Seconds of the whole process to an accuracy on the digits, by seed (None: never in the
-recipe's epochs), and of PyTorch's with the same data and recipe. ours: compiled anew. ours_from_cache: the compiled
-functions taken from the compile cache. ratio: the others' median over ours."""
+recipe's epochs), and of PyTorch's with the same data and recipe. ratio: the others' median over ours."""
 FLAGS = {"rounds": (3, "runs of each side"), "target": (0.98, "top-1")}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Train each side to the target, in turns, with another seed each round."""
-    import_extra("torch", "benchmark time-to-accuracy")
-    seconds: dict[str, list[float | None]] = {"ours": [], "ours_from_cache": [], "torch": []}
-    with tempfile.TemporaryDirectory() as cache:
-        _train("ours_from_cache", 0, 0.0, cache)  # to its first evaluation, which fills it
-        for seed in range(options.rounds):
-            for kind in list(seconds)[:: -1 if seed % 2 else 1]:
-                seconds[kind].append(_train(kind, seed, options.target, cache))
+    import_extra("torch", "time-to-accuracy")
+    seconds: dict[str, list[float | None]] = {"ours": [], "torch": []}
+    for seed in range(options.rounds):
+        for kind in list(seconds)[:: -1 if seed % 2 else 1]:
+            seconds[kind].append(_train(kind, seed, options.target))
     middle = {kind: statistics.median([math.inf if v is None else v for v in s]) for kind, s in seconds.items()}
+    if math.isinf(max(middle.values())):
+        raise ValueError(f"most of the runs never reach {options.target}: {seconds}; give another --target")
     ratio = {kind: value / middle["ours"] for kind, value in middle.items() if kind != "ours"}
     return {"target": options.target, "seconds": seconds, "ratio": ratio}
 
 
-def _train(kind: str, seed: int, target: float, cache: str) -> float | None:
-    """Start one side's process, with its caches in the folder `cache`, and end it when an evaluation reaches the
-    target; the seconds, or None."""
+def _train(kind: str, seed: int, target: float) -> float | None:
+    """Start one side's process, and end it when an evaluation reaches the target; the seconds, or None."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         log = Path(folder, "metrics.jsonl")
-        module = ["resnet_fn.benchmark.accuracy", str(seed), str(log)]
+        words = [__file__, str(seed), str(log)]
         if kind != "torch":
-            module = ["resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
-        if kind == "ours":
-            module.append("--no-compile-cache")
+            words = ["-m", "resnet_fn.train", "--seed", str(seed), "--out-dir", folder, "--no-progress"]
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", *module],
+            [sys.executable, *words],
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, "XDG_CACHE_HOME": cache},
         )
         try:
             while process.poll() is None:
@@ -70,7 +64,7 @@ def _train(kind: str, seed: int, target: float, cache: str) -> float | None:
                 time.sleep(0.02)
             if process.returncode:
                 errors.seek(0)
-                raise ValueError(f"{module[0]}: failed ({errors.read().strip().splitlines()[-1]})")
+                raise ValueError(f"{kind}: failed ({errors.read().strip().splitlines()[-1]})")
             return time.perf_counter() - began if reached(log, target) else None
         finally:
             process.kill()
@@ -87,7 +81,7 @@ def reached(log: Path, target: float) -> bool:
 def torch_digits(seed: int, log: str) -> None:
     """The digits recipe in PyTorch, with our data and schedule; appends each epoch's evaluation to `log` as JSON."""
     as_their_users("torch")
-    torch = import_extra("torch", "benchmark time-to-accuracy")
+    torch = import_extra("torch", "time-to-accuracy")
     from resnet_fn.parity.reference.nets import reference_net
 
     recipe = dataclasses.replace(named_recipe("digits"), seed=seed)
@@ -109,7 +103,7 @@ def torch_digits(seed: int, log: str) -> None:
 
 def torch_top1(net: Any, digits: DataSet) -> float:
     """Top-1 of a torch Module on the validation digits."""
-    torch = import_extra("torch", "benchmark time-to-accuracy")
+    torch = import_extra("torch", "time-to-accuracy")
     net.eval()
     images, labels, _ = next(eval_batches(digits.test, digits.input, len(digits.test)))
     with torch.no_grad():

@@ -67,11 +67,10 @@ def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
     return {path: order[layer] for path, layer in layers.items()}
 
 
-def columns(groups: Groups) -> tuple[Any, ...]:
+def unzip_groups(groups: Groups) -> tuple[Any, ...]:
     """Tuples of parameters, weight decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
 
-    Raises:
-        ValueError: a row is none of `Groups`.
+    A row that is none of `Groups` raises a ValueError.
     """
     rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
     rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]

@@ -1,6 +1,6 @@
 """The sides of a comparison: the same net, batch and update in this package, PyTorch and `Model.train`.
 
-Run as a process by `interleave.Side`: `python -m resnet_fn.benchmark.sides KIND SPEC`.
+Run as a process by `interleave.Side`: `python sides.py KIND SPEC`.
 """
 
 import json
@@ -9,13 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.benchmark.interleave import Run, timed
-from resnet_fn.benchmark.nets import build, recipe
+from interleave import Run, timed
+from nets import build, recipe
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime import process
 from resnet_fn.runtime.extras import import_extra
@@ -31,11 +30,10 @@ def batch(spec: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Callable[[], None]:
-    """The compiled step that training uses, all-reducing; `spec["graphs"]` may be the folder of a `CompileCache`."""
+    """The compiled step that training uses, all-reducing."""
     import mindspore
     from mindspore import Tensor
 
-    from resnet_fn.graphs.cache import CompileCache
     from resnet_fn.update.exchange import with_all_reduce
     from resnet_fn.update.loss import make_loss
     from resnet_fn.update.optimizer import make_fast_optimizer
@@ -48,7 +46,6 @@ def our_step(net: Any, spec: dict[str, Any], workers: Workers = Workers()) -> Ca
         make_fast_optimizer(chosen, net),
         workers=with_all_reduce(workers),
         plan=StepPlan(clip_norm=chosen.clip_norm),
-        jit=CompileCache(Path(spec["graphs"]) if "graphs" in spec else None).jit,
     )
     images, labels = batch(spec)
 
@@ -112,8 +109,8 @@ def model_train(spec: dict[str, Any]) -> Run:
     import mindspore
     from mindspore import Tensor, nn, ops
 
-    from resnet_fn.models.groups import weight_decay_groups
     from resnet_fn.models.winograd import use_winograd
+    from resnet_fn.update.groups import weight_decay_groups
 
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     net, chosen = build(spec), recipe(spec)
@@ -153,7 +150,7 @@ def model_train(spec: dict[str, Any]) -> Run:
 
 def loader(spec: dict[str, Any]) -> Run:
     """PyTorch's DataLoader: a step is an epoch, its seconds are per image."""
-    from resnet_fn.benchmark.reference_loader import read_epochs
+    from dataloader import read_epochs
 
     return read_epochs(**spec)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 Run = Callable[[int], list[float]]  # does so many steps; the seconds of each
@@ -63,7 +64,7 @@ class Side:
         self.log: list[str] = []
         began = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "resnet_fn.benchmark.sides", kind, json.dumps(spec)],
+            [sys.executable, Path(__file__).with_name("sides.py"), kind, json.dumps(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,16 +2,15 @@
 
 import argparse
 import statistics
-import tempfile
 from functools import partial
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Side, interleave
-from resnet_fn.benchmark.nets import NET, THREADS, specification
-from resnet_fn.benchmark.step import AGAINST, sides_of
+from interleave import Side, interleave
+from nets import NET, THREADS, specification
+from step import AGAINST, sides_of
 
 DESCRIPTION = """Seconds from the command to the end of the first update, each side started anew, in turns.
-ours_from_cache: ours, the step taken from the compile cache. ratio: the others' median over ours."""
+ratio: the others' median over ours."""
 FLAGS = {**NET, **AGAINST, **THREADS}
 
 
@@ -24,10 +23,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             return [side.facts["ready_seconds"]]
 
     runs = {kind: partial(start, kind, spec) for kind in sides_of(options)}
-    with tempfile.TemporaryDirectory() as graphs:
-        runs["ours_from_cache"] = partial(start, "ours", {**spec, "graphs": graphs})
-        runs["ours_from_cache"](1)  # which fills it
-        seconds = interleave(runs, options.rounds)
+    seconds = interleave(runs, options.rounds)
     medians = {kind: statistics.median(values) for kind, values in seconds.items()}
     ratio = {kind: medians[kind] / medians["ours"] for kind in medians if kind != "ours"}
     return {"net": options.net, "spec": spec, "seconds": seconds, "ratio": ratio}

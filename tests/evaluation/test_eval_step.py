@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
-from resnet_fn.update.eval_step import make_eval_step
+from resnet_fn.evaluation.eval_step import make_eval_step
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -5,8 +5,8 @@ import contextlib
 import statistics
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Side, interleave, ratios
-from resnet_fn.benchmark.nets import NET, THREADS, check_name, specification
+from interleave import Side, interleave, ratios
+from nets import NET, THREADS, check_name, specification
 
 DESCRIPTION = """The training step against others, in turns. ratio: our images/s over the others', the median over
 all rounds; rounds: the least and the most of them; processes: the ratio of each start of both sides (MindSpore chooses

@@ -66,11 +66,9 @@ def _check(step: int, total: int, warmup: int) -> None:
 
 
 def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
-    """The recipe's learning rate as a function of the update number; epochs become updates here and nowhere else.
+    """The recipe's learning rate as a function of the update number.
 
-    Args:
-        recipe: names the schedule and its durations in epochs.
-        updates_per_epoch: below 1, a whole recipe is compressed into fewer updates than it has epochs.
+    With `updates_per_epoch` below 1, a whole recipe is compressed into fewer updates than it has epochs.
     """
     total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
     milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]

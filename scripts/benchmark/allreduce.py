@@ -1,6 +1,6 @@
 """The cost of several workers: the step with and without its all-reduce, and many workers against one.
 
-Each worker is this module: `python -m resnet_fn.benchmark.allreduce NET ROUNDS RESULT_FILE`.
+Each worker is this module: `python allreduce.py NET ROUNDS RESULT_FILE`.
 """
 
 import argparse
@@ -13,11 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.benchmark.interleave import Side, interleave, timed
-from resnet_fn.benchmark.nets import NET, build, specification
-from resnet_fn.benchmark.sides import our_step
+from interleave import Side, interleave, timed
+from nets import NET, build, specification
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
+from sides import our_step
 
 DESCRIPTION = """The cost of several workers on one machine, with a thread and a whole batch each. Seconds of the
 step in all of them at once, without and with the all-reduce (efficiency: their ratio; share: its part of the
@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     measure_alone()
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
-        command = ["-m", "resnet_fn.launch", "--workers", str(options.workers), "--", "python", "-m"]
-        command += ["resnet_fn.benchmark.allreduce", options.net, str(options.rounds), str(result)]
+        command = ["-m", "resnet_fn.launch", "--workers", str(options.workers), "--", "python"]
+        command += [__file__, options.net, str(options.rounds), str(result)]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         if done.returncode:
             raise ValueError(f"allreduce: the workers failed ({done.stderr.strip().splitlines()[-1]})")

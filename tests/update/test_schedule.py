@@ -4,7 +4,7 @@ import math
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.recipes.schedule import cosine_warmup, make_schedule
+from resnet_fn.update.schedule import cosine_warmup, make_schedule
 
 
 def test_cosine_corners():

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from resnet_fn.config.cli import UsageError
-from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 
 _IMAGENET = {"stem": "imagenet", "batch_size": 8, "image_size": 224, "steps": 2, "classes": 1000}
@@ -24,7 +22,7 @@ THREADS = {"threads": (0, "CPU threads of each; 0: its own default")}
 def check_name(flag: str, name: str, known: Any) -> None:
     """Reject a flag's value that is not among the known ones."""
     if name not in known:
-        raise UsageError(f"--{flag}: {name!r} is unknown; {closest(name, known)}")
+        raise ValueError(f"--{flag}: {name!r} is unknown; give one of {', '.join(known)}")
 
 
 def specification(net: str, threads: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.update.card import on_card
+from resnet_fn.update.ascend import on_ascend
 from resnet_fn.update.multi_label import binary_cross_entropy
 from resnet_fn.update.state import FixedMemory
 from resnet_fn.update.step import Compile
@@ -58,7 +58,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         broken = ops.logical_not(ops.isfinite(logits).all(1))
         last = logits.shape[1]
         if labels.ndim == 2:
-            losses = binary_cross_entropy(logits, labels, "none").mean(1)
+            losses = binary_cross_entropy(logits, labels).mean(1)
             return losses, prediction, ops.select(broken, last, 0 * prediction), logits
         losses = ops.cross_entropy(logits, labels, reduction="none")
         of_label = ops.gather_elements(logits, 1, labels.expand_dims(1))
@@ -68,7 +68,7 @@ def make_eval_step(net: nn.Cell, with_logits: bool = False, jit: Compile | None 
         return losses, prediction, ops.select(broken, last, rank), logits
 
     compiled = jit(scores) if jit else scores
-    memory = FixedMemory(() if on_card() or jit is None else net.get_parameters())
+    memory = FixedMemory(() if on_ascend() or jit is None else net.get_parameters())
 
     def eval_step(images: Tensor, labels: Tensor) -> EvalResult:
         memory.check()
