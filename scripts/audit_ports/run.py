@@ -115,8 +115,9 @@ def table(rows):
     """The Markdown table of {name: row}."""
     import check
 
-    where = {name: f"`{name}:{line}`" for name, line in check.BEGINS.items()}
-    where |= {name: f"`{fault[0]}`" for name, fault in check.FAULTS.items()} | {"wav2vec2": "as hubert"}
+    where = {name: f"`{fault[0]}`" for name, fault in check.FAULTS.items()} | {"wav2vec2": "as hubert"}
+    for name, line in check.BEGINS.items():
+        where[name] = ", ".join([*([where[name]] if name in where else []), f"`{name}:{line}`"])
     head = ("net", "verdict", "true?", "the check finds", "where", "seconds", "what the ladder prints")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
