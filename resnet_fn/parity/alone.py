@@ -75,7 +75,7 @@ def changes_alone(
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
-        update({name: array * np.float32(scale) for name, array in gradients.items()}, rate)
+        update({name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate)
         if (title := f"update {index + 1}") in KEPT:
             changes[title] = {name: array - weights[name] for name, array in values().items()}
     return changes
