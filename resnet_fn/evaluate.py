@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
     of_trained = parsed.report or flip or size or parsed.val_list or parsed.ema is not None
-    cli.refuse(
+    cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
         (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),

@@ -114,7 +114,7 @@ class Task:
         return top, 0.0
 
     def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        """Flags of `predict` without a meaning for this task, as arguments of `cli.refuse`."""
+        """Flags of `predict` without a meaning for this task, as arguments of `cli.raise_usage_errors`."""
         return [(threshold, "--threshold: this net's images have one class; give --top instead")]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:

@@ -84,7 +84,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     go = f"{' and '.join(given)} go{'es' * (len(given) == 1)}"
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     bare, of_file = runs and not folder, parsed.recipe or changes
-    cli.refuse(
+    cli.raise_usage_errors(
         (given and not runs, f"{go} with --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
