@@ -5,8 +5,9 @@
 - Weights: the reference's, + 0.05 · N(0, 1), in both. No dropout. One batch, in evaluation and in training mode.
 - Logits, loss, every gradient and, after one training pass, every statistic (no counter of batches) are compared with
   the reference in float64. Allowed are 1e-4 of an array's norm, 16 × what the reference's own float32 is off, and for a
-  gradient 2⁻²³ of the norm of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of float32's minimum, which
-  absorbs in float32 what it is added to): then the reference's float32 is what is compared with, by 1e-4.
+  gradient 2⁻²³ of the norm of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of
+  float32's minimum, which absorbs in float32 what it is added to): then the reference's float32 is what is compared
+  with, by 1e-4.
 - Initial values of two builds with two seeds: what repeats on both sides is equal to 1e-5 of the array's largest; what
   repeats on one side alone is wrong; of the rest mean, deviation and, of 1,000 numbers, the fourth moment are within
   six standard errors.
