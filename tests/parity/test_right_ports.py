@@ -160,7 +160,7 @@ def unused() -> tuple[nn.Cell, Any]:
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
 def test_parameters_that_no_side_uses(use):
-    """torch gives them neither state nor weight decay; a sentence says so."""
+    """torch gives them neither state nor weight decay; a line reports that."""
     ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
     (line,) = [line for line in ladder.changed if "token" in line]
     assert "pooler.weight" in line
