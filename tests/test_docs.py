@@ -134,7 +134,7 @@ def test_every_command_and_script_is_run_on_some_page():
 def unknown_flags(module, words, helps={}):  # noqa: B006 (each command is asked once)
     """The flags among the words after a command that its help does not have."""
     if module not in helps:
-        command = [sys.executable, "-m", *module.split(), "--help"]
+        command = [sys.executable, "-m", *module.split(), "--help-all" if module == "resnet_fn.train" else "--help"]
         helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     flags = re.findall(r"(?<=\s)--(?:no-)?([\w-]+)", words)
     return [flag for flag in flags if f"--{flag}" not in helps[module] and f"--[no-]{flag}" not in helps[module]]

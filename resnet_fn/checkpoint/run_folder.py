@@ -28,7 +28,6 @@ from resnet_fn.checkpoint.folder import (
     write_checkpoint,
 )
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.gone import check_resume
 from resnet_fn.config.hints import few, finite_or_null, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
@@ -312,7 +311,6 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
 
 def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Raise a ValueError that lists the differences if the recipe is not the checkpoint's."""
-    check_resume(checkpoint.state, checkpoint.path)
     made = checkpoint.state["recipe"]
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(made))
     if not recipe.model:  # the weights named it, at the start of the run only

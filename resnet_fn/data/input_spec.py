@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.gone import translated
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpec:
@@ -52,6 +50,6 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types, also of an earlier version; absent fields take their default."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in translated(cls, fields).items()}
+        """Rebuild it from JSON types, absent fields take their default."""
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**values)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resnet_fn.config.gone import translated
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
@@ -26,7 +24,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> Run:
     """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        recipe = translated(Recipe, config["recipe"], same_results=True)
+        recipe = config["recipe"]
         options = config.get("options", {})
         recipe |= {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
     except (OSError, ValueError, KeyError):

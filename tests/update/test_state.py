@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.models import create_model
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import averaged, averages_of, make_average, move_average, moving_average
