@@ -1,6 +1,6 @@
 """How one setting is declared and checked. This field of the class `Recipe` is all that a setting needs:
 
-    learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases=("lr",))
+    learning_rate: float = setting("batch and learning rate", 0.2, "peak learning rate", above=0, aliases="lr")
 
 It makes the flags `--learning-rate` and `--lr`, their line of `--help` ("peak learning rate; default 0.2; also --lr"),
 the names `learning_rate` and `lr` in a recipe file, and the keyword in `Recipe(learning_rate=0.1)`. Whoever gives -1
@@ -44,8 +44,8 @@ def setting(
     meaning: str,
     unit: str = "",
     *,
-    aliases: tuple[str, ...] = (),
-    choices: tuple[str, ...] = (),
+    aliases: str = "",
+    choices: str = "",
     at_least: float | None = None,
     above: float | None = None,
     within: str = "",
@@ -55,12 +55,14 @@ def setting(
 
     Args:
         group, default, meaning, unit: for the help; `group` is one of `GROUPS`. The default's type is the setting's.
-        aliases: PyTorch's and timm's names of its flag.
-        choices, at_least, above, within: all values, or bounds of a number; `within` as "[0, 1)" or "0..30".
+        aliases: PyTorch's and timm's names of its flag, with spaces between.
+        choices: all values, with spaces between; a default of "" is one, too.
+        at_least, above, within: bounds of a number; `within` as "[0, 1)" or "0..30".
         per_worker: the workers of a run may have different values, as of paths; see `shared`.
     """
     assert group in GROUPS, group
-    about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases, "choices": choices}
+    about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
+    about["choices"] = ("",) * (choices != "" == default) + tuple(choices.split())
     about |= {"at_least": at_least, "above": above, "within": within, "per_worker": per_worker or unit == "path"}
     return dataclasses.field(default=default, metadata=about)
 
@@ -144,7 +146,7 @@ def flag_name(name: str) -> str:
 
 def show_value(value: object) -> str:
     """A setting's value as it is typed."""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

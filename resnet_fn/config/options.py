@@ -3,7 +3,7 @@
 import dataclasses
 from functools import partial
 
-from resnet_fn.config.fields import YES_NO_AUTO, setting
+from resnet_fn.config.fields import setting
 from resnet_fn.config.settings import Settings
 
 _run = partial(setting, "the run: where it is kept and goes on")
@@ -16,45 +16,29 @@ _record = partial(setting, "what the run records", per_worker=True)
 class RunOptions(Settings):
     """How a run is computed and recorded. The constructor raises ValueErrors with the field, the value and the fix."""
 
-    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases=("output",))
+    out_dir: str = _run("", "run folder; empty: runs/<recipe>-<time>", "path", aliases="output")
     resume: str = _run(
         "auto", "auto: go on if the run folder holds a run; never; or a run folder or checkpoint", "path"
     )
-    data_dir: str = _run(
-        "", "where the data set lies (cifar10, cifar100, imagefolder, mindrecord)", "path", aliases=("data-path",)
-    )
-    train_list: str = _run(
-        "",
-        "the training images of an imagefolder, below data_dir: PATH CLASS a line, or .csv with path, label",
-        "path",
-    )
+    data_dir: str = _run("", "folder of the data set (all but digits and synthetic)", "path", aliases="data-path")
+    train_list: str = _run("", "training images below data_dir: PATH CLASS a line, or .csv with path, label", "path")
     val_list: str = _run("", "the same of the validation images", "path")
     check_files: str = _run(
-        "auto",
-        "decode every image file before the first update; auto: up to 20,000 of training and validation together",
-        choices=YES_NO_AUTO,
+        "auto", "decode every image file before the first update; auto: up to 20,000 of them", choices="auto yes no"
     )
     allow_other_data: bool = _run(False, "resume with another training set than the checkpoint's")
-    data_threads: int = _each(
-        0, "threads that decode images, per worker; 0: the CPUs shared evenly", "threads", at_least=0
-    )
+    data_threads: int = _each(0, "threads that decode images, per worker; 0: even shares", "threads", at_least=0)
     feed: str = _compute(
         "float32",
-        "how images go to the device: normalised before, or as bytes, a quarter as many, normalised there (image "
-        "files without mixup, cutmix and erasing)",
-        choices=("float32", "uint8"),
+        "how images go to the device: normalised, or as bytes (image files without mixup, cutmix and erasing)",
+        choices="float32 uint8",
     )
     accumulate: int = _compute(
-        1,
-        "parts of a worker's share, to save memory; BatchNorm normalises each on its own",
-        "micro-batches",
-        at_least=1,
+        1, "parts of a worker's share, to save memory; each has its own BatchNorm", "micro-batches", at_least=1
     )
-    mode: str = _compute("graph", "an update as one compiled function, or as none", choices=("graph", "pynative"))
-    compile_cache: bool = _each(
-        True, "keep compiled functions in the user's cache folder and take those that are there (CPU, MindSpore 2.10)"
-    )
-    device: str = _compute("CPU", "where to compute", choices=("CPU", "Ascend"))
+    mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph pynative")
+    compile_cache: bool = _each(True, "keep compiled functions for the next process (CPU, MindSpore 2.10)")
+    device: str = _compute("CPU", "where to compute", choices="CPU Ascend")
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time")
     threads: int = _each(
         0, "CPU kernel threads per worker, at least 2; 0: this machine's CPUs shared evenly", "threads", at_least=0

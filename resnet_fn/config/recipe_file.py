@@ -1,4 +1,4 @@
-"""A recipe as a file: the settings that flags would change, with their names and checks, a line each.
+"""A recipe as a TOML file: the settings that flags would change, with their names and checks, a line each.
 
 extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without it the settings' own defaults
 epochs = 30
@@ -6,19 +6,22 @@ lr = 0.05
 """
 
 import dataclasses
+import json
+import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, as_declared, check_names, to_dict
-from resnet_fn.config.hints import closest
+from resnet_fn.config.fields import aliases, check_names, to_dict
+from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.rules import Source, Value, settle
 from resnet_fn.config.settings import typed_values, unchecked, values_of
-from resnet_fn.config.settings_file import ENDING, read_settings, settings_text
 
-FORMAT = 1  # of a recipe file, its line `format`
+ENDING = ".toml"
+FORMAT = 1  # of a recipe file, in its line `format`
 _FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = {name: name for name in _FIELDS} | aliases(Recipe) | aliases(RunOptions)
 # Options that a run leaves out of its own recipe file.
@@ -27,10 +30,10 @@ _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """A recipe and options on the way from files and flags: each value has its source, and nothing is checked yet.
+    """A recipe and options on the way from files and flags.
 
     Attributes:
-        values: of all settings of `Recipe` and `RunOptions`.
+        values: of all settings of `Recipe` and `RunOptions`, not checked yet.
         notes: what was left out so far, a line each.
     """
 
@@ -62,9 +65,7 @@ class Draft:
 
     def settled(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
         """This with the flags that were given, without what has no effect then; and all that is wrong."""
-        flags = {
-            name: Value(_FIELDS[name], as_declared(_FIELDS[name], value), Source.FLAG) for name, value in given.items()
-        }
+        flags = {name: Value(_FIELDS[name], value, Source.FLAG) for name, value in given.items()}
         values, left_out, faults = settle({**self.values, **flags})
         return Draft(values, (*self.notes, *left_out)), list(faults.values())
 
@@ -85,13 +86,12 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         above: the files that extend this one.
 
     Raises:
-        ValueError: it cannot be read, has another format or a name that is no setting; with its line.
+        ValueError: it cannot be read, is of another format, or has a name that is no setting; with its line.
     """
-    entries = read_settings(path)
-    if "format" in entries:
-        number, place = entries.pop("format")
-        if number != FORMAT:
-            raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the one that this version reads")
+    entries = read_toml(path)
+    number, place = entries.pop("format", (FORMAT, ""))
+    if number != FORMAT:
+        raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the only one that this version reads")
     base = Draft.of(Recipe())
     if "extends" in entries:
         word, place = entries.pop("extends")
@@ -108,8 +108,7 @@ def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path,
         if name in words:
             line = values[name].place.rpartition(" ")[2]
             raise ValueError(f"{place}: {word}: is given on line {line} already, as {words[name]}; keep one")
-        words[name], field = word, _FIELDS[name]
-        values[name] = Value(field, as_declared(field, value), Source.FILE, place)
+        words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
     return Draft(values, base.notes)
 
 
@@ -128,6 +127,37 @@ def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[P
     return Draft({name: value._replace(place=draft.values[name].place) for name, value in values.items()}, draft.notes)
 
 
+def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
+    """The values of a TOML file, and where each stands, "mine.toml line 3"; a ValueError if it is not valid."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
+        settings = tomllib.loads(text + "\n")
+    except FileNotFoundError:
+        hint = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
+        raise ValueError(f"{path}: does not exist; {hint}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
+    except RecursionError:
+        raise ValueError(f"{path}: is nested too deeply; write one name and value for each setting") from None
+    except tomllib.TOMLDecodeError as error:
+        wrong = f"{path}: is not TOML ({error})"
+        if match := re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error)):
+            why, line, column = match.groups()
+            start = text.splitlines()[int(line) - 1].strip()
+            wrong = f"{path} line {line}: {start!r} is not TOML ({why}, column {column})"
+        fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
+        raise ValueError(f"{wrong}; {fix}") from None
+    entries = {}
+    for word, value in settings.items():
+        key = re.escape(word)
+        match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
+        place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
+        if isinstance(value, dict):
+            raise ValueError(f"{place}: [{word}]: there are no sections; write name = value, one a line")
+        entries[word] = value, place
+    return entries
+
+
 def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:
     """A run as a recipe file that reproduces it, also in a later version.
 
@@ -138,13 +168,14 @@ def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> 
     idle = settle(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
-    values |= {name: value for name, value in to_dict(options).items() if value != usual[name]}
-    values |= {"resume": resumed_from} if resumed_from else {}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        if name not in _OWN_PLACE or (name == "resume" and resumed_from):
-            groups.setdefault(_FIELDS[name].metadata["group"], {})[name] = value
-    return f"format = {FORMAT}\n\n{settings_text(groups)}"
+    values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
+    if resumed_from:
+        values["resume"] = resumed_from
+    groups = {_FIELDS[name].metadata["group"]: "" for name in values}
+    for name, value in values.items():  # JSON's texts, numbers and lists are TOML's, except DEL, which must be escaped
+        groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
+    return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
 
 
 def check_together(recipe: Recipe, options: RunOptions) -> None:

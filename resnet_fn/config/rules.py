@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from resnet_fn.config.fields import fault, flag_name, show_value
+from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
 
 
 class Source(enum.IntEnum):
@@ -103,7 +103,11 @@ RULES = (
     Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
     Rule("multi_label", lambda class_weights: not class_weights, "goes without --class-weights", instead=""),
     Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
-    Rule("train_list val_list", lambda train_list, val_list: train_list and val_list, "needs both --train-list and --val-list"),
+    Rule(
+        "train_list val_list",
+        lambda train_list, val_list: train_list and val_list,
+        "needs both --train-list and --val-list",
+    ),
     Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
     Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
     Rule("on_bad_sample check_files data_threads", of_files, "is for sets of image files; leave it out"),
@@ -212,7 +216,8 @@ def settle(given: Mapping[str, Value]) -> Settled:
 
     A rule is skipped if it reads an invalid value, or one that is not there (a recipe's, to options alone).
     """
-    values, gave_way = dict(given), set()
+    values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in given.items()}
+    gave_way = set()
     left_out: list[str] = []
     faults: dict[str, str] = {}
 
@@ -220,7 +225,7 @@ def settle(given: Mapping[str, Value]) -> Settled:
         text = f"{values[name].place}: {text}" if values[name].place else text
         faults[name] = f"{faults[name]}; {text}" if name in faults else text
 
-    for name, value in given.items():
+    for name, value in values.items():
         if wrong := fault(value.field, value.value):
             add_fault(name, wrong)
     known = values.keys() - faults.keys()

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from resnet_fn.config.fields import as_declared, check_names, explain
+from resnet_fn.config.fields import check_names, explain
 from resnet_fn.config.rules import Source, Value, settle
 
 
@@ -34,7 +34,7 @@ class Settings:
         return vars(self)
 
     def __post_init__(self) -> None:
-        """Keywords count as typed, and so does what is not at its default."""
+        """Settle the values; keywords count as typed, and so does what is not at its default."""
         vars(self).update(settle(typed_values(self)).check())
 
 
@@ -45,25 +45,24 @@ def unchecked(config: type[Settings], values: Mapping[str, Any]) -> Any:
     return new
 
 
-def values_of(config: Settings, source: Source) -> dict[str, Value]:
-    """All settings: this source gave those that are not at their defaults."""
-    values = ((field, as_declared(field, getattr(config, field.name))) for field in dataclasses.fields(config))
-    return {
-        field.name: Value(field, value, source if value != field.default else Source.DEFAULT) for field, value in values
-    }
+def values_of(config: Settings, source: Source, typed: frozenset[str] = frozenset()) -> dict[str, Value]:
+    """All settings: this source gave those that are `typed` or not at their defaults."""
+    values = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        is_given = field.name in typed or value != field.default
+        values[field.name] = Value(field, value, source if is_given else Source.DEFAULT)
+    return values
 
 
 def typed_values(config: Settings) -> dict[str, Value]:
     """All settings of a user of the constructor: see `Settings.__post_init__`."""
-    values = values_of(config, Source.FLAG)
-    return values | {name: values[name]._replace(source=Source.FLAG) for name in config.typed}
+    return values_of(config, Source.FLAG, config.typed)
 
 
 def changed(config: Any, **given: Any) -> Any:
     """Settings with other values, without those that have no effect then; a ValueError with all that is wrong."""
     check_names(type(config), given)
     values = values_of(config, Source.RECIPE)
-    for name, value in given.items():
-        field = values[name].field
-        values[name] = Value(field, as_declared(field, value), Source.FLAG)
+    values |= {name: Value(values[name].field, value, Source.FLAG) for name, value in given.items()}
     return unchecked(type(config), settle(values).check())

@@ -12,10 +12,9 @@ from typing import Any
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import Draft, read_recipe_file
+from resnet_fn.config.recipe_file import ENDING, Draft, read_recipe_file
 from resnet_fn.config.rules import Source
 from resnet_fn.config.settings import changed, typed_values
-from resnet_fn.config.settings_file import ENDING
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 

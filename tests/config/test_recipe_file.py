@@ -10,7 +10,7 @@ from resnet_fn.config.cli import UsageError
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import read_recipe_file, recipe_text
+from resnet_fn.config.recipe_file import read_recipe_file, read_toml, recipe_text
 from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
 from resnet_fn.train import parse
 
@@ -92,6 +92,13 @@ def test_what_a_file_leaves_without_effect_of_what_it_extends_is_left_out():
         ("extends = 3", "mine.toml line 1: extends: 3|a text"),
         ('extends = "none.toml"', "mine.toml line 1: extends: none.toml|did you mean mine.toml"),
         ('extends = "mine.toml"', "mine.toml line 1: extends: mine.toml|itself; name another recipe"),
+        ("[data]; flip = true", "mine.toml line 1: |[data]|no sections|name = value"),
+        ("seed = 1; y.z = 2", "mine.toml line 2: |[y]|no sections"),
+        ("seed = 1; model = resnet50", "mine.toml line 2: |'model = resnet50'|Invalid value|column 9|quotes"),
+        ("flip = True", "mine.toml line 1: |'flip = True'|Invalid value|column 8|true and false"),
+        ("seed = 1; seed = 2", "mine.toml line 2: |'seed = 2'|Cannot overwrite"),
+        ("milestones = [1,;  2", "mine.toml: |Unclosed array"),
+        ("seed = " + "[" * 100_000, "mine.toml: |nested too deeply"),
         ("lr = 1; ; learning-rate = 2", "mine.toml line 3: learning-rate: |line 1|lr; keep one"),
         ('extends = "finetune"; multi_label = true; loss = "cross_entropy"', "mine.toml line 2: multi_label: True|bce"),
     ],
@@ -101,7 +108,14 @@ def test_mistakes_have_their_line(text, parts, says):
     with pytest.raises(UsageError) as caught:
         parse(["--recipe", "mine.toml"])
     says(caught, *parts.split("|"))
-    assert str(caught.value).startswith("mine.toml line ")
+    assert str(caught.value).startswith("mine.toml") or str(caught.value).startswith("recipe: mine.toml: ")
+
+
+def test_each_value_has_its_line():
+    write('# b = 1; a = 1; ; "b" = [;  2, 3]   # c = 4;   c-d = "x = 5"; \'e\' = 1e-3')
+    values, lines = {"a": 1, "b": [2, 3], "c-d": "x = 5", "e": 1e-3}, (2, 4, 6, 7)
+    expected = {word: (values[word], f"mine.toml line {line}") for word, line in zip(values, lines, strict=True)}
+    assert read_toml(Path("mine.toml")) == expected
 
 
 def test_a_flag_may_give_what_the_file_lacks_and_may_take_away_what_it_needs():
@@ -122,9 +136,9 @@ def test_what_is_extended_must_be_whole():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_a_run_writes_is_the_same_recipe(name):
-    odd = 'C:\\pictures "ü" \x7f\n#'  # a path may hold any text
+    odd = 'C:\\new "ü" \x7f\t\n#😀'  # a path may hold anything
     recipe, options = RECIPES[name], RunOptions(data_dir=odd, accumulate=2, out_dir="runs/one", resume="never")
-    Path("recipe.toml").write_text(recipe_text(recipe, options))
+    Path("recipe.toml").write_text(recipe_text(recipe, options), encoding="utf-8")
     again = read_recipe_file(Path("recipe.toml"), RECIPES).complete()
     assert (again.recipe, again.options, again.notes) == (recipe, RunOptions(data_dir=odd, accumulate=2), ())
 
