@@ -1,9 +1,9 @@
-"""What settings need of each other: the table `RULES`, and `settle`, which applies it from top to bottom.
+"""What settings need of each other: `RULES`, a table that reads from top to bottom, and `settle`, which applies it.
 
-Each value has a source. The weaker source gives way: with `--recipe imagenet_resnet50_v1 --schedule cosine` the
-recipe's milestones (recipe) can have no effect beside that schedule (flag), so they are left out, with a line; with
-`--milestones 30` nothing gives way, and the flag is rejected. Flags, recipe files, `Recipe(…)` and runs that resume
-all go through `settle`, and so behave alike.
+Each value has a source, and the weaker source gives way. With `--recipe imagenet_resnet50_v1 --schedule cosine` the
+recipe's milestones have no effect, because the flag is stronger: they are left out, and the run begins with a line
+that names them. With `--schedule cosine --milestones 30` both are flags: the error names what does not go together.
+Flags, recipe files, `Recipe(…)` and runs that resume all go through `settle`.
 """
 
 import enum
@@ -17,7 +17,7 @@ from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
 
 
 class Source(enum.IntEnum):
-    """Where a value is from, the weakest first. What `FILE` and `FLAG` give was typed by the user."""
+    """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
 
     DEFAULT = 0  # or equal to the default
     RECIPE = 1  # a named recipe, or a file that the user's file extends
@@ -59,8 +59,8 @@ class Rule(NamedTuple):
         fields: the settings that need it, with spaces between.
         holds: the condition; its parameters are the settings that it reads, by name.
         text: the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value.
-        keep: nothing is left out, because the recipe would be another; what the stronger source gives is rejected.
-        instead: with `keep`: what the setting that it reads becomes, where that is from the weaker source.
+        keep: no source gives way, because the recipe would be another: the error names the stronger one's setting.
+        instead: where the setting that it reads is from the weaker source, it becomes this; else as `keep`.
     """
 
     fields: str
