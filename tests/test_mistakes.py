@@ -88,9 +88,6 @@ $ touch photographs.zip
 $ rm -r photographs/val
 --validation-share 0
 1: data_dir: … 'photographs' … val/CLASS/*.JPEG … --validation-share 0.2
-# more than all validates
---validation-share 1.5
-2: validation_share: 1.5 … [0, 1)
 # an update of more than there are
 --batch-size 32
 1: batch_size: 32 … give at most 21
@@ -154,21 +151,9 @@ $ echo '<html>not found</html>' > page.pth
 # a part of another project's name
 --train-only classifier
 1: train_only: 'classifier' … use one of stem, layer1, layer2, layer3, fc
-# frozen and trained
---freeze stem --train-only fc
-2: train_only: 'fc' … --freeze stem … give one of them
 # all frozen
 --freeze 'stem,layer?,fc'
 1: freeze: 'stem,layer?,fc' … leave out fc
-# layers that grow
---layer-decay 1.5
-2: layer_decay: 1.5 … (0, 1]
-# a metric
---monitor f1
-2: monitor: 'f1' … top1, loss, macro_f1, map
-# no patience
---patience -1
-2: patience: -1 … give 0 or more
 # the weight of no class
 $ printf 'bee 1\nbea 2\n' > w.txt
 --class-weights w.txt
@@ -186,10 +171,6 @@ $ printf 'bee 1\nbea 2\n' > w.txt
 $ printf '%s\n' 'extends = "finetune"' 'epoch = 5' > my.toml
 --recipe my.toml
 2: my.toml line 2: … 'epoch'; did you mean epochs?
-# a misspelt file
-$ touch my.toml
---recipe mine.toml
-2: recipe: mine.toml: does not exist; did you mean my.toml?
 """
 
 

@@ -161,22 +161,15 @@ RULES = (
     ),
     Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
     Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
-    Rule(
-        "schedule",
-        lambda schedule, milestones: schedule != "step" or milestones,
-        "needs --milestones, which go with --schedule step",
-        keep=True,
-    ),
+    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
     Rule("min_learning_rate", lambda schedule: schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
     Rule(
         "min_learning_rate",
         lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
-        "is above learning_rate ({learning_rate})",
+        "is above learning_rate {learning_rate}",
         keep=True,
     ),
-    Rule(
-        "warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs ({epochs})", keep=True
-    ),
+    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
     Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),

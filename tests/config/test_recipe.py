@@ -102,7 +102,7 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"seed": 4294967295}, "seed: 4294967295|0..4294967294"),
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
         ({"schedule": "cosin"}, "schedule: 'cosin'|cosine, linear"),
-        ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs (20)"),
+        ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
         ({"schedule": "step"}, "schedule: 'step'|--milestones"),
         ({"schedule": "step", "milestones": (5.0, -1.0)}, "milestones: (5.0, -1.0)|above 0"),
         ({"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0}, "milestone_factor: 10.0|(0, 1)"),

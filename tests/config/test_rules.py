@@ -62,7 +62,7 @@ def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_th
             "--recipe imagenet_resnet50_v2 --epochs 3",
             "epochs: 3 does not go with warmup_epochs 5.0|give --warmup-epochs",
         ),
-        ("--epochs 3 --warmup-epochs 4", "warmup_epochs: 4.0|epochs (3)"),
+        ("--epochs 3 --warmup-epochs 4", "warmup_epochs: 4.0|epochs 3"),
         ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
         ("--recipe finetune --multi-label --sampling balanced", "multi_label: True|--sampling shuffle"),
         ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
