@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from resnet_fn.config.fields import check_names, explain
 from resnet_fn.config.rules import Source, Value, settle
@@ -14,7 +14,6 @@ class Settings:
 
     # The keywords of the constructor, none if all were given (`dataclasses.replace`); `vars` lists the fields alone.
     __slots__ = ("typed",)
-    typed: ClassVar[frozenset[str]]
 
     def __init_subclass__(cls) -> None:
         """Add the fields to the docstring, in the words of the flags' help."""
@@ -55,7 +54,7 @@ def values_of(config: Settings, source: Source, typed: frozenset[str] = frozense
     return values
 
 
-def typed_values(config: Settings) -> dict[str, Value]:
+def typed_values(config: Any) -> dict[str, Value]:
     """All settings of a user of the constructor: see `Settings.__post_init__`."""
     return values_of(config, Source.FLAG, config.typed)
 
