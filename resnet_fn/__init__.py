@@ -44,16 +44,17 @@ import importlib
 import traceback
 import types
 
-from resnet_fn.runtime.parent import end_with, waiting_msrun
+from resnet_fn.runtime.parent import die_with_parent, msrun_command
 from resnet_fn.runtime.process import prepare_environment
 
 # MindSpore reads these variables while its library loads, so they must be set before anybody imports it.
 prepare_environment()
 # As early as possible: a worker must not outlive an msrun that waits for it.
-if _msrun := waiting_msrun():
-    end_with(_msrun)
+_parent = os.getppid()
+if msrun_command():
+    die_with_parent(_parent)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Modules and their public names. A name is imported when it is first used, so that ``python -m resnet_fn.train --help``
 # and a mistyped flag answer without loading MindSpore.
@@ -76,13 +77,13 @@ _MODULES = {
     "resnet_fn.evaluation.task": "summarise",
     "resnet_fn.update.step": "make_train_step StepPlan StepResult",
     "resnet_fn.update.exchange": "with_all_reduce make_flags",
-    "resnet_fn.update.eval_step": "make_eval_step",
+    "resnet_fn.evaluation.eval_step": "make_eval_step",
     "resnet_fn.update.loss": "make_loss",
     "resnet_fn.update.loss_scale": "DynamicLossScaler",
-    "resnet_fn.recipes.schedule": "make_schedule cosine_warmup",
+    "resnet_fn.update.schedule": "make_schedule cosine_warmup",
     "resnet_fn.update.optimizer": "make_optimizer momentum_sgd",
     "resnet_fn.update.adaptive": "adam adamw lars lamb",
-    "resnet_fn.models.groups": "parameter_groups weight_decay_groups",
+    "resnet_fn.update.groups": "parameter_groups weight_decay_groups",
     "resnet_fn.update.state": "TrainState make_state",
     "resnet_fn.update.average": "moving_average",
     "resnet_fn.checkpoint.folder": "save_checkpoint load_checkpoint",

@@ -1,8 +1,17 @@
-"""python -m resnet_fn: list the commands."""
+"""resnet_fn COMMAND, python -m resnet_fn COMMAND: run a command; without one, list them all."""
 
+import signal
+import sys
+
+if __name__ == "__main__" or sys.argv[0].endswith("/resnet_fn"):  # the installed command, which imports this module
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as in train.py, and for the same reason
+
+import importlib
+import importlib.util
+import os
 import shlex
 from collections.abc import Sequence
-from itertools import dropwhile
+from typing import NoReturn
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest
@@ -16,28 +25,42 @@ COMMANDS = {
     "plot": "draw the curves of one or several runs, without TensorBoard",
     "recipes": "list the recipes, or show one",
     "doctor": "test what training needs from this MindSpore, this device and this disk",
-    "benchmark": "measure one part of the package on this machine",
     "convert": "weights from one project's names and format to another's",
     "inspect": "look into a checkpoint, compare two, see a net's activations and gradients",
     "pack": "an image folder as MindRecord shards",
     "parity": "prove, stage by stage, that a net and its training step compute what PyTorch computes",
 }
+_GENERAL = ("-h", "--help", "--debug")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the list; for any other argument, an error with the nearest command."""
-    words = list(dropwhile(("-h", "--help", "--debug").__contains__, arguments))
-    if words and words[0] in COMMANDS:
-        typed = shlex.join([f"resnet_fn.{words[0]}", *words[1:]])
-        raise cli.UsageError(f"{words[0]!r} is a command by itself: type python -m {typed}")
-    if words:
-        raise cli.UsageError(f"unknown argument {words[0]!r}; {closest(words[0], COMMANDS)}")
+def list_commands(arguments: Sequence[str]) -> int:
+    """Print the list; for any argument that asks for something else, an error with the nearest command."""
+    for word in arguments:
+        if word not in _GENERAL:
+            raise cli.UsageError(f"unknown argument {word!r}; {closest(word, COMMANDS)}")
     print("Train residual networks on MindSpore with a functional loop that you can read.\n")
     print("commands (--help shows the flags):")
     for name, purpose in COMMANDS.items():
-        print(f"  python -m resnet_fn.{name:12} {purpose}")
+        print(cli.as_typed(f"  python -m resnet_fn.{name:12} {purpose}"))
     return 0
 
 
+def run() -> NoReturn:
+    """Run the command that is typed after "resnet_fn" or "python -m resnet_fn"."""
+    arguments = sys.argv[1:]
+    name = next((word for word in arguments if word not in _GENERAL), "")
+    program = cli.installed_program()
+    # Workers inherit it: what they print has the form of the command that started them all.
+    os.environ.setdefault(cli.FORM, f"{shlex.quote(program) if program else 'python -m resnet_fn'} ")
+    if name not in COMMANDS:
+        cli.run("resnet_fn", list_commands, arguments)
+    arguments.remove(name)
+    module = f"resnet_fn.{name}"
+    spec = importlib.util.find_spec(module)
+    if spec and spec.submodule_search_locations:  # a room, whose command is its __main__
+        module += ".__main__"
+    cli.run(name, importlib.import_module(module).main, arguments)
+
+
 if __name__ == "__main__":
-    cli.run("resnet_fn", main)
+    run()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from resnet_fn.config import cli
 from resnet_fn.config.hints import finite_or_null
-from resnet_fn.config.options import RunOptions
 from resnet_fn.recipes import load_recipe
 
 _EXAMPLES = """examples:
@@ -34,7 +33,6 @@ def main(arguments: Sequence[str]) -> int:
     group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")
     cli.add_device_flags(flags)
-    cli.add_fields(flags, RunOptions, skip=[name for name in vars(RunOptions()) if name != "compile_cache"])
     group = flags.add_argument_group("output")
     written = "loss, top1, top5 (or map, average_precision), macro_f1, fractions of 1; count"
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=written)
@@ -56,12 +54,12 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.task import describe, monitored
+    from resnet_fn.evaluation.task import all_metrics, describe
     from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
 
-    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite", "compile_cache")
+    shared = ("batch_size", "device", "threads", "data_dir", "allow_non_finite")
     how = {name: value for name, value in vars(parsed).items() if name in shared}
     if file:
         lists, folder = (file.options.train_list, file.options.val_list), parsed.data_dir or file.options.data_dir
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
             write_report(evaluation, Path(parsed.report))
     if join().is_main:
         classes = dataset.classes
-        metrics = monitored(scores, dataset.test.labels, len(classes))
+        metrics = all_metrics(scores, dataset.test.labels, len(classes))
         print(f"{describe(metrics, classes)} of {metrics['count']} validation images")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))

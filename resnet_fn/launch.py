@@ -1,6 +1,7 @@
 """python -m resnet_fn.launch: train on several workers, on one machine or several."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -30,7 +31,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Flags, validated (UsageError), and the command that each worker runs."""
     about = "Start workers with msrun, pass signals on to them, and exit with the code of the first that fails."
     parser = cli.Parser("launch", about, _EXAMPLES, "")
-    parser.usage = f"{parser.usage} -- [arguments of resnet_fn.train, or python and a command]"
+    parser.usage = f"{parser.usage} -- [flags of train, or python or resnet_fn and a command]"
     parser.add_argument(
         "--workers", type=int, default=2, metavar="N", help="number of workers, on all machines together; default 2"
     )
@@ -58,7 +59,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         (nodes > 1 and not given.master_addr, f"--master-addr: {nodes} machines need it; give that of machine 0"),
     )
     given.master_addr = given.master_addr or "127.0.0.1"
-    words = command[1:] if command[:1] in (["python"], ["python3"]) else ["-m", "resnet_fn.train", *command]
+    programs = {"python": [], "python3": [], "resnet_fn": ["-m", "resnet_fn"]}
+    program = programs.get(command[0]) if command else None
+    words = ["-m", "resnet_fn.train", *command] if program is None else [*program, *command[1:]]
     return given, [sys.executable, *words]
 
 
@@ -106,6 +109,7 @@ def exit_code(ended: dict[str, int], logs: Path, has_scheduler: bool) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Start the workers, watch them, and leave no process behind."""
     given, command = parse(arguments)
+    typed = [*console.typed_command(), *([] if "--" in arguments else ["--"])]  # what is added must reach the workers
     console.outlive_console()
     port, local = given.master_port, given.workers // given.nnodes
     if given.node_rank == 0:
@@ -127,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         logs = Path(folder).absolute()
         logs.mkdir(parents=True, exist_ok=True)
         try:
-            processes.start(flags, ranks, command, logs)
+            processes.start(flags, ranks, command, logs, {console.LAUNCHED_BY: json.dumps(typed)})
             has_scheduler = "scheduler" in processes.running.values()
             watch(processes, logs / f"worker_{ranks[0]}.log", signals)
             return exit_code(processes.ended, logs, has_scheduler)

@@ -52,8 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     with tqdm(total=packer.samples, desc="packing", unit="image", disable=parsed.no_progress or None) as bar:
         written = packer.write(bar.update)
     print(
-        f"{packer.samples} images in {out} ({written} shards written and read back, the others were there); "
-        f"next: python -m resnet_fn.train --dataset mindrecord --data-dir {out}"
+        f"{packer.samples} images in {out} ({written} shards written and read back, the others were there); next: "
+        + cli.as_typed(f"python -m resnet_fn.train --dataset mindrecord --data-dir {out}")
     )
     return 0
 

@@ -10,9 +10,9 @@ from typing import Any
 from resnet_fn.config import cli
 from resnet_fn.config.hints import closest, few
 from resnet_fn.report.curves import PANELS, Events, draw_panel, smoothing_note
+from resnet_fn.report.run_table import different_updates, group_runs, read_run, run_table
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.telemetry import read_log
-from resnet_fn.telemetry.run_table import different_updates, group_runs, read_run, run_table
 
 _EXAMPLES = """examples:
   python -m resnet_fn.plot runs/first

@@ -44,11 +44,11 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     parser.add_argument("--help-all", action="help", help="show every setting; --help shows those that are used most")
     parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
     first = cli.Parser("train", about)
-    for flags in (["--recipe"], ["--resume"], ["--out-dir", "--output"]):
-        first.add_argument(*flags, default="")
+    for flag in ("--recipe", "--resume"):
+        first.add_argument(flag, default="")
     early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
-        base = Draft.of_run(settings_of(early.out_dir, early.resume))
+        base = Draft.of_run(settings_of(early.resume))
     else:
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
@@ -90,8 +90,8 @@ def main(arguments: Sequence[str]) -> int:
         print(
             describe_best(recipe.monitor, result.best, result.last),
             "a report, and classes of other images:",
-            f"python -m resnet_fn.evaluate {run} --which best --report {run}/report",
-            f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best",
+            cli.as_typed(f"python -m resnet_fn.evaluate {run} --which best --report {run}/report"),
+            cli.as_typed(f"python -m resnet_fn.predict {run} IMAGE_OR_FOLDER --which best"),
             sep="\n",
         )
     return 0

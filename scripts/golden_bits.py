@@ -77,11 +77,11 @@ TRAININGS: dict[str, tuple[str, ...]] = {
 
 
 class Checkout:
-    """Runs commands of the checkout in the current folder, in a temporary folder with a compile cache of its own."""
+    """Runs commands of the checkout in the current folder, in a temporary folder."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
-        self._environment = {**os.environ, "PYTHONPATH": os.getcwd(), "XDG_CACHE_HOME": str(work / "cache")}
+        self._environment = {**os.environ, "PYTHONPATH": os.getcwd()}
 
     def run(self, *words: str) -> None:
         """Run a command of Python's.

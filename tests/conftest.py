@@ -1,5 +1,6 @@
 """Every test runs in a folder of its own, on one device, from one seed; tiny data sets in the real on-disk formats."""
 
+import configparser
 import contextlib
 import importlib.util
 import io
@@ -46,17 +47,6 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def one_seed() -> None:
     """What a test draws from NumPy's generator, as MindSpore does its default weights, is the same in any order."""
     np.random.seed(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compiled functions are kept in a folder of the session's, which all its processes share, not in the user's."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    os.environ.pop("XDG_CACHE_HOME")
-    if before is not None:
-        os.environ["XDG_CACHE_HOME"] = before
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -125,6 +115,22 @@ def python() -> "Callable[..., subprocess.CompletedProcess[str]]":
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `resnet_fn`, written as pip does from the entry point in setup.cfg."""
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[1] / "setup.cfg")
+    name, _, entry = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = entry.partition(":")
+    path = tmp_path_factory.mktemp("bin") / name
+    path.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\n"
+        f"if __name__ == '__main__':\n    sys.exit({function}())\n"
+    )
+    path.chmod(0o755)
+    return path
 
 
 @pytest.fixture(scope="session")

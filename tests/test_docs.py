@@ -1,4 +1,4 @@
-"""Every command in README.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
+"""Every command in *.md and docs/*.md is run, as it is written, in order, in one empty folder for each page.
 
 A page is a script of its ```bash and ```python blocks; its ```toml and ```csv blocks are files. How it may
 differ from what is written:
@@ -29,11 +29,13 @@ import pytest
 from resnet_fn.runtime.msrun import claim_port
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = "--model resnet8 --epochs 1 --image-size 8 --batch-size 240"
 SMALL = f"{SHORT} --image-size 16 --eval-size 0 --eval-resize 0 --batch-size 8 --warmup-epochs 0"
 _BLOCK = re.compile(r"(?:^<!-- *run: *(.*?) *-->\n)?^```(bash|sh|python|toml|csv)\n(.*?)^```", re.M | re.S)
 _NOT_RUN = re.compile(r"^(pip install|tensorboard|git|\.ci/run)\b|\bpytest\b")
+# A program that has flags of its own, and a help.
+_PROGRAM = r"scripts/benchmark [\w-]+|resnet_fn(?:\.parity (?:record|replay|compare)|[.\w]*)"
 _TRAIN = re.compile(r"^(?!#).*(resnet_fn\.(train|launch)\b(?!.* -- python)|run_(standalone|distribute)_train\.sh)")
 
 
@@ -134,8 +136,16 @@ def test_every_command_and_script_is_run_on_some_page():
 def unknown_flags(module, words, helps={}):  # noqa: B006 (each command is asked once)
     """The flags among the words after a command that its help does not have."""
     if module not in helps:
-        command = [sys.executable, "-m", *module.split(), "--help-all" if module == "resnet_fn.train" else "--help"]
-        helps[module] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+        program, *more = module.split()
+        command = [
+            sys.executable,
+            *([ROOT / program] if "/" in program else ["-m", program]),
+            *more,
+            "--help-all" if module == "resnet_fn.train" else "--help",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{module}: {done.stderr}"
+        helps[module] = done.stdout
     flags = re.findall(r"(?<=\s)--(?:no-)?([\w-]+)", words)
     return [flag for flag in flags if f"--{flag}" not in helps[module] and f"--[no-]{flag}" not in helps[module]]
 
@@ -147,9 +157,7 @@ def test_commands_in_the_text_exist():
         for name in re.findall(r"`(scripts/[\w.]+)", words):
             assert (ROOT / name).exists(), f"{page.name}: {name}"
         # a benchmark's part has flags of its own
-        for module, flags in re.findall(r"`python -m (resnet_fn\.benchmark [\w-]+|resnet_fn[.\w]*)([^`]*)`", words):
-            path = module.partition(" ")[0].replace(".", "/")
-            assert (ROOT / f"{path}.py").exists() or (ROOT / path / "__main__.py").exists(), f"{page.name}: {module}"
+        for module, flags in re.findall(rf"`python (?:-m )?({_PROGRAM})([^`]*)`", words):
             assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
 
 
@@ -158,11 +166,7 @@ def test_flags_of_commands_that_are_not_run_exist():
         for rule, _, text in blocks(page):
             for line in commands(text) if rule else ():
                 line = re.sub(r"(resnet_fn\.launch\b.*) -- (?!python)", r"\1 python -m resnet_fn.train ", line)
-                for module, flags in re.findall(
-                    r"python -m (resnet_fn\.(?:benchmark [\w-]+|parity (?:record|replay|compare)|\w+))"
-                    r"((?:(?!python -m)[^|;&#])*)",
-                    line,
-                ):
+                for module, flags in re.findall(rf"python (?:-m )?({_PROGRAM})((?:(?!python -m)[^|;&#])*)", line):
                     assert not unknown_flags(module, flags), f"{page.name}: {module} {flags}"
 
 

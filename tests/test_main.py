@@ -1,6 +1,6 @@
 """Help, and the list of commands."""
 
-import shlex
+import os
 
 import pytest
 
@@ -23,22 +23,36 @@ def test_every_command_has_help_in_groups_of_a_screen(command, python):
 
 def test_the_package_lists_its_commands(python):
     done = python("-m", "resnet_fn", COLUMNS="80")
-    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if line.startswith("  python")]
-    assert [words[2] for words in lines][:6] == [
-        f"resnet_fn.{name}" for name in ("train", "launch", "evaluate", "predict", "export", "plot")
-    ]
-    assert all(len(words) == 4 for words in lines)  # each says what it does
+    lines = [line.split(maxsplit=4) for line in done.stdout.splitlines() if line.startswith("  python -m resnet_fn ")]
+    assert [words[3] for words in lines][:6] == ["train", "launch", "evaluate", "predict", "export", "plot"]
+    assert all(len(words) == 5 for words in lines)  # with what each does
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("trian", "did you mean train"),
-        ("export RUN --out 'my net.onnx'", r"^'export' is .* type python -m resnet_fn.export RUN --out 'my net.onnx'$"),
-        ("--help train --epochs 3", r"type python -m resnet_fn.train --epochs 3$"),
-        ("--bogus", "use|did you mean"),
-    ],
-)
+@pytest.mark.parametrize(("word", "hint"), [("trian", "did you mean train"), ("--bogus", "use|did you mean")])
 def test_a_wrong_command_names_the_right_one(word, hint):
     with pytest.raises(cli.UsageError, match=hint):
-        listing.main(shlex.split(word))
+        listing.list_commands([word])
+
+
+@pytest.mark.parametrize("name", sorted(listing.COMMANDS))
+def test_subcommands_run_the_same_commands(name, python):
+    """The help of each in three forms differs in the form of the commands that it names, and in line breaks, only."""
+
+    def words(help_, form):
+        return help_.replace(form, "python -m resnet_fn.").split()
+
+    plain = python("-m", f"resnet_fn.{name}", "--help").stdout
+    assert words(python("-m", "resnet_fn", name, "--help").stdout, "python -m resnet_fn ") == plain.split()
+
+
+def test_the_installed_command_prints_commands_as_it_was_typed(installed, python):
+    for path, typed in (("/nowhere", str(installed)), (str(installed.parent), "resnet_fn")):
+        variables = {"PATH": f"{path}:{os.environ['PATH']}"}
+        assert f"  {typed} train " in python(installed, **variables).stdout
+        assert python(installed, "recipes", "digits", **variables).stdout.endswith(f"\n{typed} train --recipe digits\n")
+        assert f"usage: {typed} launch " in python(installed, "--help", "launch", **variables).stdout
+        error = python(installed, "trian", code=2, **variables).stderr
+        assert error.startswith("resnet_fn: error: unknown argument 'trian'")
+        error = python(installed, "train", "--workers", "2", code=2, **variables).stderr
+        assert error.startswith("train: error: ")
+        assert f"{typed} launch --workers N" in error

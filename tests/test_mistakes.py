@@ -193,10 +193,11 @@ def test_a_mistake_is_one_line_that_names_field_value_and_fix(before, flags, cod
 
 def test_classes_in_another_order_than_the_checkpoints_are_named(refused, says):
     recipe, options, _ = parse(COMMAND)
-    spec = load_dataset(recipe, options.data_dir).input
+    dataset = load_dataset(recipe, options.data_dir)
+    spec, feed = dataset.input, {"samples": len(dataset.train)}
     before = dataclasses.replace(spec, classes=spec.classes[::-1])
     recipe = dataclasses.replace(recipe, model="resnet8")
-    state = {"update": 5, "recipe": to_dict(recipe), "dataset": before.to_dict(), "best": None, "last": None}
+    state = {"update": 5, "recipe": to_dict(recipe), "dataset": before.to_dict(), "feed": feed, "best": None}
     net = create_model("resnet8", num_classes=3)
     save_checkpoint(Path("run/checkpoints/step-00000005"), list(net.get_parameters()), [], state)
     code, shown = refused("--out-dir", "run")

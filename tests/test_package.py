@@ -53,20 +53,23 @@ def test_training_does_not_load_pytorch_and_leaves_it_importable(python):
     assert (done.stdout, done.stderr) == ("False\ntensor(2.)\n", "")
 
 
-def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_files(python):
+@pytest.mark.parametrize("first", ["functions", "files"])
+def test_every_public_name_is_in_help_and_can_be_had_and_functions_win_over_files(first, python):
+    names = "train, evaluate, predict, export"
     done = python(
         "-c",
-        "import resnet_fn\n"
-        "import resnet_fn.train, resnet_fn.evaluate, resnet_fn.predict, resnet_fn.export\n"
+        f"import resnet_fn\nfrom resnet_fn import {names}\n"
+        * (first == "functions")
+        + "import resnet_fn.train, resnet_fn.evaluate, resnet_fn.predict, resnet_fn.export\n"
         "for name in resnet_fn.__all__: getattr(resnet_fn, name)\n"
         "print(resnet_fn.train.__module__, resnet_fn.evaluate.__module__, resnet_fn.recipes.__name__)\n"
         "print(resnet_fn.predict.__module__, resnet_fn.export.__module__, len(dir(resnet_fn)))\n"
         "help(resnet_fn)",
     )
     assert done.stderr == ""
-    first, second, *page = done.stdout.splitlines()
-    assert first == "resnet_fn.run.loop resnet_fn.evaluation.evaluate resnet_fn.recipes"
-    assert second == f"resnet_fn.evaluation.predict resnet_fn.evaluation.export {len(resnet_fn.__all__)}"
+    one, two, *page = done.stdout.splitlines()
+    assert one == "resnet_fn.run.loop resnet_fn.evaluation.evaluate resnet_fn.recipes"
+    assert two == f"resnet_fn.evaluation.predict resnet_fn.evaluation.export {len(resnet_fn.__all__)}"
     assert len(page) <= 60  # two screens, with every name
     assert set(resnet_fn.__all__) <= set(re.findall(r"\w+", "\n".join(page)))
 
@@ -85,6 +88,11 @@ def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
     """As it can by CVE-2025-32434 before 2.6 and by CVE-2026-24747 before 2.10, though `weights_only` is given."""
     torch, floor = SETUP["options.extras_require"]["torch"].strip().split(" >=")
     assert (torch, tuple(map(int, floor.split("."))) >= (2, 10)) == ("torch", True)
+
+
+def test_the_version_is_the_newest_of_the_changelog():
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+    assert newest == SETUP["metadata"]["version"] == resnet_fn.__version__
 
 
 def test_train_takes_a_recipes_name():

@@ -35,7 +35,7 @@ def test_seeds_of_one_recipe_share_a_line_and_label_smoothing_is_named(runs):
     assert plot.lines_of(events) == ({name: [rows] for name, rows in events.items()}, "", [])  # without recipes
     for seed, name in enumerate(runs):
         recipe = {"name": "digits", "seed": seed, "epochs": 3, "label_smoothing": 0.1}
-        Path(name, "config.json").write_text(json.dumps({"recipe": recipe}))
+        Path(name, "config.json").write_text(json.dumps({"recipe": recipe, "options": {}}))
     events["runs/b"].append({"event": "train", "update": 9, "loss": 1.0})
     lines, note, warnings = plot.lines_of(events)
     assert lines == {"runs/a, runs/b: mean of 2 seeds, band ± standard deviation": [*events.values()]}
@@ -58,7 +58,9 @@ def test_plot_says_what_is_wrong(runs):
 def test_the_table_needs_no_matplotlib_and_says_what_it_cannot_average(runs, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for seed, name in enumerate(runs):
-        Path(name, "config.json").write_text(json.dumps({"recipe": {"name": "digits", "seed": seed, "epochs": 3}}))
+        Path(name, "config.json").write_text(
+            json.dumps({"recipe": {"name": "digits", "seed": seed, "epochs": 3}, "options": {}})
+        )
     assert plot.main([*runs, "--table"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[1].split() == ["digits", "2", "0,1", "8", *["90.00%", "±", "0.00"] * 2, "not", "finite"]

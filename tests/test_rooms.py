@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 # A module imports from its own room and from rooms before it; last come the commands, the top level's modules.
 ROOMS_TEXT = """
 config runtime data models update graphs checkpoint weights recipes evaluation telemetry report run parity.layers
-parity.reference parity inspect benchmark doctor
+parity.reference parity inspect doctor
 """
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LEAVES = ("parity",)  # rooms that only their own modules and the package's list of public names name

@@ -3,10 +3,9 @@
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
         training.safetensors    the rest of `TrainState`: of the optimizer, the loss scaler, the moving average
-        state.json              progress (update, epoch, best and last evaluation), recipe (its seed with it), data set
-                                (classes, preprocessing), class weights, and what a resume compares: training set,
-                                split of an update, kernels
-        manifest.json           written last: size and sha256 of each file; name, shape, dtype, sha256 of each tensor
+        state.json              where the run stands, and what a resume compares: `save` in run/resume.py defines it
+        manifest.json           written last: the format's number; size and sha256 of each file; name, shape, dtype,
+                                sha256 of each tensor
 
 A folder is written under a temporary name, its files and itself synced, then renamed. All that is read is checked
 against the manifest: MindSpore loads a truncated `.ckpt` without an error, and safetensors has no payload checksum.
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mindspore import Parameter
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2  # of all that a checkpoint folder holds, state.json's entries included; another number is not read
 _WEIGHTS, _TRAINING, _STATE = "weights.safetensors", "training.safetensors", "state.json"
 Arrays = Mapping[str, np.ndarray]
 
@@ -44,7 +43,7 @@ class Checkpoint:
 
     Attributes:
         weights, training: arrays by name.
-        state: JSON types: "update", "epoch", "best", "last", "recipe", "dataset".
+        state: JSON types; see `save` in run/resume.py.
     """
 
     path: Path
@@ -120,7 +119,7 @@ def recover_interrupted_replace(checkpoints: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint folder; a CheckpointError if a file is missing, or differs from the manifest."""
+    """Read a checkpoint folder; a CheckpointError if a file is missing or differs, a ValueError for another format."""
     folder = Path(folder)
     manifest = _read_manifest(folder)
     read: dict[str, Any] = {}
@@ -144,14 +143,18 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         expected = manifest.pop("sha256")
-        if expected != sha256(json.dumps(manifest, sort_keys=True).encode()) or manifest["format"] != FORMAT:
+        if expected != sha256(json.dumps(manifest, sort_keys=True).encode()):
             raise ValueError("its own sha256 differs")
-        if not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
+        number = manifest["format"]
+        if number == FORMAT and not {_WEIGHTS, _TRAINING, _STATE} <= manifest["files"].keys():
             raise KeyError
-        return manifest
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: is not a checkpoint (no {MANIFEST})") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: damaged ({error}); use another checkpoint") from None
     except (KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{folder / MANIFEST}: damaged (it is no manifest); use another checkpoint") from None
+    if number != FORMAT:  # no CheckpointError: the one before would be of that format, too
+        fix = "use the version of resnet_fn that wrote it, or start a new run"
+        raise ValueError(f"{folder}: has format {number}, and this version reads {FORMAT}; {fix}")
+    return manifest

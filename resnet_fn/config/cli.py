@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
+import shutil
 import signal
 import sys
 import traceback
@@ -34,6 +36,22 @@ _ELSEWHERE = {
     "--workers": _WORKERS,
     "--num-workers": _WORKERS,
 }
+
+
+FORM = "RESNET_FN_FORM"  # in the environment: what is typed before a command's name, unless "python -m resnet_fn."
+
+
+def installed_program() -> str:
+    """The installed command by which this process was started, as it was typed; "" if it was `python -m`."""
+    path = sys.argv[0]
+    if Path(path).name != "resnet_fn":
+        return ""
+    return "resnet_fn" if shutil.which("resnet_fn") == path else path
+
+
+def as_typed(text: str) -> str:
+    """A text with its commands in the form that was typed: `resnet_fn train` for `python -m resnet_fn.train`."""
+    return re.sub(r"python -m resnet_fn\.(?=\w)", lambda _: os.environ.get(FORM, "python -m resnet_fn."), text)
 
 
 class UsageError(ValueError):
@@ -72,10 +90,10 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "", usage: str = "") -> None:
         super().__init__(
-            prog=f"python -m resnet_fn.{command}",
-            usage=" ".join(f"python -m resnet_fn.{command} {usage} [flags]".split()),
-            description=description,
-            epilog=epilog,
+            prog=as_typed(f"python -m resnet_fn.{command}"),
+            usage=as_typed(" ".join(f"python -m resnet_fn.{command} {usage} [flags]".split())),
+            description=as_typed(description),
+            epilog=as_typed(epilog),
             allow_abbrev=False,
             formatter_class=partial(_Formatter, max_help_position=30),  # fits 80 columns
         )
@@ -263,7 +281,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         if "--debug" in arguments:
             traceback.print_exc()
         code, message = 1, _one_line(error)
-    print(f"{command}: error: {message}", file=sys.stderr, flush=True)
+    print(f"{command}: error: {as_typed(message)}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,10 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def finite_or_null(value: Any, instead: Callable[[float], Any] = lambda number: None) -> Any:
-    """A value for JSON, nested in any way: None, or `instead`, in place of NaN and infinity, lists for tuples."""
+def finite_or_null(value: Any) -> Any:
+    """A value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
     if isinstance(value, dict):
-        return {key: finite_or_null(item, instead) for key, item in value.items()}
+        return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite_or_null(item, instead) for item in value]
-    return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return [finite_or_null(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -37,7 +37,6 @@ class RunOptions(Settings):
         1, "parts of a worker's share, to save memory; each has its own BatchNorm", "micro-batches", at_least=1
     )
     mode: str = _compute("graph", "an update as one compiled function, or as none", choices="graph pynative")
-    compile_cache: bool = _each(True, "keep compiled functions for the next process (CPU, MindSpore 2.10)")
     device: str = _compute("CPU", "where to compute", choices="CPU Ascend")
     fast_math: bool = _compute(False, "Ascend: HF32, and not the same bits each time")
     threads: int = _each(

@@ -158,19 +158,17 @@ def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
     return entries
 
 
-def recipe_text(recipe: Recipe, options: RunOptions, resumed_from: str = "") -> str:
+def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     """A run as a recipe file that reproduces it, also in a later version.
 
     All settings of the recipe that have an effect; of the options those that are not their defaults, without where
-    the run is kept. `resumed_from` is the checkpoint of another run that it began with.
+    the run is kept.
     """
     typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
     idle = settle(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
-    if resumed_from:
-        values["resume"] = resumed_from
     groups = {_FIELDS[name].metadata["group"]: "" for name in values}
     for name, value in values.items():  # JSON's texts, numbers and lists are TOML's, except DEL, which must be escaped
         groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"

@@ -33,7 +33,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
     return tuple((weights * len(labels) / (weights * counts).sum()).tolist())
 
 
-def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
+def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
     """How the classes of an unbalanced set are treated, a row for each; [] if the recipe does nothing about it.
 
     Args:
@@ -58,7 +58,7 @@ def treatment(sampling: str, weights: Sequence[float], classes: int, labels: np.
 
 
 def describe(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
-    """The rows of `treatment` as a line."""
+    """The rows of `class_balance` as a line."""
     texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)

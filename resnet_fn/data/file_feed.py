@@ -5,9 +5,9 @@ into its place in the batch; the next update's images are begun before this upda
 """
 
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.images import DRAWS, normalise
+from resnet_fn.data.images import draw_epoch, normalise
 from resnet_fn.data.mix import erase_and_mix
 from resnet_fn.data.order import Batch, Plan
 from resnet_fn.data.preprocess import naming, training_pixels
@@ -42,6 +42,8 @@ class FileFeed:
         self._repeats = self._plan.repeat_numbers().tolist()
         shape = (self._plan.share, 3, recipe.image_size, recipe.image_size)
         self._buffers = Buffers(shape, np.uint8 if as_bytes else np.float32)
+        samples = len(self._split)
+        self._erasing = lru_cache(maxsize=1)(lambda epoch: draw_epoch(recipe, epoch, samples, ["erasing"])["erasing"])
         self._begun: dict[int, tuple[np.ndarray, list[Future[None]]]] = {}  # by update: images, futures of each
         self._pool: ThreadPoolExecutor | None = None
         self._samples: Generator[tuple[int, bytes], None, None]
@@ -58,7 +60,8 @@ class FileFeed:
             self.close()
         erasing, epoch = None, update // self.updates_per_epoch
         if self._recipe.erasing:
-            erasing = draw_samples(self._recipe, epoch, len(self._split), "erasing", self._numbers(update))
+            repeats, numbers = zip(*self._numbers(update), strict=True)
+            erasing = self._erasing(epoch)[list(repeats), list(numbers)]
         batch = images, self._split.labels[self.indices(update)]
         return erase_and_mix(self._recipe, batch, self._classes, update, epoch, erasing)
 
@@ -132,22 +135,6 @@ class FileFeed:
             target[:] = planes
         else:
             normalise(planes, self._input, target)
-
-
-def draw_samples(recipe: Recipe, epoch: int, samples: int, name: str, places: Iterable[tuple[int, int]]) -> np.ndarray:
-    """The entries of `draw_epoch` at these (repeat, sample), bit for bit, without drawing the others: [n, width].
-
-    Each number is one step of NumPy's PCG64, which can be advanced to a sample's first number.
-    """
-    stream, width, _ = DRAWS[name]
-    engine = np.random.PCG64([recipe.seed, epoch, stream])  # as in default_rng
-    rng, position, rows = np.random.Generator(engine), 0, []
-    for repeat, sample in places:
-        begin = (repeat * samples + sample) * width
-        engine.advance(begin - position)
-        rows.append(rng.random(width))
-        position = begin + width
-    return np.stack(rows)
 
 
 class Buffers:

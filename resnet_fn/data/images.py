@@ -4,7 +4,7 @@ An augmentation's random numbers are drawn from (seed, epoch, sample). To add on
 config/recipe.py; a row of `DRAWS` here; the function, here or in augment.py; and its call in `feed.MemoryFeed.batch`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
     return result
 
 
-def as_fed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
+def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
     """A feed's images as the net sees them: float32 as they are, bytes normalised; [N, C, H, W]."""
     return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
 
@@ -66,19 +66,19 @@ def _resize_matrix(old: int, new: int) -> np.ndarray:
 
 
 # Random numbers of an epoch, float64 in [0, 1): their stream, how many a sample has, whether a recipe uses them.
-DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
+_DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
     "affine": (Streams.AFFINE, 4, lambda r: r.max_shift or r.max_rotation or r.max_zoom),
     "crop": (Streams.CROP, 3, lambda r: r.crop_padding or r.flip),
     "erasing": (Streams.ERASING, 5, lambda r: r.erasing),
 }
 
 
-def draw_epoch(recipe: Recipe, epoch: int, samples: int) -> dict[str, np.ndarray]:
-    """The random numbers of an epoch that the recipe uses, each [repeats, samples, width]."""
+def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
+    """The random numbers of an epoch that the recipe uses, of these `names`, each [repeats, samples, width]."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
-        for name, (stream, width, wanted) in DRAWS.items()
-        if wanted(recipe)
+        for name, (stream, width, wanted) in _DRAWS.items()
+        if name in names and wanted(recipe)
     }
 
 

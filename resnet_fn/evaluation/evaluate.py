@@ -11,16 +11,13 @@ from resnet_fn.config.hints import closest, renamed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
-from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, open_trained_dataset
+from resnet_fn.evaluation.eval_step import make_eval_step
+from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.evaluation.scoring import score
-from resnet_fn.evaluation.task import Scores, monitored, task_of
-from resnet_fn.graphs.cache import open_cache
-from resnet_fn.models import build_net
+from resnet_fn.evaluation.task import Scores, all_metrics, task_of
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.eval_step import make_eval_step
-from resnet_fn.weights.load import load_weights, name_model, other_classes, read_weights
+from resnet_fn.weights.load import other_classes
 
 TTA = ("none", "flip")
 _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keeps those of the likeliest classes
@@ -49,10 +46,10 @@ def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dic
     """Evaluate a checkpoint on its validation set; arguments as in `evaluate_in_detail`.
 
     Returns:
-        See `monitored`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
+        See `all_metrics`: {"loss", "top1", "top5", "count", "macro_f1"}, fractions of 1; the same on every rank.
     """
     detail = evaluate_in_detail(checkpoint, which, **options)
-    return monitored(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
+    return all_metrics(detail.scores, detail.dataset.test.labels, len(detail.dataset.classes))
 
 
 def evaluate_in_detail(
@@ -68,7 +65,6 @@ def evaluate_in_detail(
     data_dir: str = "",
     val_list: str = "",
     allow_non_finite: bool = False,
-    compile_cache: bool = True,
 ) -> Evaluation:
     """Score a checkpoint's validation set sample by sample. Net, classes and preprocessing are the checkpoint's own.
 
@@ -83,7 +79,6 @@ def evaluate_in_detail(
         data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
         allow_non_finite: score weights with NaN or infinity in them too.
-        compile_cache: see `RunOptions`.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
@@ -101,7 +96,7 @@ def evaluate_in_detail(
     dataset = open_trained_dataset(trained, data_dir, workers, val_list=val_list)
     check_state(workers, trained.net.get_parameters())
     net: nn.Cell = FlipAverage(trained.net) if tta == "flip" else trained.net
-    step = make_eval_step(net, with_logits=True, jit=open_cache(compile_cache).jit)
+    step = make_eval_step(net, with_logits=True)
     all_classes = len(dataset.test) * len(dataset.classes) <= _ALL_UP_TO
     scores = score(step, dataset, batch_size, workers, all_classes=all_classes)
     options = {"which": which, "tta": tta, "ema": trained.averaged, "image_size": trained.input.image_size}
@@ -120,7 +115,6 @@ def evaluate_weights(
     lists: tuple[str, str] = ("", ""),
     check: str = "auto",
     allow_non_finite: bool = False,
-    compile_cache: bool = True,
 ) -> tuple[Scores, DataSet]:
     """Evaluate a bare weight file, of any project (`read_weights`), on a recipe's validation set.
 
@@ -132,16 +126,13 @@ def evaluate_weights(
     """
     workers = process.start(device, threads)
     check_settings(workers, recipe, which=which, check_files=check, batch_size=batch_size)
-    source = read_weights(file, which)
-    recipe = name_model(recipe, source)
-    dataset = open_dataset(recipe, data_dir, workers=workers, splits=("test",), check=check, lists=lists)
-    net = build_net(recipe, dataset.input)
-    load_weights(net, source, allow_non_finite=allow_non_finite)
+    data = {"data_dir": data_dir, "workers": workers, "splits": ("test",), "check": check, "lists": lists}
+    net, recipe, dataset, source = load_weight_file(file, recipe, which, allow_non_finite=allow_non_finite, **data)
     check_state(workers, net.get_parameters())
     if workers.is_main:
         print(f"weights     {source.path}", flush=True)
         if other := other_classes(source, dataset.classes):
             names = f"{renamed(source.classes, dataset.classes)}; it is scored as if it had the latter"
             print(f"warning: {source.path}: its last layer is {other}: {names}", file=sys.stderr, flush=True)
-    step = make_eval_step(net, task_of(recipe.multi_label).needs_logits, jit=open_cache(compile_cache).jit)
+    step = make_eval_step(net, task_of(recipe.multi_label).needs_logits)
     return score(step, dataset, batch_size, workers), dataset

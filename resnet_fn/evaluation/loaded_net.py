@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor, nn
@@ -20,12 +20,12 @@ from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.preprocess import eval_pixels, open_upright
 from resnet_fn.data.sources.files import read_regular
 from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.graphs.cache import open_cache
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.update.eval_step import EvalStep, make_eval_step
+from resnet_fn.weights.load import Source, load_weights, name_model, read_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +48,11 @@ class LoadedNet:
 
     @functools.cached_property
     def eval_step(self) -> EvalStep:
-        """The evaluation of one batch, with logits, from the compile cache: one function for every use of this net.
+        """The evaluation of one batch, with logits: one function for every use of this net.
 
         MindSpore keeps about 20 MB of each that is compiled until the process ends.
         """
-        return make_eval_step(self.net, with_logits=True, jit=open_cache(True).jit)
+        return make_eval_step(self.net, with_logits=True)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -143,6 +143,30 @@ def load_run(
         check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, checkpoint.path)
     net.set_train(False)
     return LoadedNet(net, recipe, spec, checkpoint, averaged)
+
+
+class LoadedFile(NamedTuple):
+    """A net with the weights of a bare file: the net, the recipe with its model, the data set, and the file as read."""
+
+    net: nn.Cell
+    recipe: Recipe
+    dataset: DataSet
+    weights: Source
+
+
+def load_weight_file(
+    file: str | Path, recipe: Recipe, which: str = "last", *, allow_non_finite: bool = False, **data: Any
+) -> LoadedFile:
+    """Build a recipe's net for its data set, and load a weight file of any project into it.
+
+    Arguments and errors: see `read_weights` (file, which), `open_dataset` (data); WeightsError if it does not fit.
+    """
+    weights = read_weights(file, which)
+    recipe = name_model(recipe, weights)
+    dataset = open_dataset(recipe, **data)
+    net = build_net(recipe, dataset.input)
+    load_weights(net, weights, allow_non_finite=allow_non_finite)
+    return LoadedFile(net, recipe, dataset, weights)
 
 
 def assign_checkpoint(net: nn.Cell, checkpoint: Checkpoint, ema: bool | None = None) -> bool:

@@ -7,10 +7,10 @@ import numpy as np
 from mindspore import Tensor
 
 from resnet_fn.data.dataset import BadSampleError, DataSet, describe_bad_samples, eval_batches
+from resnet_fn.evaluation.eval_step import EvalStep
 from resnet_fn.evaluation.task import TOP, Scores, task_of
 from resnet_fn.runtime.signals import SIGNALS, agreed_signal
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
-from resnet_fn.update.eval_step import EvalStep
 
 # The net computes this many samples at a time, each always in the same row of its block, whatever the batch size and
 # the number of workers: the last bits of a matrix product depend on its shape, and with few columns on the row.

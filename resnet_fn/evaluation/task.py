@@ -236,7 +236,7 @@ def summarise(scores: Scores) -> dict[str, Any]:
     return {"loss": loss, **scores.task.summarise(scores), "count": count}
 
 
-def monitored(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
+def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
     """The results of `summarise` and "macro_f1": everything that a recipe can monitor."""
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 

@@ -21,7 +21,6 @@ from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
 
 if TYPE_CHECKING:
-    from resnet_fn.inspect.batch import InspectedNet
     from resnet_fn.weights.load import Source
 
 _EXAMPLES = """examples:
@@ -33,6 +32,7 @@ _EXAMPLES = """examples:
 """
 
 _OF_A_BATCH = ("recipe", "model", "stem", "data_dir", "batch_size")
+_GRADIENTS = ("output_gradients", "gradients")  # histograms of the layers' and of the parameters'
 Write = Callable[[str, int, str, np.ndarray], None]  # a histogram: kind, update, name, values
 
 
@@ -75,7 +75,7 @@ def _parser() -> cli.Parser:
 
 
 def _check(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Refuse flags that would be ignored. Returns the arguments of `open_net` beside the checkpoint."""
+    """Reject flags that would be ignored. Returns the arguments of `open_net` beside the checkpoint."""
     runs, size = parsed.activations or parsed.gradients, parsed.batch_size
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
@@ -149,47 +149,30 @@ def _compare(here: str, there: str, which: str) -> dict[str, Any]:
 
 
 def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.batch import open_net
+    from resnet_fn.inspect.batch import activations, gradients, open_net
 
     inspected = open_net(parsed.checkpoint, **how)
     if inspected.checkpoint:
         print(f"{inspected.checkpoint.path}: {inspected.recipe.model}")
-    limit = parsed.batch_size or 32
+    limit, update = parsed.batch_size or 32, inspected.update
     result: dict[str, Any] = {}
     if parsed.activations:
-        result["activations"] = _show_activations(inspected, limit, write)
+        count, rows = activations(inspected, limit, partial(write, "activations", update))
+        print(f"activations after update {update}, evaluation mode, {count} validation images")
+        print("\n".join(statistics_table(rows, "output of", zeros=True)))
+        result["activations"] = [dataclasses.asdict(row) for row in rows]
     if parsed.gradients:
-        result["gradients"] = _show_gradients(inspected, limit, write)
+        measured = gradients(inspected, limit, *(partial(write, kind, update) for kind in _GRADIENTS))
+        samples = f"{measured['samples']} samples of the next batch, loss {measured['loss']:.4f}"
+        print(f"gradients after update {update}, training mode, {samples}")
+        layers, parameters = measured["layers"], measured["parameters"]
+        print("\n".join(statistics_table(layers, "gradient at the output of", zeros=True)))
+        print("\n".join(statistics_table(parameters, "gradient of", zeros=True, relative=measured["relative"])))
+        total, clip = math.hypot(*(row.norm for row in parameters)), inspected.recipe.clip_norm
+        print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
+        rows_of = {name: list(map(dataclasses.asdict, measured[name])) for name in ("layers", "parameters")}
+        result["gradients"] = measured | rows_of
     return result
-
-
-def _show_activations(inspected: "InspectedNet", limit: int, write: Write) -> list[dict[str, Any]]:
-    from resnet_fn.inspect.batch import activations
-
-    count, rows = activations(inspected, limit, partial(write, "activations", inspected.update))
-    print(f"activations after update {inspected.update}, evaluation mode, {count} validation images")
-    print("\n".join(statistics_table(rows, "output of", zeros=True)))
-    return [dataclasses.asdict(row) for row in rows]
-
-
-def _show_gradients(inspected: "InspectedNet", limit: int, write: Write) -> dict[str, Any]:
-    from resnet_fn.inspect.batch import gradients
-
-    visitors = (partial(write, kind, inspected.update) for kind in ("output_gradients", "gradients"))
-    measured = gradients(inspected, limit, *visitors)
-    print(
-        f"gradients after update {inspected.update}, training mode, {measured.samples} samples of the next batch, "
-        f"loss {measured.loss:.4f}"
-    )
-    print("\n".join(statistics_table(measured.layers, "gradient at the output of", zeros=True)))
-    head, *lines = statistics_table(measured.parameters, "gradient of", zeros=True)
-    print(f"{head}  {'/ weights':>10}")
-    for row, line in zip(measured.parameters, lines, strict=True):
-        print(f"{line}  {measured.relative[row.name]:10.3e}")
-    total = math.sqrt(math.fsum(row.norm**2 for row in measured.parameters))
-    clip = inspected.recipe.clip_norm
-    print(f"global norm {total:.4f}, " + (f"before clipping at {clip:g}" if clip else "not clipped"))
-    return dataclasses.asdict(measured)
 
 
 if __name__ == "__main__":

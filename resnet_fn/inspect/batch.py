@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import mindspore
 import numpy as np
@@ -17,15 +18,12 @@ from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.sources.load import open_dataset
-from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, open_trained_dataset
+from resnet_fn.evaluation.loaded_net import assign_checkpoint, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.inspect.statistics import ArrayStatistics, array_statistics
-from resnet_fn.models import build_net
-from resnet_fn.models.inputs import make_noise
+from resnet_fn.models.inputs import make_masks
 from resnet_fn.parity.layers.cells import named_layers, record_cell, unchanged
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.update.loss import Loss, make_loss
-from resnet_fn.weights.load import load_weights, name_model, read_weights
+from resnet_fn.update.loss import make_loss
 
 # Is called with each array as it is computed: its name and values. All of them together can be gigabytes.
 Visitor = Callable[[str, np.ndarray], None]
@@ -71,12 +69,8 @@ def open_net(
         dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
     recipe = changed(recipe, precision=PRECISION)
-    weights = read_weights(source)
-    recipe = name_model(recipe, weights)
-    dataset = open_dataset(recipe, data_dir, lists=lists, check=check)
-    net = build_net(recipe, dataset.input)
-    load_weights(net, weights, allow_non_finite=True)
-    return InspectedNet(net, recipe, dataset, None)
+    opened = load_weight_file(source, recipe, data_dir=data_dir, lists=lists, check=check, allow_non_finite=True)
+    return InspectedNet(opened.net, opened.recipe, opened.dataset, None)
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
@@ -107,99 +101,62 @@ def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[in
     return count, rows
 
 
-@dataclasses.dataclass(frozen=True)
-class GradientStatistics:
-    """Gradients of the loss on one batch.
-
-    Attributes:
-        samples: in the batch.
-        loss: the recipe's, with its smoothing, without weight decay.
-        layers: the gradient at each layer's output, in execution order.
-        parameters: each parameter's gradient, in the net's order; before clipping.
-        relative: ‖gradient‖ / ‖parameter‖ for each parameter; infinite where the parameter is 0.
-    """
-
-    samples: int
-    loss: float
-    layers: list[ArrayStatistics]
-    parameters: list[ArrayStatistics]
-    relative: dict[str, float]
-
-
-def gradients(
-    inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_parameter: Visitor
-) -> GradientStatistics:
-    """The gradients that the net's next update would see, in training mode, on the first samples of its batch.
+def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_parameter: Visitor) -> dict[str, Any]:
+    """The gradients that the net's next update would have, in training mode, on the first samples of its batch.
 
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
 
     Args:
         limit: samples; a smaller batch gives fewer.
         visit_layer, visit_parameter: are called with each layer's or parameter's name and gradient, float32.
+
+    Returns:
+        "samples" of the batch; their "loss", with its smoothing, without weight decay; rows of "layers", of the
+        gradients at their outputs, the first layer first; rows of "parameters", in the net's order, before clipping;
+        "relative", by a parameter's name ‖gradient‖ / ‖parameter‖, infinite where the parameter is 0.
     """
-    net, recipe = inspected.net, inspected.recipe
+    net, recipe, dataset = inspected.net, inspected.recipe, inspected.dataset
     if inspected.checkpoint:
         assign_checkpoint(net, inspected.checkpoint, ema=False)
-    with contextlib.closing(make_feed(inspected.dataset, recipe)) as feed:
+    with contextlib.closing(make_feed(dataset, recipe)) as feed:
         images, labels = (part[:limit] for part in feed.batch(inspected.update))
-    noise = [part if part is None else part[:limit] for part in make_noise(recipe, net)(inspected.update)]
-    dataset = inspected.dataset
+    masks = [part if part is None else part[:limit] for part in make_masks(recipe, net)(inspected.update)]
     weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
     loss = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights)
-    layers: list[ArrayStatistics] = []
+    rows: list[ArrayStatistics] = []
 
     def note(name: str, values: np.ndarray) -> None:
-        layers.append(array_statistics(name, values))
+        rows.append(array_statistics(name, values))
         visit_layer(name, values)
 
-    value, by_name, order = _record_gradients(net, images, labels, noise, loss, note)
-    layers.sort(key=lambda row: order.index(row.name))
-    rows, relative = [], {}
-    for parameter in net.trainable_params():
-        gradient = by_name[parameter.name]
-        rows.append(array_statistics(parameter.name, gradient))
-        visit_parameter(parameter.name, gradient)
+    handles = list(_output_gradients(net, note))
+    trained = tuple(net.trainable_params())
+    with unchanged(net, handles):
+        net.set_train(True)
+        differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *masks), y), None, trained)
+        value, of_parameters = differentiate(Tensor(images), Tensor(labels))
+    parameters, relative = [], {}
+    for parameter, gradient in zip(trained, of_parameters, strict=True):
+        parameters.append(array_statistics(parameter.name, gradient.asnumpy()))
+        visit_parameter(parameter.name, gradient.asnumpy())
         size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
-        relative[parameter.name] = rows[-1].norm / size if size else math.inf
-    return GradientStatistics(len(images), value, layers, rows, relative)
+        relative[parameter.name] = parameters[-1].norm / size if size else math.inf
+    measured = {"samples": len(images), "loss": float(value.asnumpy())}
+    return {**measured, "layers": rows[::-1], "parameters": parameters, "relative": relative}
 
 
-def _record_gradients(
-    net: nn.Cell, images: np.ndarray, labels: np.ndarray, noise: Sequence[Tensor | None], loss: Loss, visit: Visitor
-) -> tuple[float, dict[str, np.ndarray], list[str]]:
-    """Differentiate the loss operation by operation, in training mode; statistics stay as they were.
-
-    `visit` is called with each layer's title and the gradient at its output, in backward order. Returns the loss, each
-    trainable parameter's gradient by its name, and the layers' titles in execution order.
-    """
+def _output_gradients(net: nn.Cell, visit: Visitor) -> Iterator[Any]:
+    """Hooks by which `visit` is called with each layer's title and the gradient at its output, last layer first."""
     calls: Counter[str] = Counter()
-    order: list[str] = []
-    handles: list[object] = []
 
-    def record(name: str, layer: nn.Cell) -> None:
-        def title() -> str:
-            return f"{name} ({calls[name] + 1})" if calls[name] else name
-
-        def forward(*_: object) -> None:
-            order.append(title())
-            calls[name] += 1
-
+    def add_hooks(name: str, layer: nn.Cell) -> Iterator[Any]:
         def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
             calls[name] -= 1  # backward, the last call comes first
             if isinstance(gradient[0], Tensor):
-                visit(title(), gradient[0].asnumpy())
+                visit(f"{name} ({calls[name] + 1})" if calls[name] else name, gradient[0].asnumpy())
 
-        handles.extend((layer.register_forward_hook(forward), layer.register_backward_hook(backward)))
+        yield layer.register_forward_hook(lambda *_: calls.update([name]))
+        yield layer.register_backward_hook(backward)
 
     for name, layer in named_layers(net):
-        record(name, layer)
-    weights = tuple(net.trainable_params())
-
-    def of_batch(images: Tensor, labels: Tensor) -> Tensor:
-        return loss(net(images, *noise), labels)
-
-    with unchanged(net, handles):
-        net.set_train(True)
-        value, in_order = mindspore.value_and_grad(of_batch, None, weights)(Tensor(images), Tensor(labels))
-        named = {p.name: gradient.asnumpy() for p, gradient in zip(weights, in_order, strict=True)}
-    return float(value.asnumpy()), named, order
+        yield from add_hooks(name, layer)

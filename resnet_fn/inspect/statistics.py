@@ -60,20 +60,27 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
 
 
 def statistics_table(
-    rows: Sequence[ArrayStatistics], title: str, zeros: bool = False, dtype: bool = False
+    rows: Sequence[ArrayStatistics],
+    title: str,
+    zeros: bool = False,
+    dtype: bool = False,
+    relative: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Lines: a head, then one line for each array, under the title of their names; whether to show zeros and dtype."""
-    wide = max([len(title), *(len(row.name) for row in rows)])
-    shapes = ["x".join(map(str, row.shape)) or "scalar" for row in rows]
-    long = max([len("shape"), *map(len, shapes)])
-    head = f"{title:{wide}}  {'shape':>{long}}" + (f"  {'dtype':8}" if dtype else "")
-    lines = [head + "".join(f"  {name:>10}" for name in ("mean", "std", "min", "max", "norm", *["zeros"] * zeros))]
-    for row, shape in zip(rows, shapes, strict=True):
-        line = f"{row.name:{wide}}  {shape:>{long}}" + (f"  {row.dtype:8}" if dtype else "")
-        line += "".join(f"  {value:10.3e}" for value in (row.mean, row.std, row.min, row.max, row.norm))
-        line += f"  {row.zeros:10.1%}" if zeros else ""
-        lines.append(line + (f"  {row.not_finite} NOT FINITE" if row.not_finite else ""))
-    return lines
+    """Lines: a head, then one line for each array, under the title of their names; which columns to show beside."""
+    cells = [[title, "shape", *["dtype"] * dtype, "mean", "std", "min", "max", "norm"]]
+    cells[0] += ["zeros"] * zeros + ["/ weights"] * (relative is not None)
+    for row in rows:
+        numbers = [row.mean, row.std, row.min, row.max, row.norm]
+        cells.append([row.name, "x".join(map(str, row.shape)) or "scalar", *[row.dtype] * dtype])
+        cells[-1] += [*(f"{number:.3e}" for number in numbers), *[f"{row.zeros:.1%}"] * zeros]
+        cells[-1] += [] if relative is None else [f"{relative[row.name]:.3e}"]
+    notes = ["", *(f"  {row.not_finite} NOT FINITE" if row.not_finite else "" for row in rows)]
+    return [line + note for line, note in zip(_aligned(cells), notes, strict=True)]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +130,11 @@ def comparison_table(compared: Comparison) -> list[str]:
     )
     lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds if names]
     if compared.differences:
-        wide = max(9, *(len(item.name) for item in compared.differences))
-        lines.append(
-            f"{'parameter':{wide}}  {'relative':>10}  {'max abs':>10}  {'cosine':>12}  {'here':>12}  {'there':>12}  at"
-        )
-        lines += [
-            f"{item.name:{wide}}  {item.relative:10.3e}  {item.max_abs:10.3e}  {item.cosine:12.9f}  "
-            f"{item.ours:12.5e}  {item.theirs:12.5e}  {list(item.place)}"
-            for item in compared.differences
-        ]
+        cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
+        for item in compared.differences:
+            sizes = [f"{item.relative:.3e}", f"{item.max_abs:.3e}", f"{item.cosine:.9f}"]
+            values = [f"{item.ours:.5e}", f"{item.theirs:.5e}", f"{list(item.place)}"]
+            cells.append([item.name, *sizes, *values])
+        lines += _aligned(cells)
     total = compared.same + len(compared.differences)
     return [*lines, f"{compared.same} of {total} parameters that both have are equal"]

@@ -9,7 +9,7 @@ from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
-from resnet_fn.models.init import drawn_later, initialise
+from resnet_fn.models.init import initialise
 from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
 from resnet_fn.models.winograd import use_winograd
@@ -78,9 +78,8 @@ def create_model(
     if name not in MODELS:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, MODELS)}")
     design = dataclasses.replace(MODELS[name], stem=stem or MODELS[name].stem)
-    with drawn_later():
-        net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
-    initialise(net, initialisation, zero_init_residual, new=True)
+    net = ResNet(design, num_classes, in_channels, _NORMS[norm], image_size)
+    initialise(net, initialisation, zero_init_residual)
     if precision == "fp32":
         use_winograd(net)
     else:

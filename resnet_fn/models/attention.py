@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.models.init import first_values
-from resnet_fn.models.positions import mean, spread, total
+from resnet_fn.models.positions import broadcast_hw, mean, total
 
 Norm = Callable[[int], nn.Cell]  # what follows a convolution, by its channels
 REDUCTION = 16  # both papers' r: C → C/16 → C
@@ -21,8 +20,8 @@ class Excite(nn.Cell):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True, **first_values())
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True, **first_values())
+        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True)
+        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True)
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:
@@ -36,7 +35,7 @@ class SqueezeExcite(Excite):
     r = 16 in every block, as in the paper: 64 channels squeeze to 4, which timm's `seresnet18` and `34` round to 8.
 
     Attributes:
-        standard: see `positions.spread`; also in `GlobalDepthwise` and `GatherExcite`.
+        standard: see `positions.broadcast_hw`; also in `GlobalDepthwise` and `GatherExcite`.
     """
 
     standard = False
@@ -44,7 +43,7 @@ class SqueezeExcite(Excite):
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, H, W] to the same."""
         context = mean(x, self.standard)
-        return x * spread(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
+        return x * broadcast_hw(ops.sigmoid(self.fc2(self.relu(self.fc1(context)))), x, self.standard)
 
 
 class GlobalDepthwise(nn.Conv2d):
@@ -57,7 +56,7 @@ class GlobalDepthwise(nn.Conv2d):
 
     def __init__(self, channels: int, size: int) -> None:
         options = {"pad_mode": "valid", "group": channels, "has_bias": False}
-        super().__init__(channels, channels, size, **options, **first_values())
+        super().__init__(channels, channels, size, **options)
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to [N, C, 1, 1]."""
@@ -67,7 +66,9 @@ class GlobalDepthwise(nn.Conv2d):
                 f"image_size: this net's gather spans {height}x{width} features, its input has "
                 f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size of its input"
             )
-        return total(x * spread(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard)
+        return total(
+            x * broadcast_hw(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard
+        )
 
 
 class GatherExcite(nn.Cell):
@@ -98,7 +99,7 @@ class GatherExcite(nn.Cell):
         context = mean(x, self.standard) if self.gather is None else self.gather(x)
         if self.mlp is not None:
             context = self.mlp(context)
-        return x * spread(ops.sigmoid(context), x, self.standard)
+        return x * broadcast_hw(ops.sigmoid(context), x, self.standard)
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.models.positions import spread, total
+from resnet_fn.models.positions import broadcast_hw, total
 
 _assign = ops.Assign()
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # of nn.BatchNorm, mint.nn.BatchNorm
@@ -34,12 +34,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         n, _, height, width = x.shape
         count = n * height * width * self.ranks
         mean = self.all_reduce(total(x).sum(0, keepdims=True)) / count  # [1, C, 1, 1]
-        centred = x - spread(mean, x)
+        centred = x - broadcast_hw(mean, x)
         variance = self.all_reduce(total(centred * centred).sum(0, keepdims=True)) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
-        return centred * spread(scale, x) + spread(self.beta.reshape(1, -1, 1, 1), x)
+        return centred * broadcast_hw(scale, x) + broadcast_hw(self.beta.reshape(1, -1, 1, 1), x)
 
     def _move(self, moving: Tensor, value: Tensor) -> None:
         # `momentum` is the new value's weight: nn.BatchNorm2d keeps 1 - its argument.

@@ -1,8 +1,7 @@
 """Initialisations by name. Where a port's accuracy differs, look here first (conv and Dense defaults differ)."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
@@ -31,25 +30,8 @@ INITIALISATIONS: dict[str, tuple[Callable[[int], Initializer | str], ...]] = {
     "xavier_uniform": (lambda _: XavierUniform(), _truncated_normal, lambda _: "zeros"),
 }
 
-_first_values: dict[str, str] = {}
 
-
-def first_values() -> dict[str, str]:
-    """Arguments for a new convolution or Dense layer: none, which are MindSpore's defaults; in `drawn_later` zeros."""
-    return _first_values
-
-
-@contextlib.contextmanager
-def drawn_later() -> Iterator[None]:
-    """Within this context new layers start as zeros, for `initialise` to draw: MindSpore's own draw is saved."""
-    _first_values.update(weight_init="zeros", bias_init="zeros")
-    try:
-        yield
-    finally:
-        _first_values.clear()
-
-
-def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False, new: bool = False) -> None:
+def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool = False) -> None:
     """Draw every convolution's and Dense layer's parameters anew; BatchNorm gets gamma 1, beta 0, mean 0, variance 1.
 
     The random numbers come from MindSpore's global seed (`mindspore.set_seed`).
@@ -58,33 +40,26 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
         net: any Cell made of Conv2d, Dense and BatchNorm2d.
         name: a key of INITIALISATIONS.
         zero_init_residual: gamma 0 in each block's last BatchNorm: blocks start as the identity (arXiv 1706.02677).
-        new: the net was made in `drawn_later` and has not been compiled; no tensor is copied.
     """
     if name not in INITIALISATIONS:
         raise ValueError(f"initialisation: {name!r} is unknown; use one of {', '.join(INITIALISATIONS)}")
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
-    put = Parameter.set_data if new else ops.assign  # a function that is already compiled would not see set_data
     cells = [cell for _, cell in net.cells_and_names()]
-    if new:
-        # MindSpore's own defaults take a seed for each tensor from NumPy's generator. These numbers are taken here, so
-        # that the weights are those of a net that was built with the defaults.
-        tensors = sum(1 + cell.has_bias for cell in cells if isinstance(cell, nn.Conv2d | nn.Dense))
-        np.random.randint(1, 1 << 63, tensors, np.int64)
     for cell in cells:
         if isinstance(cell, nn.Conv2d | nn.Dense):
             fan_in = int(np.prod(cell.weight.shape[1:]))
             weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
-            put(cell.weight, _draw(cell.weight, weight_init(fan_in)))
+            ops.assign(cell.weight, _draw(cell.weight, weight_init(fan_in)))
             if cell.bias is not None:
-                put(cell.bias, _draw(cell.bias, bias_init(fan_in)))
+                ops.assign(cell.bias, _draw(cell.bias, bias_init(fan_in)))
         elif isinstance(cell, nn.BatchNorm2d):
             for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
                 ones = parameter is cell.gamma or parameter is cell.moving_variance
-                put(parameter, _draw(parameter, "ones" if ones else "zeros"))
+                ops.assign(parameter, _draw(parameter, "ones" if ones else "zeros"))
     for cell in cells if zero_init_residual else ():
         last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
         if isinstance(last, nn.BatchNorm2d):
-            put(last.gamma, _draw(last.gamma, "zeros"))
+            ops.assign(last.gamma, _draw(last.gamma, "zeros"))
 
 
 def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:

@@ -13,27 +13,27 @@ from mindspore import Tensor
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Streams
-from resnet_fn.models.positions import spread
+from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.models.resnet import ResNet
 from resnet_fn.runtime.workers import Workers
 
-Noise = Callable[[int], tuple[Tensor | None, ...]]
+Masks = Callable[[int], tuple[Tensor | None, ...]]
 
 
-def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noise:
-    """The random inputs of a net's `construct` for this worker's share of an update.
+def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Masks:
+    """The random inputs of a net's `construct` for this worker's samples of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382), linear as in the paper and timm: block b of B is left out for a
     sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the
     last layer's input. Values that stay are divided by the probability of staying, so that evaluation needs neither.
 
     Returns:
-        noise(update): () if the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
+        masks(update): () if the recipe has neither; else `keep` float32 [n, blocks] and `mask` float32
         [n, features], None for the one that is off.
     """
     blocks, features = len(net.blocks), net.fc.in_channels
-    share = recipe.batch_size // workers.size
-    local = slice(workers.rank * share, (workers.rank + 1) * share)
+    count = recipe.batch_size // workers.size
+    local = slice(workers.rank * count, (workers.rank + 1) * count)
     depth = recipe.drop_path * np.arange(blocks) / max(blocks - 1, 1)
 
     def draw(stream: int, update: int, left_out: np.ndarray) -> Tensor:
@@ -42,11 +42,11 @@ def make_noise(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Noi
         stays = rng.random((recipe.batch_size, len(left_out)))[local] >= left_out
         return Tensor((stays / (1.0 - left_out)).astype(np.float32))
 
-    def noise(update: int) -> tuple[Tensor | None, ...]:
+    def masks(update: int) -> tuple[Tensor | None, ...]:
         keep = draw(Streams.DROP_PATH, update, depth) if recipe.drop_path else None
         return keep, draw(Streams.DROPOUT, update, np.full(features, recipe.dropout)) if recipe.dropout else None
 
-    return noise if recipe.drop_path or recipe.dropout else lambda _: ()
+    return masks if recipe.drop_path or recipe.dropout else lambda _: ()
 
 
 def normalisation(spec: InputSpec) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,4 +59,4 @@ def normalise(images: Tensor, constants: tuple[Tensor, Tensor, Tensor]) -> Tenso
     """(images / full scale − mean) / std, in the order of `data.images`: uint8 [n, C, H, W] to float32, inside jit."""
     full_scale, mean, std = constants
     scaled = images.astype(mindspore.float32) / full_scale
-    return (scaled - spread(mean, scaled)) / spread(std, scaled)
+    return (scaled - broadcast_hw(mean, scaled)) / broadcast_hw(std, scaled)

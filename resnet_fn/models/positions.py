@@ -47,7 +47,7 @@ def mean(x: Tensor, standard: bool = False) -> Tensor:
     return total(x) / (x.shape[2] * x.shape[3])
 
 
-def spread(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
+def broadcast_hw(factor: Tensor, x: Tensor, standard: bool = False) -> Tensor:
     """Broadcast `factor` to x's shape, to multiply, divide or add it; exact.
 
     Args:

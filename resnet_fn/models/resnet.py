@@ -13,8 +13,7 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
-from resnet_fn.models.init import first_values
-from resnet_fn.models.positions import spread
+from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.models.winograd import Conv2d
 
 
@@ -26,7 +25,7 @@ def batch_norm(channels: int) -> nn.Cell:
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
     """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
     options = {"pad_mode": "pad", "padding": (kernel - 1) // 2, "group": groups, "has_bias": False}
-    return Conv2d(in_channels, out_channels, kernel, stride, **options, **first_values())
+    return Conv2d(in_channels, out_channels, kernel, stride, **options)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -93,7 +92,7 @@ class Block(nn.Cell):
         if self.se is not None:
             x = self.se(x)
         if keep is not None:
-            x = x * spread(keep.astype(x.dtype), x)
+            x = x * broadcast_hw(keep.astype(x.dtype), x)
         return self.relu(x + shortcut)
 
 
@@ -192,13 +191,13 @@ class ResNet(nn.Cell):
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
         self.blocks = tuple(block for stage in stages for block in stage)
-        self.fc = nn.Dense(channels, num_classes, **first_values())
+        self.fc = nn.Dense(channels, num_classes)
 
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Images [N, in_channels, H, W] to logits [N, num_classes].
 
         In training, `keep` [N, blocks] multiplies what each block adds to its shortcut, and `mask` [N, features] the
-        last layer's input: see `make_noise`.
+        last layer's input: see `make_masks`.
         """
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         if keep is None:

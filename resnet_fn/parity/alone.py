@@ -4,15 +4,16 @@ The gradients are made up: of sizes from 1e-9 to 1, which shrink a thousandfold 
 weights, of sizes from 1e-3 to 100.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
-from resnet_fn.parity.trace import Arrays, Batch, Trace, Tree, map_tree, split
+from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split
 
 UPDATES = 100
 KEPT = ("update 1", f"update {UPDATES}")  # after which the changes of all weights are compared
@@ -60,11 +61,35 @@ def given_by(trace: Trace, names: NameMap) -> Given:
     return Given(names.rename(weights), names.rename(gradients), trace.train_outputs[0])
 
 
-def loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tuple[str, Arrays, Tree]]:
-    """A title, outputs and labels of each case: larger outputs; one sample, and two batches.
+def changes_alone(
+    weights: Arrays,
+    gradients: Arrays,
+    update: Callable[[Arrays, float], None],
+    values: Callable[[], Arrays],
+) -> dict[str, Arrays]:
+    """The changes of `weights`, made up, after each update that is `KEPT`.
 
-    `outputs` are those of the batch's last micro-batch, by name.
+    `update` takes an update's gradients and its learning rate; `values` returns the weights as they are now.
     """
+    changes = {}
+    for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+        update({name: array * np.float32(scale) for name, array in gradients.items()}, rate)
+        if (title := f"update {index + 1}") in KEPT:
+            changes[title] = {name: array - weights[name] for name, array in values().items()}
+    return changes
+
+
+def losses_alone(loss: Callable[[Arrays, Tree], float], outputs: Arrays, task: Task) -> dict[str, float]:
+    """The loss of each case that it takes; `outputs` are those of the first batch's last micro-batch, by name."""
+    losses = {}
+    for title, given, labels in _loss_cases(outputs, task.batches[0], task.accumulate):
+        with contextlib.suppress(Exception):
+            losses[title] = loss(given, labels)
+    return losses
+
+
+def _loss_cases(outputs: Arrays, batch: Batch, accumulate: int) -> Iterator[tuple[str, Arrays, Tree]]:
+    """A title, outputs and labels of each case: larger outputs; one sample, and two batches."""
     labels = split(batch[1], accumulate)[-1]
     sized = (leaf for leaf in (*(leaf for _, leaf in leaves(labels)), *outputs.values()) if np.ndim(leaf))
     count = len(next(sized, ()))

@@ -23,7 +23,7 @@ from resnet_fn.parity.trace import Arrays, Recording, Tree
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class StageCase:
     """The first stage that differs, every layer's difference, and both recordings."""
 
     stage: Stage
@@ -38,7 +38,7 @@ class Case:
         return list(dict.fromkeys(name.partition(" ")[0] for name in differing))
 
 
-def explain(case: Case) -> list[str]:
+def explain(case: StageCase) -> list[str]:
     """The causes that the first candidate names that fits."""
     return first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)
 
@@ -103,7 +103,7 @@ def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
     return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
 
 
-def _loss(case: Case) -> list[str]:
+def _loss(case: StageCase) -> list[str]:
     first, task = case.stage.differences[0], case.theirs.task
     labels = task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
@@ -124,28 +124,14 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
     return [f"every gradient is {factor:.6g} times the reference's{words}"]
 
 
-def relu_signs(sign_changes: Sequence[tuple[str, int]]) -> list[str]:
-    """Values of layers that agree may still round to different sides of 0, where a ReLU's gradient jumps."""
-    first = next((name for name, count in sign_changes if count), None)
-    if first is None:
-        return []
-    return [
-        f"every layer agrees, but {sum(count for _, count in sign_changes)} values round to different sides of 0 "
-        f"(first in {first}), where a ReLU's gradient jumps; the differences are larger than that explains"
-    ]
-
-
-def _gradients(case: Case) -> list[str]:
+def _gradients(case: StageCase) -> list[str]:
     ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients)
     common = {name: theirs[name] for name in ours if name in theirs}
-    hints = [
+    return [
         *one_factor(ours, common, case.theirs.task.accumulate),
         *sharing_notes(case.names, case.ours.tied),
         *padding_notes(case.names, ours, common, case.theirs.layers["eval"]),
     ]
-    if all(layer.output.verdict != DIFFERS for layer in case.layers):
-        hints += relu_signs([(layer.name, layer.sign_changes) for layer in case.layers if layer.mode == "train"])
-    return hints
 
 
 def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> list[str]:
@@ -170,7 +156,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
     return [words for words, value in candidates.items() if relative_error(seen, value) < FITS]
 
 
-def _clipping(case: Case) -> list[str]:
+def _clipping(case: StageCase) -> list[str]:
     limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
     parts = [case.names.rename(part) for part in trace.parts or [trace.gradients]]
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
@@ -189,12 +175,12 @@ def another_rate(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
     return hints
 
 
-def _optimizer(case: Case) -> list[str]:
+def _optimizer(case: StageCase) -> list[str]:
     differing = list(dict.fromkeys(name.rpartition(",")[0] for name in case.differing()))
     return optimizer_causes(case.ours.trace.alone, case.theirs.trace, case.names, differing)
 
 
-def _length(case: Case) -> list[str]:
+def _length(case: StageCase) -> list[str]:
     """Has the first update the right direction and the wrong length?"""
     ours, there = case.ours.trace, case.theirs.trace
     start, first = case.names.rename(there.start), case.names.rename(there.after[0])
@@ -209,7 +195,7 @@ def _length(case: Case) -> list[str]:
     return [words]
 
 
-def _statistics(case: Case) -> list[str]:
+def _statistics(case: StageCase) -> list[str]:
     """How much of the old statistics does each BatchNorm keep?"""
     if case.theirs.task.accumulate > 1:
         return []
@@ -231,7 +217,7 @@ def _statistics(case: Case) -> list[str]:
 
 
 # Candidates by stage. One is tried if none before it explains the difference.
-STAGE_CAUSES: dict[str, tuple[Callable[[Case], list[str]], ...]] = {
+STAGE_CAUSES: dict[str, tuple[Callable[[StageCase], list[str]], ...]] = {
     stages.LOSS: (_loss,),
     stages.GRADIENTS: (_gradients,),
     stages.NORM: (_clipping,),

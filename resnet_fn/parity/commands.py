@@ -1,9 +1,9 @@
 """The commands of the ladder: both frameworks in one process, `record`, `replay` and `compare`."""
 
 import argparse
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from resnet_fn.config import cli
 from resnet_fn.parity import flags
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
-from resnet_fn.parity.trace import Arrays, Recording, Task
+from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.parity.user_files import imports_beside
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
+from resnet_fn.runtime.malloc import keep_freed
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -39,43 +40,133 @@ _RECORD = """examples:
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
 _CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
-_FLAGS = {
+_FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
+_MODE = {"choices": ("graph", "pynative"), "default": "graph"}
+_FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
-    "net": ("FILE:FUNCTION", "a function that returns a MindSpore Cell"),
-    "reference": ("FILE:FUNCTION", "a function that returns a torch Module"),
-    "our-loss": ("FILE:FUNCTION", "MindSpore's, of (outputs, labels)"),
-    "our-optimizer": ("FILE:FUNCTION", "of the net: returns an optimizer of MindSpore's or of this package"),
-    "our-step": ("FILE:FUNCTION", "as `make_train_step`: returns a step of one's own"),
+    "net": (_FILE, "a function that returns a MindSpore Cell"),
+    "reference": (_FILE, "a function that returns a torch Module"),
+    "our-loss": (_FILE, "MindSpore's, of (outputs, labels)"),
+    "our-optimizer": (_FILE, "of the net: returns an optimizer of MindSpore's or of this package"),
+    "our-step": (_FILE, "as `make_train_step`: returns a step of one's own"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
+    "no-initialisation": (_SWITCH, "leave out initialisation (nets that load trained weights)"),
+    "strict": (_SWITCH, "exit code 1 also for arrays that differ beyond rounding, within their tolerance"),
+    "mode": (_MODE, "an update as one compiled function, or as none; default graph"),
     "json": ("FILE", "write everything, every array and layer"),
+    "report": (
+        _FOLDER,
+        "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
+    ),
+    "out": ("FOLDER", "a new folder"),
+    "layers": (
+        {"choices": ("all", "none")},
+        "none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
+    ),
 }
+_COMPARED, _WRITTEN = ("map", "no-initialisation", "strict"), ("json", "report")
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
     """Add flags of `_FLAGS`; `more` is appended to the help of one."""
     for name in names:
-        metavar, meaning = _FLAGS[name]
-        group.add_argument(f"--{name}", metavar=metavar, help=meaning + more.get(name, ""))
+        options, meaning = _FLAGS[name]
+        options = {"metavar": options} if isinstance(options, str) else options
+        group.add_argument(f"--{name}", help=meaning + more.get(name, ""), **options)
 
 
-def _add_comparison(parser: cli.Parser, group: argparse._ArgumentGroup) -> None:
-    """The flags of every comparison, and those of the files that it writes."""
-    _add(group, "map")
-    trained = "leave out initialisation (nets that load trained weights)"
-    group.add_argument("--no-initialisation", action="store_true", help=trained)
-    strict = "exit code 1 also for arrays that differ beyond rounding, within their tolerance"
-    group.add_argument("--strict", action="store_true", help=strict)
-    group = parser.add_argument_group("what is written")
-    _add(group, "json")
-    words = "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)"
-    group.add_argument("--report", type=cli.folder_to_write, metavar="DIR", help=words)
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """What a command was given: its flags, the functions that they name, the task."""
 
+    parsed: argparse.Namespace
+    functions: dict[str, Any]
+    task: Task
+    corrections: Corrections | None = None
 
-def _add_device(parser: cli.Parser) -> None:
-    """The flags of MindSpore's side."""
-    group, words = cli.add_device_flags(parser), "an update as one compiled function, or as none; default graph"
-    group.add_argument("--mode", choices=("graph", "pynative"), default="graph", help=words)
+    @property
+    def initialisation(self) -> bool:
+        """Whether initial parameters are compared."""
+        left_out = getattr(self.parsed, "no_initialisation", False)
+        return not left_out and self.task.recipe.initialisation == "torchvision"
+
+    def our_net(self, classes: int) -> Any:
+        """The user's net, or one of this package that fits the task."""
+        from mindspore import nn
+
+        from resnet_fn.models import create_model
+
+        if "net" in self.functions:
+            made = self.functions["net"]()
+            return flags.returned("--net", self.parsed.net, made, nn.Cell, "a MindSpore Cell")
+        recipe = self.task.recipe
+        options = {name: getattr(recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
+        return create_model(self.parsed.model or recipe.model, **options, **flags.net_arguments(self.task, classes))
+
+    def their_net(self) -> Any:
+        """The user's torch module, or one of this package's nets in PyTorch that fits the task."""
+        from torch.nn import Module
+
+        from resnet_fn.parity.torch_side import reference_of
+
+        if "reference" in self.functions:
+            made = self.functions["reference"]()
+            return flags.returned("--reference", self.parsed.reference, made, Module, "a torch Module")
+        recipe = self.task.recipe
+        shape = flags.net_arguments(self.task, flags.image_shape(self.parsed, recipe)[1])
+        return reference_of(self.parsed.model or recipe.model, shape, recipe.zero_init_residual)
+
+    def start_mindspore(self) -> None:
+        """Choose the device and seed MindSpore."""
+        import mindspore
+
+        from resnet_fn.runtime import process
+
+        process.start(self.parsed.device, self.parsed.threads)
+        mindspore.set_seed(self.task.seed + 1)  # MindSpore reads 0 as "no seed given"
+
+    def record_theirs(self) -> Recording:
+        """Record the reference in PyTorch."""
+        import torch
+
+        from resnet_fn.parity.torch_side import record_reference
+
+        own, build = self.functions.get, self.their_net if self.initialisation else None
+        torch.manual_seed(self.task.seed)
+        with imports_beside(self.parsed.reference, self.parsed.loss, self.parsed.optimizer):
+            return record_reference(self.their_net(), self.task, own("loss"), own("optimizer"), build)
+
+    def record_ours(self, like: Recording | None) -> Recording:
+        """Record the net in MindSpore; with the weights and decays of another recording, if it is given."""
+        from resnet_fn.parity.mindspore_side import record_net, run_in
+        from resnet_fn.parity.replay import names_of, record_like
+
+        self.start_mindspore()
+        build, make_optimizer = partial(self.our_net, 0), self.functions.get("optimizer")
+        with imports_beside(self.parsed.net, self.parsed.loss, self.parsed.optimizer), run_in(self.parsed.mode):
+            net = build()
+            options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None}
+            options |= {"loss": self.functions.get("loss"), "build": build if self.initialisation else None}
+            if like is None:
+                return record_net(net, self.task, **options)
+            names = names_of(net, like)
+            if names.problems:
+                raise ValueError(f"--like: {self.parsed.like} is of another net: {'; '.join(names.problems[:3])}")
+            return record_like(like, net, names, **options)
+
+    def replay(self, reference: Recording, classes: int) -> Any:
+        """Compare the net in MindSpore with a recording."""
+        from resnet_fn.parity.replay import replay
+
+        own, build = self.functions, partial(self.our_net, classes)
+        with imports_beside(self.parsed.net, self.parsed.our_loss, self.parsed.our_optimizer, self.parsed.our_step):
+            net = build()
+            options = {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options |= {"loss": own.get("our_loss"), "mode": self.parsed.mode, "initialisation": self.initialisation}
+            return replay(reference, net, build=build, corrections=self.corrections, **options)
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -85,10 +176,10 @@ def live(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity", description, _LIVE + _CODES, "")
     group = parser.add_argument_group("what is compared")
     default = {"model": f"; default the recipe's, {recipe.model}", "reference": "; default --model in PyTorch"}
-    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", **default)
+    _add(group, "model", "net", "reference", "our-loss", "our-optimizer", "our-step", *_COMPARED, **default)
     flags.add_task_flags(parser, recipe)
-    _add_device(parser)
-    _add_comparison(parser, group)
+    _add(cli.add_device_flags(parser), "mode")
+    _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
     torch_net = "the torch module that it was ported from"
@@ -99,27 +190,15 @@ def live(arguments: Sequence[str]) -> int:
         *((True, f"--{name}: needs --our-{name} FILE:FUNCTION, MindSpore's side of it") for name in alone),
     )
     task = flags.task_of(parsed)
-    functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
+    given = _Given(parsed, flags.load_functions(parsed), task, corrections_in(parsed))
     torch = import_extra("torch", "the parity ladder")
-    from resnet_fn.parity.torch_side import record_reference
     from resnet_fn.runtime.cpus import cpu_count
 
     began = time.perf_counter()
-    _start(parsed, task.seed)
-    torch.manual_seed(task.seed)
+    given.start_mindspore()
     # Two pools of threads that spin for the same cores slow each other down tenfold; torch's work is the smaller.
     torch.set_num_threads(max(1, cpu_count() // 2))
-    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
-        reference = _reference(parsed, functions, task)
-    with _our_imports(parsed):
-        build = partial(_build_net, parsed, functions, task, flags.image_shape(parsed, task.recipe)[1])
-        net = build()
-    with imports_beside(parsed.reference, parsed.loss, parsed.optimizer):
-        recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
-        if _initialisation(parsed.no_initialisation, task):
-            recording.trace.builds = _reference_builds(parsed, functions, task)
-    with _our_imports(parsed):
-        ladder = _replay(parsed, functions, recording, net, build, corrections)
+    ladder = given.replay(given.record_theirs(), flags.image_shape(parsed, task.recipe)[1])
     title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.reference or 'PyTorch'}"
     return _finish(parsed, ladder, task, began, title)
 
@@ -131,31 +210,34 @@ def record(arguments: Sequence[str]) -> int:
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
     flags.add_task_flags(parser, recipe)
-    _add_device(parser)
-    group = parser.add_argument_group("what is written")
-    group.add_argument("--out", metavar="FOLDER", help="a new folder")
-    layers = "none: without the layers' outputs: the first that differs is not named, and nets must agree in names"
-    group.add_argument("--layers", choices=("all", "none"), default="all", help=layers)
+    _add(cli.add_device_flags(parser), "mode")
+    _add(parser.add_argument_group("what is written"), "out", "layers")
     parsed = parser.parse(arguments)
-    given, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
+    set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
     cli.refuse(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
         (own and parsed.model, "--model: give it or a function, not both"),
         (parsed.like and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
-        (parsed.like and given, f"--like: the trace has its own task; leave out {', '.join(given)}"),
+        (parsed.like and set_, f"--like: the trace has its own task; leave out {', '.join(set_)}"),
         (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
     began = time.perf_counter()
     functions = flags.load_functions(parsed)
     like = load_recording(Path(parsed.like)) if parsed.like else None
     task = like.task if like else flags.task_of(parsed)
-    with imports_beside(own, parsed.loss, parsed.optimizer):
-        recording = _of_net(parsed, task, functions, like) if parsed.net else _of_reference(parsed, task, functions)
+    given = _Given(parsed, functions, task)
+    if parsed.net:
+        recording = given.record_ours(like)
+    else:
+        torch = import_extra("torch", "recording a reference")
+        keep_freed()
+        torch.set_num_threads(parsed.threads or torch.get_num_threads())
+        recording = given.record_theirs()
     if own:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
-    size = save_recording(recording, Path(parsed.out), parsed.layers)
+    size = save_recording(recording, Path(parsed.out), parsed.layers or "all")
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
         f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s"
@@ -164,84 +246,26 @@ def record(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _of_reference(parsed: argparse.Namespace, task: Task, functions: dict[str, Any]) -> Recording:
-    torch = import_extra("torch", "recording a reference")
-    from resnet_fn.parity.torch_side import record_reference
-    from resnet_fn.runtime.malloc import keep_freed
-
-    keep_freed()
-    torch.manual_seed(task.seed)
-    if parsed.threads:
-        torch.set_num_threads(parsed.threads)
-    reference = _reference(parsed, functions, task)
-    recording = record_reference(reference, task, functions.get("loss"), functions.get("optimizer"))
-    if _initialisation(False, task):
-        recording.trace.builds = _reference_builds(parsed, functions, task)
-    return recording
-
-
-def _reference_builds(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> list[Arrays]:
-    import torch
-
-    from resnet_fn.parity.initial import several_builds
-    from resnet_fn.parity.torch_side import initialise, state
-
-    def values(module: Any) -> Arrays:
-        initialise(module, task.batches[0][0])
-        return state(module)
-
-    return several_builds(partial(_reference, parsed, functions, task), values, {torch: "manual_seed"})
-
-
-def _of_net(parsed: argparse.Namespace, task: Task, functions: dict[str, Any], like: Recording | None) -> Recording:
-    import mindspore
-
-    from resnet_fn.parity.alone import given_by
-    from resnet_fn.parity.initial import several_builds
-    from resnet_fn.parity.mindspore_side import assign, record_net, run_in, state
-    from resnet_fn.parity.replay import names_of, paired_optimizer
-
-    _start(parsed, task.seed)
-    net = _build_net(parsed, functions, task, 0)
-    make_ours, initial = functions.get("optimizer"), state(net)
-    options: dict[str, Any] = {"optimizer": make_ours(net) if make_ours else None, "loss": functions.get("loss")}
-    with run_in(parsed.mode):
-        if like is not None:
-            names = names_of(net, like)
-            if names.problems:
-                raise ValueError(f"--like: {parsed.like} is of another net: {'; '.join(names.problems[:3])}")
-            assign(net, names.rename(like.trace.start))
-            options |= {"paired": paired_optimizer(net, like, names)[0], "given": given_by(like.trace, names)}
-        recording = record_net(net, task, initial=initial, **options)
-    if _initialisation(False, task):
-        build = partial(_build_net, parsed, functions, task, 0)
-        recording.trace.builds = several_builds(build, state, {mindspore: "set_seed"})
-    return recording
-
-
 def replay_trace(arguments: Sequence[str]) -> int:
     """Compare a MindSpore net with a recorded reference. Returns 1 if they differ."""
     description = "Compare a MindSpore net with a trace that `parity record` wrote; PyTorch need not be installed."
     parser = cli.Parser("parity replay", description, _CODES, "TRACE (--net FILE:FUNCTION | --model NAME)")
     parser.add_argument("trace", metavar="TRACE", help="the folder that was recorded")
-    group = parser.add_argument_group("what is compared")
-    _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", model="; default the trace's recipe's")
-    _add_device(parser)
-    _add_comparison(parser, group)
+    group, model = parser.add_argument_group("what is compared"), "; default the trace's recipe's"
+    _add(group, "model", "net", "our-loss", "our-optimizer", "our-step", *_COMPARED, model=model)
+    _add(cli.add_device_flags(parser), "mode")
+    _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
     functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))
-    task = reference.task
-    _start(parsed, task.seed)
-    logits = next(iter(reference.trace.eval_outputs.values()))
-    with _our_imports(parsed):
-        build = partial(_build_net, parsed, functions, task, logits.shape[-1])
-        ladder = _replay(parsed, functions, reference, build(), build, corrections)
+    given = _Given(parsed, functions, reference.task, corrections)
+    given.start_mindspore()
+    ladder = given.replay(reference, next(iter(reference.trace.eval_outputs.values())).shape[-1])
     print(f"trace of {reference.framework}: {parsed.trace}" + f" ({reference.file})" * bool(reference.file))
-    title = f"{parsed.net or parsed.model or task.recipe.model} against {parsed.trace}"
-    return _finish(parsed, ladder, task, began, title, ladder.environment)
+    title = f"{parsed.net or parsed.model or reference.task.recipe.model} against {parsed.trace}"
+    return _finish(parsed, ladder, reference.task, began, title, ladder.environment)
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -250,7 +274,8 @@ def compare(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity compare", description, _CODES, "TRACE TRACE")
     parser.add_argument("ours", metavar="TRACE", help="the trace that is tested")
     parser.add_argument("reference", metavar="TRACE", help="the trace that it is compared with")
-    _add_comparison(parser, parser.add_argument_group("what is compared"))
+    _add(parser.add_argument_group("what is compared"), *_COMPARED)
+    _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
     corrections = corrections_in(parsed)
     began = time.perf_counter()
@@ -269,7 +294,7 @@ def compare(arguments: Sequence[str]) -> int:
     names = match(side_of(ours, mode), side_of(theirs, mode), corrections)
     if names.problems:
         raise ValueError(f"compare: the traces are of different nets: {'; '.join(names.problems[:3])}")
-    ladder = compare_recordings(ours, theirs, names, _initialisation(parsed.no_initialisation, theirs.task))
+    ladder = compare_recordings(ours, theirs, names, _Given(parsed, {}, theirs.task).initialisation)
     return _finish(parsed, ladder, theirs.task, began, f"{parsed.ours} against {parsed.reference}", ladder.environment)
 
 
@@ -287,68 +312,6 @@ def corrections_in(parsed: argparse.Namespace) -> Corrections | None:
     """The corrections of --map. Raises a UsageError if the file is missing or invalid."""
     with cli.usage_errors():
         return read_map(parsed.map) if parsed.map else None
-
-
-def _initialisation(left_out: bool, task: Task) -> bool:
-    """Whether the distributions of the initial parameters are compared."""
-    return not left_out and task.recipe.initialisation == "torchvision"
-
-
-def _our_imports(parsed: argparse.Namespace) -> AbstractContextManager[None]:
-    return imports_beside(parsed.net, parsed.our_loss, parsed.our_optimizer, parsed.our_step)
-
-
-def _replay(
-    parsed: argparse.Namespace,
-    functions: dict[str, Any],
-    reference: Recording,
-    net: Any,
-    build: Callable[[], Any],
-    corrections: Corrections | None,
-) -> Any:
-    from resnet_fn.parity.replay import replay
-
-    make_ours, initialisation = (
-        functions.get("our_optimizer"),
-        _initialisation(parsed.no_initialisation, reference.task),
-    )
-    ours: dict[str, Any] = {"loss": functions.get("our_loss"), "optimizer": make_ours(net) if make_ours else None}
-    ours |= {"make_step": functions["our_step"]} if "our_step" in functions else {}
-    ours |= {"mode": parsed.mode, "initialisation": initialisation, "build": build, "corrections": corrections}
-    return replay(reference, net, **ours)
-
-
-def _start(parsed: argparse.Namespace, seed: int) -> None:
-    import mindspore
-
-    from resnet_fn.runtime import process
-
-    process.start(parsed.device, parsed.threads)
-    mindspore.set_seed(seed + 1)  # MindSpore reads 0 as "no seed given"
-
-
-def _build_net(parsed: argparse.Namespace, functions: dict[str, Any], task: Task, classes: int) -> Any:
-    """The user's net, or one of this package that fits the task."""
-    from mindspore import nn
-
-    from resnet_fn.models import create_model
-
-    if "net" in functions:
-        return flags.returned("--net", parsed.net, functions["net"](), nn.Cell, "a MindSpore Cell")
-    options = {name: getattr(task.recipe, name) for name in ("initialisation", "zero_init_residual", "precision")}
-    return create_model(parsed.model or task.recipe.model, **options, **flags.net_arguments(task, classes))
-
-
-def _reference(parsed: argparse.Namespace, functions: dict[str, Any], task: Task) -> Any:
-    """The user's torch module, or one of this package's nets in PyTorch that fits the task."""
-    from torch.nn import Module
-
-    from resnet_fn.parity.torch_side import reference_of
-
-    if "reference" in functions:
-        return flags.returned("--reference", parsed.reference, functions["reference"](), Module, "a torch Module")
-    shape = flags.net_arguments(task, flags.image_shape(parsed, task.recipe)[1])
-    return reference_of(parsed.model or task.recipe.model, shape, task.recipe.zero_init_residual)
 
 
 def _finish(

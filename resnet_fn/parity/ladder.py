@@ -7,12 +7,13 @@ and in every stage after it. The first stage that differs names the kind of the 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from dataclasses import field
 
 import numpy as np
 
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
-from resnet_fn.parity.causes import Case, explain
+from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
@@ -30,35 +31,24 @@ Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning
 
 @dataclasses.dataclass
 class Ladder:
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        stages: in the order of a training step.
-        layers: every layer of both nets, in execution order, in evaluation mode and then in training mode.
-        names: the reference's parameter and layer for each of ours.
-        notes: settings that differ, whether or not the numbers show it.
-        ties: ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer
-            does; else 0.
-        changed: changes to the nets that made them comparable, a line each.
-        environment: versions, devices and kernels that differ, a line each.
-        precision: in which the reference's own rounding was measured.
-        curves: losses and learning rates.
-        compiled: whether MindSpore's side was.
-        beyond: the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
-            tolerance; the furthest beyond first. Empty if no rounding was measured.
-    """
-
-    stages: list[Stage]
+    stages: list[Stage]  # in the order of a training step
+    # every layer of both nets, in execution order, in evaluation mode and then in training mode
     layers: list[LayerDifference]
-    names: NameMap
-    notes: list[str]
+    names: NameMap  # the reference's parameter and layer for each of ours
+    notes: list[str]  # settings that differ, whether or not the numbers show it
+    # ReLU inputs within rounding of 0 (`Flipped`) in all updates, counted if gradients differ and no layer does;
+    # else 0
     ties: int = 0
-    changed: list[str] = dataclasses.field(default_factory=list)
-    environment: list[str] = dataclasses.field(default_factory=list)
-    precision: str = "float32"
-    curves: Curves = dataclasses.field(default_factory=dict)
-    compiled: bool = True
-    beyond: list[Difference] = dataclasses.field(default_factory=list)
+    changed: list[str] = field(default_factory=list)  # changes to the nets that made them comparable, a line each
+    environment: list[str] = field(default_factory=list)  # versions, devices and kernels that differ, a line each
+    precision: str = "float32"  # in which the reference's own rounding was measured
+    curves: Curves = field(default_factory=dict)  # losses and learning rates
+    compiled: bool = True  # whether MindSpore's side was
+    # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
+    # tolerance; the furthest beyond first. Empty if no rounding was measured
+    beyond: list[Difference] = field(default_factory=list)
 
     @property
     def agrees(self) -> bool:
@@ -150,7 +140,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
-        stage.hints += explain(Case(stage, layers, ours, theirs, names))
+        stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
     return ladder
 
 

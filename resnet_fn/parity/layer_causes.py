@@ -17,7 +17,7 @@ _SOME = 10_000  # how many numbers of an activation are compared
 _LARGE = 2**17  # how many scores of one head are computed
 
 
-class Case(NamedTuple):
+class LayerCase(NamedTuple):
     """The first layer whose output differs."""
 
     before: Sequence[Layer]  # our layers that ran before it, in execution order
@@ -27,12 +27,12 @@ class Case(NamedTuple):
     inputs: Mapping[str, np.ndarray]  # the net's
 
 
-def layer_causes(case: Case) -> list[str]:
+def layer_causes(case: LayerCase) -> list[str]:
     """Why a layer differs: the first candidate that fits; each is for some kinds of layers."""
     return first_hints(LAYER_CAUSES, case)
 
 
-def _norm(case: Case) -> list[str]:
+def _norm(case: LayerCase) -> list[str]:
     """Does the reference's LayerNorm normalize over another axis of the same size?"""
     ours, theirs, weights = case.ours, case.theirs, case.weights
     gamma, beta = weights.get(f"{ours.name}.gamma"), weights.get(f"{ours.name}.beta")
@@ -55,7 +55,7 @@ def _norm(case: Case) -> list[str]:
     return [f"{words.format(pair[0], list(x.shape), pair[1])}; {fix}"] if pair else []
 
 
-def _gelu(case: Case) -> list[str]:
+def _gelu(case: LayerCase) -> list[str]:
     """Which approximation of GELU is each side? A user's class has no setting for it."""
     ours, theirs = case.ours, case.theirs
     if not (ours.kind == theirs.kind == "gelu") or ours.input is None or ours.output is None or theirs.output is None:
@@ -69,7 +69,7 @@ def _gelu(case: Case) -> list[str]:
     return [f"approximate {pair[0]} here, {pair[1]} in the reference"] if pair else []
 
 
-def _between(case: Case) -> list[str]:
+def _between(case: LayerCase) -> list[str]:
     """How its input was made, if that differs; else its output: a block's, or one without its bias."""
     ours, theirs = case.ours, case.theirs
     if {ours.kind, theirs.kind} == {"attention", "dense"}:  # a whole and its last part have other inputs
@@ -84,7 +84,7 @@ def _between(case: Case) -> list[str]:
     return []
 
 
-def _attention(case: Case) -> list[str]:
+def _attention(case: LayerCase) -> list[str]:
     """Does an attention differ in heads, scale, mask or the softmax's axis?
 
     One way of mixing q, k and v must give our output, and another the reference's.

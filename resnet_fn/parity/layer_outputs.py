@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer_causes import Case, layer_causes
+from resnet_fn.parity.layer_causes import LayerCase, layer_causes
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_differences
@@ -20,24 +20,15 @@ TOLERANCE = 1e-5  # relative error of a layer's output or input that passes
 
 @dataclasses.dataclass(frozen=True)
 class LayerDifference:
-    """One layer of both nets, compared.
+    """One layer of both nets, compared."""
 
-    Attributes:
-        mode: "eval" or "train".
-        name, theirs: the MindSpore layer's path and the reference's; with the call's number from the second call on.
-        output: how its outputs differ.
-        input: how its inputs differ; None if they are not one tensor each.
-        hints: settings that differ, and whether its input differed already.
-        sign_changes: how many values of its output are above 0 in one net only.
-    """
-
-    mode: str
+    mode: str  # "eval" or "train"
+    # name, theirs: the MindSpore layer's path and the reference's; with the call's number from the second call on
     name: str
     theirs: str
-    output: Difference
-    input: Difference | None
-    hints: tuple[str, ...]
-    sign_changes: int
+    output: Difference  # how its outputs differ
+    input: Difference | None  # how its inputs differ; None if they are not one tensor each
+    hints: tuple[str, ...]  # settings that differ, and whether its input differed already
 
 
 def compare_layers(
@@ -75,7 +66,9 @@ def compare_layers(
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                hints = layer_causes(Case(executions[:index], layer, dataclasses.replace(other, **arrays), free, given))
+                hints = layer_causes(
+                    LayerCase(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
+                )
                 item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared
@@ -103,7 +96,6 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     assert ours.output is not None
     assert theirs.output is not None
     theirs_output = _as_ours(ours.output, theirs.output)
-    same_shape = ours.output.shape == theirs_output.shape
     output = _arrays(ours.title, ours.output, theirs_output, theirs.output_rounding)
     input_ = None
     # A port's last projection may be paired with a whole attention: the same output from another input.
@@ -117,10 +109,9 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
                 "its input differs already and no earlier layer's output does: look at what happens between the "
                 "layers (a function, a sum, a concatenation)"
             )
-        if not same_shape:
+        if ours.output.shape != theirs_output.shape:
             hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
-    sign_changes = int(np.sum((ours.output > 0) != (theirs_output > 0))) if same_shape else 0
-    return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints), sign_changes)
+    return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
 
 
 def _as_ours(ours: Any, theirs: Any) -> Any:

@@ -32,25 +32,15 @@ _SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  
 
 @dataclasses.dataclass
 class Node:
-    """A layer that owns parameters, or one of the projections that a fused layer holds.
+    """A layer that owns parameters, or one of the projections that a fused layer holds."""
 
-    Attributes:
-        layer: its path.
-        kind: what it is; "" for a user's class, and for a layer of layers that owns parameters itself.
-        leaves: torch's leaf name → (the parameter's full name, which part of it, of how many).
-        shapes: of each leaf, without ones.
-        output: its output's shape, None if it is not known.
-        role: "q", "k", "v", "out" of an attention, as far as known.
-        whole: whether the layer's output is this node's.
-    """
-
-    layer: str
-    kind: str
-    leaves: dict[str, Piece]
-    shapes: dict[str, Shape]
-    output: Shape | None
-    role: str = ""
-    whole: bool = True
+    layer: str  # its path
+    kind: str  # what it is; "" for a user's class, and for a layer of layers that owns parameters itself
+    leaves: dict[str, Piece]  # torch's leaf name → (the parameter's full name, which part of it, of how many)
+    shapes: dict[str, Shape]  # of each leaf, without ones
+    output: Shape | None  # its output's shape, None if it is not known
+    role: str = ""  # "q", "k", "v", "out" of an attention, as far as known
+    whole: bool = True  # whether the layer's output is this node's
 
 
 class Graph:
@@ -238,19 +228,12 @@ def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) ->
 
 
 class Side(NamedTuple):
-    """What is paired of one net.
+    """What is paired of one net."""
 
-    Attributes:
-        shapes: of all parameters and statistics, by name.
-        layers: one recorded forward pass, on the same inputs as the other's.
-        tied: names that are one array.
-        constants: arrays that need no counterpart: neither trained nor statistics.
-    """
-
-    shapes: Mapping[str, Shape]
-    layers: Sequence[Layer] = ()
-    tied: Sequence[tuple[str, ...]] = ()
-    constants: Collection[str] = ()
+    shapes: Mapping[str, Shape]  # of all parameters and statistics, by name
+    layers: Sequence[Layer] = ()  # one recorded forward pass, on the same inputs as the other's
+    tied: Sequence[tuple[str, ...]] = ()  # names that are one array
+    constants: Collection[str] = ()  # arrays that need no counterpart: neither trained nor statistics
 
     def aliases(self, name: str) -> tuple[str, ...]:
         """All names of an array that has several."""
@@ -273,12 +256,12 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     """
     fixed, named_layers = resolve(corrections or {}, ours.shapes, theirs.shapes)
     used = {name for source in fixed.values() for name in source.names}
-    task = _Task(ours.without(fixed), theirs.without(used), used)
+    pairing = _Pairing(ours.without(fixed), theirs.without(used), used)
     names = {layer.name for layer in theirs.layers}
     how, layers = "names", {layer.name: layer.name for layer in ours.layers if layer.name in names}
-    sources, problems = task.by_name()
+    sources, problems = pairing.by_name()
     if problems:
-        structured = task.by_structure()
+        structured = pairing.by_structure()
         if not sources or len(structured[2]) <= len(problems):
             sources, layers, problems = structured
             how = "execution order and shapes"
@@ -330,7 +313,7 @@ def _fit(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Task:
+class _Pairing:
     """What is to be paired; `used` are the reference's arrays that are paired already."""
 
     ours: Side

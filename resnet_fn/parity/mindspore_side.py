@@ -13,13 +13,14 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.experimental.optim.optimizer import Optimizer as TorchLike  # of mint.optim, too
 
 from resnet_fn.config.hints import first_line
-from resnet_fn.parity.alone import KEPT, RATES, SCALES, Given, loss_cases, made_up
+from resnet_fn.parity.alone import Given, changes_alone, losses_alone, made_up
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.cells import record_cell, unchanged, write
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.optimizer_settings import STATES, Settings, mindspore_settings, torch_settings
+from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
@@ -42,12 +43,11 @@ from resnet_fn.parity.trace import (
 )
 from resnet_fn.runtime import process
 from resnet_fn.update.average import MovingAverage, make_average
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
 from resnet_fn.update.optimizer import make_optimizer
 from resnet_fn.update.state import Optimizer, make_state
-from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, accuracy, make_train_step
+from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, make_train_step
 
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
@@ -89,13 +89,14 @@ def record_net(
     paired: Optimizer | None = None,
     schedule: Callable[[int], float] | None = None,
     make_step: MakeStep = make_train_step,
+    build: Callable[[], nn.Cell] | None = None,
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
     The net's weights are put back. `initial` are its initial parameters and statistics, by default its present ones;
     `given` is what an optimizer and a loss of the user's are given alone, by default made up for this net; `paired` is
-    the recipe's optimizer for the reference's groups. For the other options see `replay.replay`. A ValueError names
-    inputs that do not fit, or a loss that is no scalar.
+    the recipe's optimizer for the reference's groups; `build` made the net: with it several are built (`Trace.builds`).
+    For the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -132,6 +133,7 @@ def record_net(
         used = optimizer or paired or make_optimizer(recipe, net)
         trace = run_mindspore(net, task, rates, criterion, used, make_step, like)
     trace.settings, trace.alone, trace.losses_alone = settings, alone, losses
+    trace.builds = several_builds(build, state, {mindspore: "set_seed"}) if build else []
     mode = "graph" if compiler() else "pynative"
     assign(net, start)
     recording = make_recording(
@@ -178,38 +180,25 @@ def outputs_of(value: Any) -> Arrays:
     return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
-def is_classifier(like: Any, task: Task) -> bool:
-    """Whether a net's outputs are logits [n, classes] and labels classes [n] or probabilities [n, classes]."""
-    labels = task.batches[0][1]
-    return isinstance(like, Tensor) and like.ndim == 2 and isinstance(labels, np.ndarray) and not task.own_loss
-
-
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
-    """Replaces the accuracy, which only classifiers have."""
+    """Replaces the accuracy, which is not compared."""
     return Tensor(0.0, mindspore.float32)
 
 
-def _evaluation(net: nn.Cell, task: Task, like: Any) -> Callable[[Batch], Arrays]:
-    """Batch → outputs of the compiled evaluation step, or, if labels are not classes, of a compiled forward pass."""
-    inputs, labels = task.batches[0]
-    forward = with_inputs(net, inputs)
+def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Arrays]:
+    """Inputs → outputs of a compiled forward pass; `like` are the outputs on `inputs`, the first."""
+    forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
-    jit = compiler()
 
-    def recorded(x: Any) -> Any:
-        outputs = forward(x)
-        keep(outputs)
-        return outputs
+    def recorded(x: Any) -> None:
+        keep(forward(x))
 
-    of_classes = is_classifier(like, task) and labels.ndim == 1 and labels.dtype.kind in "iu"
-    if of_classes:
-        recorded.set_train, recorded.get_parameters = net.set_train, net.get_parameters  # type: ignore[attr-defined]
-    step: Any = make_eval_step(recorded, jit=jit) if of_classes else jit(recorded) if jit else recorded
+    step = jit(recorded) if jit else recorded
 
-    def evaluate(batch: Batch) -> Arrays:
+    def evaluate(inputs: Tree) -> Arrays:
         net.set_train(False)
         with explained(inputs, compiled=jit is not None):
-            step(arguments(net, batch[0]), *([Tensor(batch[1].astype(np.int32))] if of_classes else ()))
+            step(arguments(net, inputs))
             return kept()
 
     return evaluate
@@ -229,8 +218,8 @@ def run_mindspore(
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
     its first micro-batch in training mode ("train"), for their structure. The rest is as in `record_net`.
     """
-    evaluate = _evaluation(net, task, like["eval"])
-    trace = Trace(evaluate(task.batches[0]), start=state(net), rates=list(rates))
+    evaluate = _evaluation(net, task.batches[0][0], like["eval"])
+    trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
     weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     inputs = task.batches[0][0]
@@ -240,13 +229,13 @@ def run_mindspore(
         keep(values)
         return loss(values, targets).reshape(()).astype(mindspore.float32)
 
-    average = make_average(task.recipe, net, task.updates_per_epoch)
-    metric = accuracy if is_classifier(like["train"], task) else _no_metric
+    recipe = task.recipe
+    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, task.updates_per_epoch)
 
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> tuple[TrainStep, Any]:
-        scaler = make_scaler(task.recipe)
+        scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
-        options: dict[str, Any] = {"state": run_state, "metric": metric, "plan": plan, "jit": compiler()}
+        options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler()}
         changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
@@ -277,8 +266,6 @@ def run_mindspore(
             break
         if update < LATER:
             trace.after.append(state(net))
-        if update == 0:
-            trace.state = optimizer_state(optimizer, weights)
     if average is not None and runs:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
@@ -289,7 +276,7 @@ def run_mindspore(
     for batch in task.batches[1:]:
         for parameter, value in changing if task.recipe.clip_norm else at_start:
             write(parameter, value)
-        one = Trace(evaluate(batch), start=trace.start, rates=[])
+        one = Trace(evaluate(batch[0]), start=trace.start, rates=[])
         one.losses = [float(_call(unclipped if task.recipe.clip_norm else step, net, batch, rates[0]).loss.asnumpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
         trace.later.append(one)
@@ -307,31 +294,31 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
     weights, directions = ({**made, **of_reference} for made, of_reference in zip(own, given[:2], strict=True))
     kept = [(parameter, parameter.asnumpy().copy()) for parameter in (*parameters.values(), *optimizer.state)]
     assign(net, {path: weights[path] for path in parameters})
-    changes = {}
+
+    def update(gradients: Arrays, rate: float) -> None:
+        optimizer.update(tuple(Tensor(gradients[path]) for path in parameters), Tensor(rate, mindspore.float32))
+
     try:
-        for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
-            gradients = tuple(Tensor(directions[path] * np.float32(scale)) for path in parameters)
-            optimizer.update(gradients, Tensor(rate, mindspore.float32))
-            if (title := f"update {index + 1}") in KEPT:
-                changes[title] = {path: one.asnumpy() - weights[path] for path, one in parameters.items()}
+        return changes_alone(
+            {path: weights[path] for path in parameters},
+            {path: directions[path] for path in parameters},
+            update,
+            lambda: {path: one.asnumpy() for path, one in parameters.items()},
+        )
     finally:
         for parameter, value in kept:
             write(parameter, value)
-    return changes
 
 
 def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The loss of every case that it takes; `like` are a net's outputs, `given` the reference's."""
-    losses: dict[str, float] = {}
+    """The losses of other outputs; `like` are a net's outputs, `given` the reference's."""
     names = paired_outputs(outputs_of(like), given)
-    if names is None:  # the outputs differ
-        return losses
-    ours = {names[name]: value for name, value in given.items()}
-    for title, outputs, labels in loss_cases(ours, task.batches[0], task.accumulate):
-        with contextlib.suppress(Exception):
-            tree = with_leaves(like, outputs, lambda leaf, value: Tensor(value, leaf.dtype))
-            losses[title] = float(loss(tree, map_tree(Tensor, labels)).asnumpy())
-    return losses
+
+    def value(outputs: Arrays, labels: Tree) -> float:
+        tree = with_leaves(like, outputs, lambda leaf, array: Tensor(array, leaf.dtype))
+        return float(loss(tree, map_tree(Tensor, labels)).asnumpy())
+
+    return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:
@@ -513,20 +500,6 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
         optimizer(arranged)
 
     return Optimizer(state_, update)
-
-
-def optimizer_state(optimizer: Optimizer, weights: Mapping[str, Parameter]) -> dict[str, Arrays]:
-    """The optimizer's buffers by kind ("momentum", "variance") and path; nn.SGD's `stat`, a flag, is left out.
-
-    `weights` are the net's trainable parameters by path; a buffer's name ends in its parameter's.
-    """
-    arrays: dict[str, Arrays] = {}
-    paths = {parameter.name: path for path, parameter in weights.items()}
-    for buffer in optimizer.state:
-        kind, _, name = buffer.name.partition(".")
-        if kind != "stat" and name in paths and buffer.shape == weights[paths[name]].shape:
-            arrays.setdefault(STATES.get(kind, kind), {})[paths[name]] = buffer.asnumpy().copy()
-    return arrays
 
 
 def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:

@@ -89,21 +89,13 @@ def holders(by_key: dict[str, Piece]) -> dict[str, list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the reference's arrays, or a piece of it.
+    """One of the reference's arrays, or a piece of it."""
 
-    Attributes:
-        name: the reference's name.
-        transpose: the order of the axes, as in `numpy.transpose`; None keeps it.
-        rows: (start, stop) along `axis`, after the transposition; None takes all.
-        share: (index, count) of equal pieces along `axis`; None takes the whole.
-        axis: the axis of `rows` and `share`.
-    """
-
-    name: str
-    transpose: tuple[int, ...] | None = None
-    rows: tuple[int, int] | None = None
-    share: tuple[int, int] | None = None
-    axis: int = 0
+    name: str  # the reference's name
+    transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
+    rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
+    share: tuple[int, int] | None = None  # (index, count) of equal pieces along `axis`; None takes the whole
+    axis: int = 0  # the axis of `rows` and `share`
 
     def take(self, array: np.ndarray) -> np.ndarray:
         """This part of the reference's array; ValueError if the array has other axes, or fewer rows."""
@@ -138,17 +130,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What one of a net's arrays is made of.
+    """What one of a net's arrays is made of."""
 
-    Attributes:
-        parts: pieces of the reference's arrays, in order.
-        join: the axis along which they are joined.
-        shape: the shape that the result gets; None keeps it.
-    """
-
-    parts: tuple[Part, ...]
-    join: int = 0
-    shape: Shape | None = None
+    parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
+    join: int = 0  # the axis along which they are joined
+    shape: Shape | None = None  # the shape that the result gets; None keeps it
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,21 +203,13 @@ def joined(pieces: Sequence[Piece]) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class NameMap:
-    """Which parameters and layers of both nets are the same.
+    """Which parameters and layers of both nets are the same."""
 
-    Attributes:
-        how: "names" or "execution order and shapes".
-        parameters: the MindSpore parameter's name → what it is made of in the reference.
-        layers: the MindSpore layer's path → the reference's.
-        problems: parameters without a counterpart, or of another shape; empty when everything fits.
-        tied: names of the reference that are one array.
-    """
-
-    how: str
-    parameters: dict[str, Source]
-    layers: dict[str, str]
-    problems: tuple[str, ...]
-    tied: tuple[tuple[str, ...], ...] = ()
+    how: str  # "names" or "execution order and shapes"
+    parameters: dict[str, Source]  # the MindSpore parameter's name → what it is made of in the reference
+    layers: dict[str, str]  # the MindSpore layer's path → the reference's
+    problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
+    tied: tuple[tuple[str, ...], ...] = ()  # names of the reference that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
         """The reference's parameters that one of ours is made of; any other name stands for itself.

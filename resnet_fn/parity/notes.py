@@ -55,7 +55,8 @@ def unmatched_notes(ours: Sequence[Layer], theirs: Sequence[Layer]) -> list[str]
 def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     """The settings in which two layers differ, in words.
 
-    Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. A
+    Padding is compared by its zeros on this input: `same` equals padding 1/1 at stride 1, but not at stride 2. Where
+    outputs are equal it is not compared: the zeros may come from a function before the layer, or from `ceil_mode`. A
     convolution with a kernel of one pixel is a dense layer, and an attention's last dense layer may be paired with a
     whole attention.
     """
@@ -65,17 +66,15 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
         if ours.is_own or theirs.is_own or {ours.kind, theirs.kind} in _ALIKE or _are_relu6(ours, theirs):
             return []
         return [f"it is {ours.class_name} here, {theirs.class_name} in the reference"]
-    if _same_windows(ours, theirs):
+    x, y = ours.output, theirs.output
+    if x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS:
         a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
     both = a.keys() & b.keys()
     apart = [name for name in _PLAIN if name in both and a[name] != b[name]]
     notes = [f"{name} {a[name]} here, {b[name]} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
-    x, y = ours.output, theirs.output  # equal ones of other inputs: it is padded in a function before the layer
-    same = x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS
-    padded = same and not _same_shape(ours, theirs)
-    if not notes and not padded and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
+    if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
         does = f"{a.get('pad_mode', 'pad')} {'cuts off' if 'transposed' in a else 'pads'} {_words(a['pads'])}"
         notes.append(f"pad_mode {does}, the reference {_words(b['pads'])}")
     if a.get("zeros_after"):
@@ -91,32 +90,6 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
         notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
     return notes
-
-
-def _same_windows(ours: Layer, theirs: Layer) -> bool:
-    """Whether two max pools have the same windows, be it by padding or by `ceil_mode`."""
-    if (ours.kind, theirs.kind) != ("maxpool", "maxpool") or not _same_shape(ours, theirs):
-        return False
-    pools = (ours.settings, theirs.settings)
-    complete = all(pool.get(name) is not None for pool in pools for name in ("kernel_size", "stride", "pads"))
-    return complete and _windows(ours) == _windows(theirs)
-
-
-def _windows(layer: Layer) -> list[tuple[int, int]]:
-    """How many zeros are before a pool's first window, and how many windows there are, in each direction."""
-    assert layer.input is not None
-    pool = layer.settings
-    kernel, pads = pool["kernel_size"], pool["pads"]
-    dilation = pool.get("dilation") or (1,) * len(kernel)
-    sizes = layer.input.shape[-len(kernel) :]
-    windows = []
-    for n, k, s, d, before, after in zip(sizes, kernel, pool["stride"], dilation, pads[::2], pads[1::2], strict=True):
-        room = n + before + after - d * (k - 1) - 1
-        count = room // s + 1
-        if pool.get("ceil_mode") and room % s and count * s < n + before:  # no window begins behind the image
-            count += 1
-        windows.append((before, count))
-    return windows
 
 
 def _one_pixel(ours: Layer, theirs: Layer) -> bool:

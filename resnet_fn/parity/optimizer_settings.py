@@ -23,15 +23,6 @@ _WORDS = {
     "decoupled_weight_decay": "decoupled weight decay",
 }
 _SAME = 1e-6  # relative: MindSpore keeps numbers in float32
-# What the optimizers of both frameworks call their state, and what we call it.
-STATES = {
-    **dict.fromkeys(
-        ("momentum_buffer", "momentum_buf", "exp_avg", "moments", "accum", "moment1", "adam_m", "lamb_m"), "momentum"
-    ),
-    **dict.fromkeys(("exp_avg_sq", "moment2", "adam_v", "lamb_v"), "variance"),
-    **dict.fromkeys(("square_avg", "mean_square"), "mean square"),
-    **dict.fromkeys(("grad_avg", "mean_grad"), "mean gradient"),
-}
 
 
 def torch_settings(groups: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> Settings:
@@ -84,8 +75,7 @@ def compare_settings(ours: Settings, theirs: Settings, names: NameMap) -> tuple[
     return differences, [f"{words} ({len(many)} parameters, first {many[0]})" for words, many in groups.items()]
 
 
-def paired_decays(theirs: Settings, names: NameMap) -> dict[str, float]:
-    """The reference's weight decay of each of our parameters; those whose parts differ in it are left out."""
-    given = theirs.get(DECAY, {})
-    decays = {name: {given[source] for source in names.sources(name) if source in given} for name in names.parameters}
-    return {name: values.pop() for name, values in decays.items() if len(values) == 1}
+def paired(numbers: Mapping[str, float], names: NameMap) -> dict[str, float]:
+    """The reference's number of each of our parameters; those whose parts differ in it are left out."""
+    given = {name: {numbers[one] for one in names.sources(name) if one in numbers} for name in names.parameters}
+    return {name: values.pop() for name, values in given.items() if len(values) == 1}

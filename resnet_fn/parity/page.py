@@ -35,11 +35,11 @@ def write_page(ladder: Ladder, folder: str, title: str) -> Path:
     """Write the page as parity.html in a folder, which is made if it is missing. Returns the file's path."""
     path = Path(folder, "parity.html")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page(ladder, title, available()))
+    write_text(path, ladder_page(ladder, title, available()))
     return path
 
 
-def page(ladder: Ladder, title: str, plots: bool) -> str:
+def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
     """The ladder as an HTML document, with plots by matplotlib or with tables alone."""
     verdict = DIFFERS if ladder.first_stage else UNDECIDED if ladder.undecided else OK
     words = {DIFFERS: "They differ", UNDECIDED: "Undecided", OK: "Both compute the same"}[verdict]

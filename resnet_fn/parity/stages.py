@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
 LAYERS_OF = {EVAL_FORWARD: ("eval", "eval layers"), TRAIN_FORWARD: ("train", "train layers")}
 GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradients", "learning rate"
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
-CHANGE, FIRST, STATISTICS = "change by update 1", "weights after update 1", "BatchNorm statistics after update 1"
+CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
 
 _OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
@@ -43,23 +43,15 @@ SKIPPED = "skipped"
 
 @dataclasses.dataclass
 class Stage:
-    """One stage of the ladder.
+    """One stage of the ladder."""
 
-    Attributes:
-        name: "loss", "gradients", …
-        differences: one for each array compared, in execution order, backward order or by update.
-        note: why it was skipped or is incomplete; empty otherwise.
-        hints: possible causes.
-        failed: why it differs without any array to compare; empty otherwise.
-        undecided: why its numbers decide nothing; empty otherwise.
-    """
-
-    name: str
-    differences: list[Difference] = dataclasses.field(default_factory=list)
-    note: str = ""
-    hints: list[str] = dataclasses.field(default_factory=list)
-    failed: str = ""
-    undecided: str = ""
+    name: str  # "loss", "gradients", …
+    # one for each array compared, in execution order, backward order or by update
+    differences: list[Difference] = field(default_factory=list)
+    note: str = ""  # why it was skipped or is incomplete; empty otherwise
+    hints: list[str] = field(default_factory=list)  # possible causes
+    failed: str = ""  # why it differs without any array to compare; empty otherwise
+    undecided: str = ""  # why its numbers decide nothing; empty otherwise
 
     @property
     def verdict(self) -> str:
@@ -86,11 +78,6 @@ class Stage:
         return next(differing, None) if self.verdict == DIFFERS else None
 
 
-def state_stage(kind: str) -> str:
-    """The name of the stage of a part of the optimizer's state."""
-    return f"{kind} after update 1"
-
-
 def _updates(values: Iterable[object]) -> Arrays:
     return {f"update {index + 1}": np.asarray(value) for index, value in enumerate(values)}
 
@@ -100,9 +87,9 @@ def _flat(values: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
-def _first(trace: Trace, trained: bool) -> Arrays:
+def _statistics(trace: Trace) -> Arrays:
     first = trace.after[0] if trace.after else {}
-    return {name: value for name, value in first.items() if (name in trace.gradients) == trained}
+    return {name: value for name, value in first.items() if name not in trace.gradients}
 
 
 def _change(trace: Trace) -> Arrays:
@@ -113,21 +100,16 @@ def _change(trace: Trace) -> Arrays:
 
 
 class Row(NamedTuple):
-    """A stage's `values` of each side.
-
-    Attributes:
-        tolerance: the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md).
-        of: which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
-            "backward" order; "" for outputs or updates.
-    """
+    """A stage's `values` of each side."""
 
     name: str
-    tolerance: float
+    tolerance: float  # the relative error ‖a − b‖ / ‖b‖ that passes whatever the rounding (docs/migrating.md)
+    # which arrays: of "all" parameters and statistics, of those that are "trained" or not ("rest"), of those in
+    # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
 
 
-# The optimizer's state comes before the change by the same update.
 STAGES = (
     Row(WEIGHTS, 0.0, "all", lambda trace: trace.start),
     Row(EVAL_FORWARD, 1e-5, "", lambda trace: trace.eval_outputs),
@@ -141,8 +123,7 @@ STAGES = (
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
     Row(ALONE, 0.0, "alone", lambda trace: {}),
     Row(CHANGE, _OF_CHANGE, "trained", _change),
-    Row(FIRST, 1e-5, "trained", lambda trace: _first(trace, True)),
-    Row(STATISTICS, 1e-5, "rest", lambda trace: _first(trace, False)),
+    Row(STATISTICS, 1e-5, "rest", _statistics),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
@@ -151,7 +132,7 @@ STAGES = (
 EACH_BATCH = [row for row in STAGES if row.name in (EVAL_FORWARD, TRAIN_FORWARD, LOSS, GRADIENTS)]
 # Arrays of which norms and losses are made: their rounding is allowed for there.
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
-_AFTER = (FIRST, LAST, AVERAGE)
+_AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
@@ -163,14 +144,9 @@ _LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
 
 
-def _state_row(kind: str) -> Row:
-    return Row(state_stage(kind), 1e-4, "trained", lambda trace: trace.state.get(kind, {}))
-
-
 def rounding(trace: Trace, exact: Trace) -> Rounding:
     """The relative errors of a trace from that of the same net in float64."""
     rows = [row for row in STAGES if row.tolerance]
-    rows += map(_state_row, trace.state)
     rows.append(Row(_ALL_GRADIENTS, 1.0, "", lambda trace: {"": _flat(trace.gradients.values())}))
     rows.append(Row(_OUTPUTS, 1.0, "", lambda trace: _updates(_flat(one.values()) for one in trace.train_outputs)))
     roundings: Rounding = {}
@@ -179,8 +155,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
             for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
-                # A layer that is skipped at random has no state in one of the runs.
-                error = relative_error(part.take(value), part.take(exactly[name])) if name in exactly else math.inf
+                error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
         roundings |= {f"{name} of batch {index + 2}": errors for name, errors in rounding(*pair).items()}
@@ -297,7 +272,6 @@ class Comparison:
         on_both = [name for name in trained if all(one in theirs.gradients for one in self.names.sources(name))]
         names = {"all": order, "trained": trained, "backward": on_both[::-1]}
         names["rest"] = [name for name in order if name not in ours.gradients]
-        states = {CHANGE: [_state_row(kind) for kind in dict.fromkeys([*theirs.state, *ours.state])]}
         settings, set_apart = compare_settings(ours.settings, theirs.settings, self.names)
         absent = {
             RATE: ours.rates == theirs.rates == self.theirs.task.rates,  # the recipe's on both sides: it cannot fail
@@ -308,7 +282,7 @@ class Comparison:
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
-        for row in [row for last in STAGES for row in (*states.get(last.name, ()), last)]:
+        for row in STAGES:
             if absent.get(row.name):
                 continue
             if row.name == SETTINGS:
@@ -397,8 +371,6 @@ class Comparison:
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
-        alone = [one for one in names if (one in ours) != (one in theirs) and one not in self.without_gradient]
-        where = "" if not alone else "here" if alone[0] in ours else "in the reference"
         start, errors = self.ours.trace.start, self.rounding.get(stage, {})
         pieces = [piece for name in common for piece in self._pieces(name, ours[name])]
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
@@ -414,7 +386,7 @@ class Comparison:
             error = max(error, usual, unit / size)
             if stage in _AFTER and name in self.ours.trace.gradients:
                 tolerance = max(tolerance, _OF_CHANGE * norm(b - start[name][rows]) / size)
-            if largest and key not in self._zero and name in (unsure := self._unsure[stage not in (CHANGE, FIRST)]):
+            if largest and key not in self._zero and name in (unsure := self._unsure[stage != CHANGE]):
                 # Adam changes what is rounding by up to the learning rate, with either sign.
                 a = np.where(unsure[name][rows] & (np.abs(a - b) <= 2 * largest), b, a)
             item = difference(title, a, b, tolerance=tolerance, rounding=error)
@@ -427,8 +399,7 @@ class Comparison:
                 part = size / whole
                 item = replace(item, relative=item.relative * part, rounding=error * part, tolerance=0.0)
             differences.append(item)
-        failed = f"{alone[0]} and {len(alone) - 1} more: {where} only" if alone else ""
-        return Stage(stage, differences, failed=failed)
+        return Stage(stage, differences)
 
     def _largest_change(self, stage: str, values: Arrays) -> float:
         """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""

@@ -16,13 +16,14 @@ import torch
 
 from resnet_fn.config.hints import few, first_line
 from resnet_fn.parity import stages
-from resnet_fn.parity.alone import KEPT, RATES, SCALES, loss_cases, made_up
+from resnet_fn.parity.alone import changes_alone, losses_alone, made_up
 from resnet_fn.parity.environment import environment
+from resnet_fn.parity.initial import several_builds
 from resnet_fn.parity.layers.difference import relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
-from resnet_fn.parity.optimizer_settings import RATE, STATES, torch_settings
+from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.randomness import cut_random, drops_of, is_random
 from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
@@ -54,17 +55,27 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.
 
 
 def record_reference(
-    module: torch.nn.Module, task: Task, loss: Loss | None = None, make_optimizer: MakeOptimizer | None = None
+    module: torch.nn.Module,
+    task: Task,
+    loss: Loss | None = None,
+    make_optimizer: MakeOptimizer | None = None,
+    build: Callable[[], torch.nn.Module] | None = None,
 ) -> Recording:
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
-    see `run_torch`; None: the recipe's. A ValueError names inputs that do not fit, or a loss that is no scalar.
+    see `run_torch`; None: the recipe's. `build` made the module: with it several are built (`Trace.builds`). A
+    ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
-    initialise(module, task.batches[0][0])
-    initial, inputs = state(module), task.batches[0][0]
+    inputs = task.batches[0][0]
+
+    def built(module: torch.nn.Module) -> Arrays:
+        initialise(module, inputs)
+        return state(module)
+
+    initial = built(module)
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
     original = copied(module).float()
     criterion = loss or of_logits(recipe_loss(task.recipe), "the reference", first_call(original, first, True))
@@ -131,6 +142,7 @@ def record_reference(
         **roles_of(module),
     )
     recording.notes += [changed] if changed else []
+    trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
 
 
@@ -304,8 +316,6 @@ def run_torch(
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
-        if update == 0:
-            trace.state = _optimizer_state(optimizer, parameters)
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -417,26 +427,25 @@ def optimizer_alone(module: torch.nn.Module, task: Task, make_optimizer: MakeOpt
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.from_numpy(weights[name]))
     optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
-    changes = {}
-    for update, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
+
+    def update(gradients: Arrays, rate: float) -> None:
         for group, share in zip(optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
         for name, parameter in parameters.items():
-            parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype) * scale
+            parameter.grad = torch.from_numpy(gradients[name]).to(parameter.dtype)
         optimizer.step()
-        if (title := f"update {update + 1}") in KEPT:
-            changes[title] = {name: p.detach().numpy() - weights[name] for name, p in parameters.items()}
-    return changes
+
+    return changes_alone(weights, gradients, update, lambda: {n: p.detach().numpy() for n, p in parameters.items()})
 
 
 def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
-    """The loss of every case that it takes; `like` are a module's outputs, `given` those of the first update."""
-    losses = {}
-    for title, outputs, labels in loss_cases(given, task.batches[0], task.accumulate):
-        with contextlib.suppress(Exception):
-            tree = with_leaves(like, outputs, lambda leaf, value: torch.from_numpy(value).to(leaf.dtype))
-            losses[title] = float(_scalar(loss(tree, tensors(labels, torch.float32))).detach())
-    return {title: value for title, value in losses.items() if math.isfinite(value)}
+    """The finite losses of other outputs; `like` are a module's outputs, `given` those of the first update."""
+
+    def value(outputs: Arrays, labels: Tree) -> float:
+        tree = with_leaves(like, outputs, lambda leaf, array: torch.from_numpy(array).to(leaf.dtype))
+        return float(_scalar(loss(tree, tensors(labels, torch.float32))).detach())
+
+    return {title: one for title, one in losses_alone(value, given, task).items() if math.isfinite(one)}
 
 
 def _autocast(precision: str) -> Any:
@@ -453,15 +462,6 @@ def _gradients(parameters: dict[str, torch.nn.Parameter]) -> Arrays:
         name: np.zeros(tuple(parameter.shape), np.float32) if parameter.grad is None else parameter.grad.numpy().copy()
         for name, parameter in parameters.items()
     }
-
-
-def _optimizer_state(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, Arrays]:
-    arrays: dict[str, Arrays] = {}
-    for name, parameter in parameters.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                arrays.setdefault(STATES.get(key, key), {})[name] = value.numpy().copy()
-    return arrays
 
 
 def tensors(tree: Tree, dtype: torch.dtype) -> Tree:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from resnet_fn.data.mix import draw_mixing, mix
 from resnet_fn.parity.layers.difference import CEILING
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.recipes.schedule import make_schedule
+from resnet_fn.update.schedule import make_schedule
 
 Tree = Any  # an array, or a tuple, list or dict of trees
 Batch = tuple[Tree, Tree]  # inputs, labels: NumPy arrays [n, …] of any dtype, or tuples or dicts of them
@@ -141,22 +142,16 @@ LATER = 5
 class Task:
     """The updates that both sides make.
 
-    Attributes:
-        recipe: optimizer, decay, loss, clipping, schedule, moving average, precision.
-        batches: one (inputs, labels) for each update, all of one shape.
-        accumulate: micro-batches of each update.
-        seed: of random statistics, if they are fresh.
-        own_loss, own_optimizer: whether a function of the user's replaces the recipe's.
-
     Raises:
         ValueError: a setting that the reference cannot follow, batches that do not fit, a moving average that would
             not move.
     """
 
-    recipe: Recipe
-    batches: Sequence[Batch]
-    accumulate: int = 1
-    seed: int = 0
+    recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
+    batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
+    accumulate: int = 1  # micro-batches of each update
+    seed: int = 0  # of random statistics, if they are fresh
+    # own_loss, own_optimizer: whether a function of the user's replaces the recipe's
     own_loss: bool = False
     own_optimizer: bool = False
 
@@ -184,46 +179,24 @@ class Task:
 
 @dataclasses.dataclass
 class Trace:
-    """The numbers that one side computes.
+    """The numbers that one side computes."""
 
-    Attributes:
-        eval_outputs: of the first batch, in evaluation mode, before any update.
-        start: all parameters and statistics before the first update.
-        rates: the learning rate of each update.
-        after: all parameters and statistics after each of the first LATER updates.
-        train_outputs: of each update's last micro-batch, in training mode, before it.
-        losses: one for each update, before it.
-        norms: global gradient norm before clipping, one for each update.
-        gradients: of the first update, the mean over its micro-batches, before clipping.
-        clipped: the same after clipping.
-        parts: the gradients of each micro-batch of the first update, before clipping; empty if there is only one.
-        state: the optimizer's state after the first update, by kind ("momentum", "variance") and parameter.
-        alone: changes of the weights by the updates of an optimizer alone, by update and parameter (`alone`); empty if
-            it is the recipe's.
-        losses_alone: a loss on other outputs, by case (`loss_cases`), without those that fail; empty likewise.
-        settings: the optimizer's settings, by setting and parameter; empty for a function of gradients.
-        average: the weights' moving average after the last update; empty if there is none.
-        later: of each batch after the first, outputs, loss and gradients with the weights before any update.
-        builds: all parameters and statistics of several nets as they were built (`several_builds`); empty: only one is.
-    """
-
-    eval_outputs: Arrays
-    start: Arrays
-    rates: list[float]
-    after: list[Arrays] = dataclasses.field(default_factory=list)
-    train_outputs: list[Arrays] = dataclasses.field(default_factory=list)
-    losses: list[float] = dataclasses.field(default_factory=list)
-    norms: list[float] = dataclasses.field(default_factory=list)
-    gradients: Arrays = dataclasses.field(default_factory=dict)
-    clipped: Arrays = dataclasses.field(default_factory=dict)
-    parts: list[Arrays] = dataclasses.field(default_factory=list)
-    state: dict[str, Arrays] = dataclasses.field(default_factory=dict)
-    alone: dict[str, Arrays] = dataclasses.field(default_factory=dict)
-    losses_alone: dict[str, float] = dataclasses.field(default_factory=dict)
-    settings: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    average: Arrays = dataclasses.field(default_factory=dict)
-    later: list["Trace"] = dataclasses.field(default_factory=list)
-    builds: list[Arrays] = dataclasses.field(default_factory=list)
+    eval_outputs: Arrays  # of the first batch, in evaluation mode, before any update
+    start: Arrays  # all parameters and statistics before the first update
+    rates: list[float]  # the learning rate of each update
+    after: list[Arrays] = field(default_factory=list)  # parameters and statistics after each of LATER updates
+    train_outputs: list[Arrays] = field(default_factory=list)  # of each update's last micro-batch, before it
+    losses: list[float] = field(default_factory=list)  # one for each update, before it
+    norms: list[float] = field(default_factory=list)  # global gradient norm before clipping, one for each update
+    gradients: Arrays = field(default_factory=dict)  # of update 1, the mean of micro-batches, before clipping
+    clipped: Arrays = field(default_factory=dict)  # the same after clipping
+    parts: list[Arrays] = field(default_factory=list)  # the same of each micro-batch, if there are several
+    alone: dict[str, Arrays] = field(default_factory=dict)  # an own optimizer's changes, by update (`alone`)
+    losses_alone: dict[str, float] = field(default_factory=dict)  # an own loss of other outputs, by case
+    settings: dict[str, dict[str, float]] = field(default_factory=dict)  # the optimizer's, by parameter
+    average: Arrays = field(default_factory=dict)  # the moving average after the last update, if there is one
+    later: list["Trace"] = field(default_factory=list)  # of each further batch, with the first weights
+    builds: list[Arrays] = field(default_factory=list)  # initial values of several nets (`several_builds`)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -234,15 +207,10 @@ _LEVELS = (2.0, 8.0, 32.0)  # a tie's width relative to the reference's own: our
 
 @dataclasses.dataclass(frozen=True)
 class Flipped:
-    """How much flipped ties change the reference, for a few widths: a trace is made without the other side's rounding.
+    """How much flipped ties change the reference, for a few widths: a trace is made before the other side is known."""
 
-    Attributes:
-        widths: from small to large (`flip_widths`).
-        flip: width → (rounding, ties).
-    """
-
-    widths: Sequence[float]
-    flip: Callable[[float], tuple[Rounding, int]]
+    widths: Sequence[float]  # from small to large (`flip_widths`)
+    flip: Callable[[float], tuple[Rounding, int]]  # width → (rounding, ties)
 
     def __call__(self, width: float) -> tuple[Rounding, int]:
         """Rounding and ties for the smallest width of at least this one; else for the largest."""
@@ -261,44 +229,27 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
 
 @dataclasses.dataclass
 class Recording:
-    """One side of the ladder, the contents of a trace folder.
+    """One side of the ladder, the contents of a trace folder."""
 
-    Attributes:
-        framework: "PyTorch 2.13.0", "MindSpore 2.10.0".
-        task: the updates that it made.
-        initial: all parameters and statistics of the net as it was built.
-        layers: every layer's executions on the first micro-batch with the weights that training starts from, in
-            evaluation mode ("eval") and in training mode ("train").
-        trace: the numbers that it computed.
-        rounding: float32 or half precision against float64 (`stages.rounding`); empty: unknown.
-        flipped: the same with undecided ReLU inputs on their other side, and how many there are; None: unknown.
-        tied: parameters that are one array, by name.
-        trainable: the parameters that an update changes, by name.
-        constants: arrays that need no counterpart: neither trained nor statistics.
-        notes: changes that made the two comparable, a line each.
-        environment: of the process that recorded it (`environment`); empty: unknown.
-        random_eval: whether outputs in evaluation mode differed from call to call, before dropout was set to 0.
-        random_train: what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing.
-        drops: its dropout before that (`drops_of`); None: not recorded.
-        file: of the user's net, "net.py, SHA-256 …"; empty for a net of this package's.
-    """
-
-    framework: str
-    task: Task
-    initial: Arrays
-    layers: dict[str, list[Layer]]
-    trace: Trace
-    rounding: Rounding = dataclasses.field(default_factory=dict)
-    flipped: Flipped | None = None
-    tied: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
-    trainable: list[str] = dataclasses.field(default_factory=list)
-    constants: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    framework: str  # "PyTorch 2.13.0", "MindSpore 2.10.0"
+    task: Task  # the updates that it made
+    initial: Arrays  # all parameters and statistics of the net as it was built
+    layers: dict[str, list[Layer]]  # in mode "eval" and "train": on the first micro-batch, before any update
+    trace: Trace  # the numbers that it computed
+    rounding: Rounding = field(default_factory=dict)  # against float64 (`stages.rounding`); empty: unknown
+    flipped: Flipped | None = None  # the same, with ties on their other side; None: unknown
+    tied: list[tuple[str, ...]] = field(default_factory=list)  # parameters that are one array, by name
+    trainable: list[str] = field(default_factory=list)  # the parameters that an update changes, by name
+    constants: list[str] = field(default_factory=list)  # neither trained nor statistics: need no counterpart
+    notes: list[str] = field(default_factory=list)  # changes that made the two comparable, a line each
+    # of the process that recorded it (`environment`); empty: unknown
+    environment: dict[str, str] = field(default_factory=dict)
+    # whether outputs in evaluation mode differed from call to call, before dropout was set to 0
     random_eval: bool = False
+    # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
-    drops: list[Drop] | None = None
-    file: str = ""
+    drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
+    file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
 
 
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")

@@ -40,7 +40,7 @@ def details(name: str) -> str:
     if given := [key for key in options if file.values[key].place]:
         lines += ["", "how it is run:", *(_line(fields[key], options[key], file) for key in given)]
     lines += ["", *file.notes] if file.notes else []
-    lines += ["", f"python -m resnet_fn.train --recipe {shlex.quote(name)}"]
+    lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shlex.quote(name)}")]
     return "\n".join(lines)
 
 

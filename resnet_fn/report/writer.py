@@ -17,7 +17,6 @@ import numpy as np
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import finite_or_null, printable
-from resnet_fn.data.balance import treatment
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
@@ -73,13 +72,9 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))
-    state, training = trained.checkpoint.state, evaluation.dataset.train.labels
-    treated = state.get("treatment", [])
-    if "treatment" not in state and len(training):  # an earlier checkpoint: the files of now stand for those trained
-        treated = treatment(trained.recipe.sampling, state.get("class_weights", []), len(classes), training)
-    treated = treated or [{}] * len(classes)
+    state = trained.checkpoint.state
+    balance = state["class_balance"] or [{}] * len(classes)
     written = trained.checkpoint.path
-    trained_images = state.get("feed", {}).get("samples", len(training))  # without those that the run left out
     curves, areas = [], np.full(len(classes), np.nan)
     if scores.probabilities is not None:
         positive = task.positive(labels, len(classes))
@@ -90,14 +85,14 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
         **finite_or_null(summarise(scores)),
         "checkpoint": {
             "run": run_of(written).name,
-            "update": trained.checkpoint.state["update"],
+            "update": state["update"],
             "recipe": trained.recipe.name,
             "model": trained.recipe.model,
             "dataset": trained.recipe.dataset,
             "label_smoothing": trained.recipe.label_smoothing,
             "date": time.strftime("%Y-%m-%d", time.gmtime(written.stat().st_mtime)) if written.exists() else "",
         },
-        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": trained_images},
+        "data": {"folder": evaluation.dataset.input.data_dir, "training_images": state["feed"]["samples"]},
         "recipe": to_dict(trained.recipe),
         "options": evaluation.options,
         "averages": task.averages(scores, labels, len(classes)),
@@ -105,7 +100,7 @@ def build_report(evaluation: Evaluation) -> dict[str, Any]:
             {
                 "name": name,
                 **{key: values[index].item() for key, values in by_class.items()},
-                **treated[index],
+                **balance[index],
                 "average_precision": area,
             }
             for index, (name, area) in enumerate(zip(classes, finite_or_null(areas.tolist()), strict=True))

@@ -2,19 +2,18 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from resnet_fn.config.fields import show_value
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.evaluation.task import TOP, task_of
 from resnet_fn.models.batchnorm import is_statistic
 from resnet_fn.recipes import differences
-from resnet_fn.run.session import Session
+from resnet_fn.run.build import Run
 from resnet_fn.runtime.console import wrapped
 from resnet_fn.runtime.process import kernel_threads
 
@@ -22,58 +21,43 @@ from resnet_fn.runtime.process import kernel_threads
 _TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1": "macro F1"}
 
 
-def header(session: Session, notes: Sequence[str], start: Path | None) -> list[str]:
-    """The lines before the first update: net, data, device, run folder, `notes`, and the checkpoint to start from."""
-    components, progress, options = session.components, session.progress, session.options
-    recipe, dataset, feed = components.recipe, components.dataset, components.feed
-    values = sum(p.size for p in components.state.weights if not is_statistic(p.name))
-    trained = sum(p.size for p in components.state.weights if p.requires_grad)
+def header(run: Run, start: Path | None) -> list[str]:
+    """The lines before the first update: net, data, device, run folder, notes, and the checkpoint to start from."""
+    recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
+    values = sum(p.size for p in run.state.weights if not is_statistic(p.name))
+    trained = sum(p.size for p in run.state.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
-    waiting = _waiting(recipe, len(dataset.train), session.workers.size * options.accumulate)
+    rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size
+    waiting = f"; {rest:,} images wait for the next epoch" * bool(rest)
     lines = [
         f"net         {recipe.model}, {values:,} parameters{f', {trained:,} of them trained' * (trained < values)}",
         f"data        {recipe.dataset}: {len(dataset.train):,} training and {len(dataset.test):,} validation images, "
         f"{_count(len(dataset.classes), 'class', 'classes')}, {recipe.image_size}x{recipe.image_size}",
         f"recipe      {recipe.name}{' with ' * bool(changes)}{changes}",
-        f"updates     {components.total:,} of {recipe.batch_size} images, {feed.updates_per_epoch:,} an epoch{waiting}",
-        f"device      {options.device}{threads}, {_count(session.workers.size, 'worker')}",
-        f"run folder  {session.run.path}",
-        *notes,
+        f"updates     {run.total:,} of {recipe.batch_size} images, {run.feed.updates_per_epoch:,} an epoch{waiting}",
+        f"device      {options.device}{threads}, {_count(run.workers.size, 'worker')}",
+        f"run folder  {run.folder.path}",
+        *run.notes,
         *recipe.notes,
     ]
     if start:
         lines.append(f"resuming after update {progress.update} from {start}")
-    if session.is_over and progress.is_evaluated:
-        early = progress.update < components.total
-        done = f"it ended after update {progress.update}" if early else f"all {components.total:,} updates are done"
+    if run.is_over and progress.is_evaluated:
+        early = progress.update < run.total
+        done = f"it ended after update {progress.update}" if early else f"all {run.total:,} updates are done"
         lines.append(f"complete: {done}")
     return [wrapped(line, indent=12) for line in lines]
 
 
-def _waiting(recipe: Recipe, samples: int, parts: int) -> str:
-    """How many images an epoch leaves to the next one, and a batch size that leaves fewer."""
-    rest = samples % recipe.batch_size
-    if not rest or recipe.sampling == BALANCED or recipe.repeats > 1:
-        return ""
-    text = f"; {rest:,} images wait for the next epoch"
-    near = recipe.batch_size // 2
-    sizes = range(-(-near // parts) * parts, min(recipe.batch_size + near, samples) + 1, parts)
-    best = min(sizes, key=lambda size: (samples % size, abs(size - recipe.batch_size)), default=recipe.batch_size)
-    if 10 * rest < samples or 2 * (samples % best) > rest:
-        return text
-    return f"{text}; --batch-size {best} leaves {samples % best or 'none'}"
-
-
-def epoch_lines(session: Session) -> str:
+def epoch_lines(run: Run) -> str:
     """The row of an evaluated epoch, the first below the titles; restarts the epoch's clock.
 
     The monitored metric has a column; top-5 and macro F1 have theirs if the terminal is wide enough.
     """
-    components, progress, pace = session.components, session.progress, session.pace
-    recipe, last = components.recipe, progress.last
+    recipe, progress, pace, last = run.recipe, run.progress, run.pace, run.progress.last
     assert last is not None
-    seconds, left = time.perf_counter() - pace.began, components.total - progress.update
+    seconds, left = time.perf_counter() - pace.began, run.total - progress.update
     rate = recipe.batch_size * len(pace.seconds) / sum(pace.seconds) if pace.seconds else 0
     to_come = (seconds - pace.compiling) / len(pace.seconds) * left if pace.seconds and left else 0
     before = [
@@ -83,13 +67,13 @@ def epoch_lines(session: Session) -> str:
         ("val loss", 8, f"{last['loss']:.4f}"),
     ]
     after = [
-        ("lr", 8, f"{components.schedule(progress.update - 1):.3g}"),
+        ("lr", 8, f"{run.schedule(progress.update - 1):.3g}"),
         ("images/s", 8, f"{rate:.0f}" if rate else "-"),
         ("time", 6, _clock(seconds)),
         ("left", 6, _clock(to_come) if to_come else "-"),
     ]
     kinds = dict.fromkeys((recipe.monitor, task_of("map" in last).metric, "top5", "macro_f1"))
-    several = len(components.dataset.classes) > TOP
+    several = len(run.dataset.classes) > TOP
     names = [kind for kind in kinds if kind in last and kind in _TITLES and (several or kind != "top5")]
     metrics = [(_TITLES[name], 9, f"{last[name]:.2%}") for name in names]
     room = shutil.get_terminal_size().columns - sum(width + 1 for _, width, _ in (*before, *after)) + 1

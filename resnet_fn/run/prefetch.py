@@ -11,7 +11,7 @@ from mindspore import Tensor
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import Feed
 from resnet_fn.data.order import Batch
-from resnet_fn.update.card import on_card
+from resnet_fn.update.ascend import on_ascend
 
 
 class Prepared(NamedTuple):
@@ -41,7 +41,7 @@ class Prefetcher:
 
     def __init__(self, feed: Feed, total: int, blank: Batch) -> None:
         self._feed, self._total, self._blank = feed, total, blank
-        self._card = on_card()
+        self._card = on_ascend()
         self._thread = ThreadPoolExecutor(1, "prefetch")
         self._update = -1  # the update that is prepared
         self._prepared: Future[Prepared] | None = None
@@ -54,7 +54,7 @@ class Prefetcher:
         """
         if self._update != update:
             self.start(update)
-        self.hand_over()
+        self.to_device()
         prepared, tensors = self._prepared, self._tensors
         self._update, self._prepared, self._tensors = -1, None, ()  # the memory is for a later batch
         assert prepared is not None
@@ -66,11 +66,11 @@ class Prefetcher:
             self._update, self._prepared = update, self._thread.submit(self._prepare, update)
             self._tensors = ()
 
-    def hand_over(self) -> None:
+    def to_device(self) -> None:
         """Wait for the thread and make tensors of the batch: for a card they are copied while it computes."""
         prepared = self._prepared
         if prepared is not None and not self._tensors and not prepared.exception():
-            self._tensors = tuple(hand_over(array, self._card) for array in prepared.result().batch)
+            self._tensors = tuple(to_device(array, self._card) for array in prepared.result().batch)
 
     def close(self) -> None:
         """Wait until no thread prepares anything; nothing can be prepared any more."""
@@ -85,7 +85,7 @@ class Prefetcher:
         return Prepared(batch, (), time.perf_counter() - began, error)
 
 
-def hand_over(array: np.ndarray, card: bool = False) -> Any:
+def to_device(array: np.ndarray, card: bool = False) -> Any:
     """A tensor that reads an array's own memory (`Tensor(array)` copies); for a card a copy.
 
     MindSpore holds a reference to the array as long as it may read it (a compiled function: until its next call). So

@@ -1,6 +1,6 @@
 """The console: its width, the command that was typed, and a run that outlives it."""
 
-import contextlib
+import json
 import os
 import shutil
 import sys
@@ -8,6 +8,11 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from resnet_fn.config.cli import installed_program
+from resnet_fn.runtime.parent import msrun_command
+
+LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of the launcher's command, as JSON
 
 
 class _Lossy:
@@ -51,28 +56,12 @@ def wrapped(text: str, indent: int) -> str:
 
 def typed_command() -> list[str]:
     """The command of this process; of a worker the one that started them all, with msrun or `resnet_fn.launch`."""
-    from resnet_fn.runtime.workers import launched_by_msrun  # which loads NumPy
-
-    words = sys.orig_argv
-    if launched_by_msrun():
-        count = os.environ.get("MS_WORKER_NUM", "1")
-        words = ["msrun", "--worker_num", count, "--local_worker_num", count, "--join", "True", *words]
-        for above in _ancestors():
-            names = [Path(word).name for word in above[:4]]
-            if "msrun" in names:
-                words = ["msrun", *above[names.index("msrun") + 1 :]]
-            elif "resnet_fn.launch" in names:
-                words = [*above, *([] if "--" in above else ["--"])]
-    return words
-
-
-def _ancestors() -> list[list[str]]:
-    """The command lines of the processes above this one, the nearest first; [] without /proc."""
-    commands = []
-    pid = os.getppid()
-    with contextlib.suppress(OSError):
-        while pid:  # 1 may be the launcher, in a container
-            place = Path(f"/proc/{pid}")
-            commands.append(os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1])
-            pid = int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    return commands
+    if "MS_ROLE" not in os.environ:  # msrun did not start this process
+        program = installed_program()
+        return [program, *sys.argv[1:]] if program else sys.orig_argv
+    if LAUNCHED_BY in os.environ:
+        return list(json.loads(os.environ[LAUNCHED_BY]))
+    words, count = msrun_command(), os.environ.get("MS_WORKER_NUM", "1")
+    start = next((place for place, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
+    flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
+    return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]

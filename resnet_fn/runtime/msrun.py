@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from resnet_fn.runtime import parent
@@ -55,8 +55,13 @@ class WorkerProcesses:
         self.running: dict[int, str] = {}
         self.ended: dict[str, int] = {}
 
-    def start(self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path) -> None:
-        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails."""
+    def start(
+        self, flags: Sequence[object], ranks: range, command: Sequence[str], logs: Path, variables: Mapping[str, str]
+    ) -> None:
+        """Run a command on each of this machine's ranks; their output goes to `logs`. A ValueError if msrun fails.
+
+        `variables` are added to their environment.
+        """
         # msrun looks for `python` on PATH: it must find this one.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         msrun = shutil.which("msrun", path=path)
@@ -66,7 +71,8 @@ class WorkerProcesses:
         words = [str(word) for word in (msrun, *flags, "--log_dir", logs, *become)]
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         # In a session of its own: Ctrl-C reaches the workers through this process, once.
-        done = subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, start_new_session=True)
+        environment = {**os.environ, **variables, "PATH": path}
+        done = subprocess.run(words, env=environment, capture_output=True, start_new_session=True)
         started = self._children()
         if done.returncode or len(started) < len(ranks):
             last = "".join(done.stderr.decode(errors="replace").splitlines()[-1:])

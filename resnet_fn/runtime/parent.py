@@ -15,19 +15,20 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; it holds across exec
 
 
-def end_with(parent: int, number: int = signal.SIGTERM) -> None:
+def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
     """Have the kernel send this process a signal when its parent dies; now, if `parent` is no longer its parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
-def waiting_msrun() -> int:
-    """The id of the msrun process that started this one and waits for it (`--join True`); 0 if there is none."""
-    parent, command = os.getppid(), b""
+def msrun_command() -> list[str]:
+    """The command line of the msrun that started this process and waits for it (`--join True`); [] if none did."""
+    words: list[str] = []
     with contextlib.suppress(OSError):  # no /proc: not Linux
-        command = Path(f"/proc/{parent}/cmdline").read_bytes()
-    return parent if "MS_ROLE" in os.environ and re.search(rb"\0--join[\0=](True|1)\0", command) else 0
+        words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]
+    joins = re.search(r" --join[ =](True|1) ", " ".join(words))
+    return words if "MS_ROLE" in os.environ and joins else []
 
 
 def children(parent: int) -> list[int]:
@@ -45,5 +46,5 @@ if __name__ == "__main__":
     launcher = int(sys.argv[1])
     while os.getppid() != launcher and os.path.exists(f"/proc/{launcher}"):
         time.sleep(0.01)
-    end_with(launcher)
+    die_with_parent(launcher)
     os.execvp(sys.argv[2], sys.argv[2:])

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from resnet_fn.config.cli import as_typed
 from resnet_fn.config.fields import check_value
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.options import RunOptions
@@ -123,22 +124,21 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         fast_math: on a card, do not call `use_exact_kernels`.
 
     Raises:
-        ValueError: MindSpore's own compile cache is on, which computes garbage (see `graphs/cache`); or an invalid
+        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/design.md); or an invalid
             device or number of threads, or another than this process has started with.
     """
     check_value(RunOptions, "threads", threads)
     device = device or started.get("device", "CPU")
     garbage = "makes MindSpore return garbage from a compiled function on the second run"
-    kept = "train and evaluate keep compiled functions by themselves"
     if os.environ.get("MS_COMPILER_CACHE_ENABLE", "0") not in ("0", ""):
-        raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {garbage}; unset it: {kept}")
+        raise ValueError(f"MS_COMPILER_CACHE_ENABLE=1 {garbage}; unset it")
     import mindspore
 
     from resnet_fn.runtime.cpus import keep_to_one_cpu
     from resnet_fn.runtime.workers import join
 
     if mindspore.get_context("enable_compile_cache"):
-        raise ValueError(f"set_context(enable_compile_cache=True) {garbage}; leave it out: {kept}")
+        raise ValueError(f"set_context(enable_compile_cache=True) {garbage}; leave it out")
     if started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
     if "device" in started:
@@ -149,7 +149,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         return join(device)
     if os.environ.get("RANK_ID", "0") == "0":  # msrun gives each worker its rank
         for warning in versions.warnings():
-            print(warning, file=sys.stderr, flush=True)
+            print(as_typed(warning), file=sys.stderr, flush=True)
     try:
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from resnet_fn.runtime.msrun import claim_port, shell_code
-from resnet_fn.runtime.parent import children, end_with, waiting_msrun
+from resnet_fn.runtime.parent import children, die_with_parent, msrun_command
 from resnet_fn.runtime.signals import SIGNALS, heeded, in_main_thread
 
 _PATIENCE = 20.0  # seconds; as long MindSpore itself tries to find a lost scheduler again
@@ -27,12 +27,12 @@ def check_port() -> None:
     Raises:
         ValueError: it cannot; msrun's workers have got a SIGTERM.
     """
-    host, port = _address()
+    (host, port), parent = _address(), os.getppid()
     try:
         claim_port(host, port)
     except OSError as error:
-        if msrun := waiting_msrun():
-            for pid in set(children(msrun)) - {os.getpid()}:
+        if msrun_command():
+            for pid in set(children(parent)) - {os.getpid()}:
                 os.kill(pid, signal.SIGTERM)
         # Of a failed job's scheduler msrun shows the lines that hold the word Error.
         reason = f"{type(error).__name__}: {error.strerror}"
@@ -41,7 +41,7 @@ def check_port() -> None:
         ) from None
 
 
-def outlast_workers() -> None:
+def wait_for_workers_then_exit() -> None:
     """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
     After a signal it waits until this machine's workers have gone, and `_AFTER_WORKERS` more: they need the scheduler
@@ -61,7 +61,7 @@ def outlast_workers() -> None:
     if not child:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        end_with(here, signal.SIGKILL)
+        die_with_parent(here, signal.SIGKILL)
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     needed = time.monotonic()

@@ -47,8 +47,3 @@ def avx512_convolutions_are_slow() -> bool:
 def row_products_are_exact() -> bool:
     """In 2.7 and 2.8 a large row times itself, as a matrix product, is 7.7e-5 off: 100 times what it is since."""
     return at_least(2, 9)
-
-
-def compile_cache_is_exact() -> bool:
-    """Whether graphs from the compile cache were measured to compute the bits of compiled ones."""
-    return installed() in ("2.10.0",)

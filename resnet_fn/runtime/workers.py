@@ -64,7 +64,7 @@ def _join(device: str) -> Workers:
     if os.environ["MS_ROLE"] == "MS_SCHED":
         scheduler.check_port()
         if device == "CPU":  # a card's driver may have threads already
-            scheduler.outlast_workers()
+            scheduler.wait_for_workers_then_exit()
     communication.init({"CPU": "mccl", "Ascend": "hccl"}[device])
     scheduler.end_with_scheduler()
     return Workers(communication.get_rank(), communication.get_group_size())

@@ -55,15 +55,11 @@ class Pace:
             self._compiled, self.compiling = True, seconds
 
 
-def open_telemetry(folder: Path | None, recipe: Recipe, options: RunOptions, start: int, total: int) -> "Telemetry":
-    """The telemetry of a run of `total` updates, `start` of them done; folder None (not rank 0): a silent one."""
-    return SilentTelemetry() if folder is None else Telemetry(folder, recipe, options, start, total)
-
-
 class Telemetry:
     """Writes events to a run folder and shows the bar. Use it as a context: leaving it flushes everything."""
 
     def __init__(self, folder: Path, recipe: Recipe, options: RunOptions, start: int, total: int) -> None:
+        """The run has `total` updates, `start` of them done."""
         self._folder = folder
         _drop_events_after(folder / "metrics.jsonl", start)
         self._log = open(folder / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)

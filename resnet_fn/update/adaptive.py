@@ -6,8 +6,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.models.groups import Groups, columns, scaled
 from resnet_fn.update.gradients import map_tensors
+from resnet_fn.update.groups import Groups, scaled, unzip_groups
 from resnet_fn.update.state import Optimizer, make_buffers
 
 _adam_kernel, _assign = ops.Adam(), ops.Assign()
@@ -44,18 +44,18 @@ def adam(
         hold (1 − f(β)) / (1 − β) times m and v, f being the rounding to float32 (v: 1.3e-5 less for β2 = 0.999); the
         update corrects this.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="adam_updates", requires_grad=False)
     corrections = one_minus_powers((beta1, beta2))
     beta1_tensor, beta2_tensor = Tensor(beta1, mindspore.float32), Tensor(beta2, mindspore.float32)
     # The kernel computes 1 − float32(β): its ratio to the exact 1 − β.
     exact = np.array([beta1, beta2])
-    shares = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
+    ratios = Tensor((1.0 - exact.astype(np.float32).astype(np.float64)) / (1.0 - exact), mindspore.float32)
     # The kernel's bias correction uses β^t in float32: it is given 0, and lr and ε contain the exact correction.
     no_power = Tensor(0.0, mindspore.float32)
 
-    def follow(
+    def update_one(
         corrected_rate: Tensor,
         corrected_epsilon: Tensor,
         learning_rate: Tensor,
@@ -77,9 +77,9 @@ def adam(
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
         ops.assign(count, now)
-        corrected = shares * corrections(now)
+        corrected = ratios * corrections(now)
         root = ops.sqrt(corrected[1])
-        one = ops.partial(follow, learning_rate * root / corrected[0], epsilon * root, learning_rate)
+        one = ops.partial(update_one, learning_rate * root / corrected[0], epsilon * root, learning_rate)
         map_tensors(one, decays, factors, parameters, momenta, variances, gradients)
 
     return Optimizer((*momenta, *variances, count), update)
@@ -91,6 +91,13 @@ def adamw(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: flo
     p ← p · (1 − lr · decay), and then Adam's update without decay. Arguments and result as `adam`.
     """
     return adam(groups, beta1, beta2, epsilon, decoupled=True)
+
+
+def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.0, decay: float = 0.0) -> Tensor:
+    """coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
+    size, length = _norm(parameter), _norm(direction)
+    usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
+    return ops.select(usable, coefficient * size / ops.select(usable, length + decay * size, one), one)
 
 
 def _norm(tensor: Tensor) -> Tensor:
@@ -110,19 +117,15 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
     Returns:
         State `momentum.<parameter>`, float32; see `Optimizer`.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
-    one = Tensor(1.0, mindspore.float32)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
             rate = scaled(learning_rate, factors[index])
             if decay > 0:
-                size, slope = _norm(parameter), _norm(gradient)
-                usable = ops.logical_and(size > 0, slope > 0)
-                ratio = trust_coefficient * size / ops.select(usable, slope + decay * size, one)
-                rate = rate * ops.select(usable, ratio, one)
+                rate = rate * trust_ratio(parameter, gradient, trust_coefficient, decay)
                 gradient = gradient + decay * parameter
             step = momentum * buffers[index] + rate * gradient
             ops.assign(buffers[index], step)
@@ -145,10 +148,9 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
     Returns:
         State `momentum.<parameter>` and `variance.<parameter>`, float32, and `lamb_updates`, t; see `Optimizer`.
     """
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     momenta, variances = make_buffers(parameters, "momentum"), make_buffers(parameters, "variance")
     count = Parameter(Tensor(np.float32(0)), name="lamb_updates", requires_grad=False)
-    one = Tensor(1.0, mindspore.float32)
     corrections = one_minus_powers((beta1, beta2))
     rest1, rest2 = 1.0 - beta1, 1.0 - beta2  # here: jit would subtract in float32, which loses five digits of 1 − 0.999
 
@@ -156,19 +158,17 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
         now = count + 1.0
         ops.assign(count, now)
         corrected = corrections(now)
-        root2 = ops.sqrt(corrected[1])
+        root = ops.sqrt(corrected[1])
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
             mean = beta1 * momenta[index] + rest1 * gradient
             variance = beta2 * variances[index] + rest2 * ops.square(gradient)
             ops.assign(momenta[index], mean)
             ops.assign(variances[index], variance)
-            step = mean / corrected[0] / (ops.sqrt(variance) / root2 + epsilon)
+            step = mean / corrected[0] / (ops.sqrt(variance) / root + epsilon)
             if decay > 0:
                 step = step + decay * parameter
-                size, length = _norm(parameter), _norm(step)
-                usable = ops.logical_and(size > 0, length > 0)
-                step = step * ops.select(usable, size / ops.select(usable, length, one), one)
+                step = step * trust_ratio(parameter, step)
             ops.assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
 
     return Optimizer((*momenta, *variances, count), update)

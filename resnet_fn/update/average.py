@@ -8,7 +8,6 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import map_tensors
 
@@ -22,7 +21,7 @@ class MovingAverage(NamedTuple):
         averages: `ema.<parameter>` for each of `followed`.
         followed: the net's parameters that change.
         count: applied updates so far, float32 scalar.
-        share: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
+        new_weight: 1 − decay, float32 scalar: average ← decay · average + (1 − decay) · parameter.
         every: updates between two moves.
         start: for so many updates the average is a plain copy, so that it forgets the initialisation.
     """
@@ -30,7 +29,7 @@ class MovingAverage(NamedTuple):
     averages: tuple[Parameter, ...]
     followed: tuple[Parameter, ...]
     count: Parameter
-    share: Tensor
+    new_weight: Tensor
     every: int
     start: int
 
@@ -44,24 +43,25 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
     parameters = tuple(parameters)
     averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
     count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
-    share = Tensor(1.0 - decay, mindspore.float32)
-    return MovingAverage(averages, parameters, count, share, every, start)
+    return MovingAverage(averages, parameters, count, Tensor(1.0 - decay, mindspore.float32), every, start)
 
 
-def make_average(recipe: Recipe, net: nn.Cell, updates_per_epoch: float) -> MovingAverage | None:
-    """The recipe's moving average of a net, if it has one: of all its parameters but the frozen ones."""
-    if not recipe.ema:
+def make_average(
+    net: nn.Cell, decay: float, every: int, start: float, updates_per_epoch: float
+) -> MovingAverage | None:
+    """The moving average of all of a net's parameters except the frozen ones; `start` in epochs; None if decay is 0."""
+    if not decay:
         return None
     statistics = {id(parameter) for parameter in batchnorm_statistics(net)}
     parameters = [p for p in net.get_parameters() if p.requires_grad or id(p) in statistics]
-    return moving_average(parameters, recipe.ema, recipe.ema_every, round(recipe.ema_start * updates_per_epoch))
+    return moving_average(parameters, decay, every, round(start * updates_per_epoch))
 
 
 def move_average(
     averages: Sequence[Parameter],
     followed: Sequence[Parameter],
     count: Parameter,
-    share: Tensor,
+    new_weight: Tensor,
     every: int,
     start: int,
 ) -> Tensor:
@@ -72,23 +72,23 @@ def move_average(
     now = count + 1.0
     ops.assign(count, now)
     if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
-        now = _move(averages, followed, now, share, start)
+        now = _move(averages, followed, now, new_weight, start)
     elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
-        now = _move(averages, followed, now, share, start)
+        now = _move(averages, followed, now, new_weight, start)
     return now
 
 
 def _move(
-    averages: Sequence[Parameter], followed: Sequence[Parameter], now: Tensor, share: Tensor, start: int
+    averages: Sequence[Parameter], followed: Sequence[Parameter], now: Tensor, new_weight: Tensor, start: int
 ) -> Tensor:
-    part = ops.select(now <= start, ops.ones_like(share), share)
-    map_tensors(ops.partial(_follow, part), averages, followed)
+    weight = ops.select(now <= start, ops.ones_like(new_weight), new_weight)
+    map_tensors(ops.partial(_follow, weight), averages, followed)
     return now
 
 
-def _follow(part: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
-    # Exact where part is 1: a plain copy has the very bits.
-    return ops.assign(average, average * (1.0 - part) + parameter * part)
+def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
+    # Exact where the weight is 1: a plain copy has the very bits.
+    return ops.assign(average, average * (1.0 - weight) + parameter * weight)
 
 
 @contextlib.contextmanager

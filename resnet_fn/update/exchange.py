@@ -11,6 +11,9 @@ The report is float32 [3 + flags + workers]. This file alone packs and unpacks i
 
 It is summed right after the gradients, so that all workers have it in the same update and decide alike. NaN and
 infinity survive the sum; the last entries show where they came from.
+
+An update has an all-reduce for each gradient (in small nets for each of a few vectors of gradients: `vectors.py`), one
+for the report, and one for all of BatchNorm's statistics; `sync_batchnorm` adds four for each BatchNorm.
 """
 
 from collections.abc import Sequence
@@ -67,7 +70,7 @@ def pack(means: Tensor, flags: Tensor, finite: Tensor, one_hot: Tensor) -> Tenso
 
 
 def unpack(report: Any, workers: int) -> Report:
-    """A report's parts."""
+    """A summed report, by name."""
     end = report.shape[0] - workers
     return Report(report[0], report[1], report[_WITHHELD], report[_FLAGS:end], report[end:])
 
@@ -107,20 +110,20 @@ def _after(event: Tensor, value: Tensor) -> Tensor:
 
 
 def mean_over_workers(
-    statistics: Sequence[Parameter], sizes: Sequence[int], share: float, all_reduce: Reduce, after: Tensor
+    statistics: Sequence[Parameter], mean_factor: float, all_reduce: Reduce, after: Tensor
 ) -> Gradients:
     """The mean of BatchNorm's moving statistics over the workers, inside jit.
 
     Each worker has normalised its own samples; with the means all workers hold the same net, bit for bit.
 
-    `sizes` are the lengths of the statistics' vectors (there may be none); `share` is 1 / workers; `after` is what the
-    sum waits for, because in the middle of backward it would wait for the slowest worker.
+    There may be no statistics. `mean_factor` is 1 / workers; `after` is what the sum waits for, because in the middle
+    of backward it would wait for the slowest worker.
     """
     if not statistics:
         return ()
-    parts = _after(after, ops.concat(map_tensors(ops.partial(_part, share), statistics)))
-    return ops.split(all_reduce((parts,))[0], sizes)
+    addend = _after(after, ops.concat(map_tensors(ops.partial(_scaled, mean_factor), statistics)))
+    return ops.split(all_reduce((addend,))[0], [statistic.shape[0] for statistic in statistics])
 
 
-def _part(share: float, statistic: Parameter) -> Tensor:
-    return statistic * share
+def _scaled(factor: float, statistic: Parameter) -> Tensor:
+    return statistic * factor

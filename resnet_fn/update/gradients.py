@@ -27,18 +27,6 @@ def assign_tensors(targets: Sequence[Parameter], values: Sequence[Tensor]) -> No
     map_tensors(_assign, targets, values)
 
 
-def join(gradients: Gradients, spans: Sequence[tuple[int, int]]) -> Gradients:
-    """One vector for each span of gradients, inside jit; without spans the gradients as they are."""
-    if not spans:
-        return gradients
-    flat = map_tensors(_flatten, gradients)
-    return tuple([ops.concat(flat[first:end]) for first, end in spans])  # jit has no generators
-
-
-def _flatten(gradient: Tensor) -> Tensor:
-    return gradient.reshape(-1)
-
-
 def unscale(gradients: Gradients, factor: Tensor) -> Gradients:
     """Multiply every gradient by `factor` (1 / (loss scale · micro-batches · workers)), in float32.
 
@@ -51,14 +39,14 @@ def _unscaled(factor: Tensor, gradient: Tensor) -> Tensor:
     return _multiply(_cast(gradient, mindspore.float32), factor)
 
 
-def squared_norms(gradients: Gradients, card: bool = False) -> Tensor:
+def squared_norms(gradients: Gradients, ascend: bool = False) -> Tensor:
     """The squared 2-norm of each gradient: float32 [gradients].
 
     Not by `ops.L2Loss`, whose CPU kernel adds in float32 one by one. On a CPU a large gradient is multiplied as a row
     with itself, which reads it once; a huge one is not, because the product's rounding grows with the size. No product
     is used on a card, where it may round to HF32, nor if MindSpore's row product is inexact.
     """
-    return _stack(map_tensors(_sum_of_squares if card else _squared_norm, gradients))
+    return _stack(map_tensors(_sum_of_squares if ascend else _squared_norm, gradients))
 
 
 def _sum_of_squares(gradient: Tensor) -> Tensor:
@@ -82,8 +70,8 @@ def global_norm(gradients: Gradients) -> Tensor:
     return norm_of(squared_norms(gradients))
 
 
-def clip_by_global_norm(gradients: Gradients, norm: Tensor, limit: float, by_operation: bool = False) -> Gradients:
-    """Scale all gradients by limit / max(norm, limit): Pascanu et al., arXiv 1211.5063.
+def clip_by_global_norm(gradients: Gradients, norm: Tensor, clip_norm: float, by_operation: bool = False) -> Gradients:
+    """Scale all gradients by clip_norm / max(norm, clip_norm): Pascanu et al., arXiv 1211.5063.
 
     On a card it is `ops.clip_by_global_norm`. On a CPU the norm is at hand for the metrics and the finite test, and the
     operation would compute it again. A test compares the two.
@@ -91,14 +79,14 @@ def clip_by_global_norm(gradients: Gradients, norm: Tensor, limit: float, by_ope
     Args:
         gradients: float32 tensors.
         norm: their `global_norm`, finite. (`ops.clip_by_global_norm([inf, 1])` gives `[nan, 0]`: test it first.)
-        limit: the largest norm that passes unchanged; 0 turns clipping off.
-        by_operation: call MindSpore's; it is deprecated in 2.10 and may go (`card.has_clip`).
+        clip_norm: the largest norm that passes unchanged; 0 turns clipping off.
+        by_operation: call MindSpore's; it is deprecated in 2.10 and may go (`ascend.has_clip`).
     """
-    if limit == 0:
+    if clip_norm == 0:
         return gradients
     if by_operation:
-        return ops.clip_by_global_norm(gradients, limit)
-    return map_tensors(ops.partial(_multiply, limit / ops.maximum(norm, limit)), gradients)
+        return ops.clip_by_global_norm(gradients, clip_norm)
+    return map_tensors(ops.partial(_multiply, clip_norm / ops.maximum(norm, clip_norm)), gradients)
 
 
 def is_finite(loss: Tensor, norm: Tensor, statistics: Sequence[Tensor] = ()) -> Tensor:

@@ -14,7 +14,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
-    """Labels as probabilities, of which a part is spread over other classes.
+    """Labels as probabilities, of which smoothing takes a part to other classes.
 
     "all" (PyTorch; Szegedy et al., arXiv 1512.00567): (1 − s) · t + s / C for every class. "others"
     (`CrossEntropySmooth` of MindSpore's scripts): 1 − s for the label and s / (C − 1) for each other class; it equals
@@ -33,11 +33,11 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
     targets = targets.astype(mindspore.float32)
     if smoothing == 0.0:
         return targets
-    spread = _spread_over_all(smoothing, over, classes)
-    return targets * (1.0 - spread) + spread / classes
+    smoothing = _over_all(smoothing, over, classes)
+    return targets * (1.0 - smoothing) + smoothing / classes
 
 
-def _spread_over_all(smoothing: float, over: str, classes: int) -> float:
+def _over_all(smoothing: float, over: str, classes: int) -> float:
     return smoothing if over == "all" else smoothing * classes / (classes - 1)
 
 
@@ -52,8 +52,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, over: 
     Returns:
         A float32 scalar.
     """
-    spread = _spread_over_all(smoothing, over, logits.shape[1])
-    return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=spread)
+    smoothing = _over_all(smoothing, over, logits.shape[1])
+    return ops.cross_entropy(logits.astype(mindspore.float32), labels, label_smoothing=smoothing)
 
 
 def make_loss(
@@ -66,7 +66,7 @@ def make_loss(
         kind: "cross_entropy"; "bce", the mean over samples *and* classes (timm's BinaryCrossEntropy); "focal", with
             the paper's alpha 0.25 and gamma 2, summed over the classes (a mean over them would all but vanish) and
             the mean over the samples.
-        over: which classes the smoothing spreads over: "all" or "others".
+        over: which classes the smoothing goes to: "all" or "others".
         weights: what each class's part of the loss is multiplied by; (): nothing. The mean is over the samples, not
             over their weights, so that parts of a batch add up to it.
     """
@@ -81,8 +81,9 @@ def make_loss(
         targets = smooth_targets(labels, logits.shape[1], smoothing, over)
         if kind == "cross_entropy":
             return -(targets * by_class * ops.log_softmax(logits, 1)).sum() / logits.shape[0]
-        if kind == "bce":
-            return binary_cross_entropy(logits, targets, weight=by_class)
-        return sigmoid_focal_loss(logits, targets, reduction="sum", weight=by_class) / logits.shape[0]
+        losses = binary_cross_entropy(logits, targets) if kind == "bce" else sigmoid_focal_loss(logits, targets)
+        if by_class is not None:
+            losses = losses * by_class
+        return losses.mean() if kind == "bce" else losses.sum() / logits.shape[0]
 
     return loss

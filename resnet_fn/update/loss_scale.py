@@ -4,8 +4,6 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from resnet_fn.config.recipe import Recipe
-
 
 def _scalar(value: float, name: str) -> Parameter:
     return Parameter(Tensor(np.float32(value)), name=name, requires_grad=False)
@@ -93,8 +91,8 @@ class DynamicLossScaler:
         return ops.stack((used, skipped, in_row))
 
 
-def make_scaler(recipe: Recipe) -> DynamicLossScaler:
-    """The recipe's loss scaler: float16 needs one."""
-    if recipe.precision != "fp16":
+def make_scaler(precision: str, initial: float, growth_interval: int) -> DynamicLossScaler:
+    """The loss scaler of a precision: "fp16" needs one."""
+    if precision != "fp16":
         return DynamicLossScaler.off()
-    return DynamicLossScaler(recipe.loss_scale, growth_interval=recipe.loss_scale_interval)
+    return DynamicLossScaler(initial, growth_interval=growth_interval)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.models.groups import Groups, columns, parameter_groups, scaled
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars
-from resnet_fn.update.state import Optimizer, Vector, make_buffers, zeros_like
+from resnet_fn.update.groups import Groups, parameter_groups, scaled, unzip_groups
+from resnet_fn.update.state import Optimizer, make_buffers, zeros_like
+from resnet_fn.update.vectors import over_vectors
 
 _MOST = 2**20  # elements of all parameters; in larger nets joining the gradients takes what it saves, and memory
 
@@ -45,33 +45,6 @@ def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
     return make_optimizer(recipe, net)
 
 
-def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimizer:
-    """An optimizer whose `update` takes a gradient for each vector: one for each weight decay and factor of the rate.
-
-    Its state has the names and shapes that `make(groups)` gives it.
-
-    Args:
-        make: makes an optimizer that treats each element by itself, with state of the parameters' shapes or scalars.
-        groups: see `parameter_groups`; float32.
-    """
-    by_setting: dict[tuple[float, float], list[Parameter]] = {}
-    for parameter, decay, factor in zip(*columns(groups), strict=True):
-        by_setting.setdefault((decay, factor), []).append(parameter)
-    vectors: dict[str, Vector] = {}
-    for parts in by_setting.values():
-        name, zeros = f"vector.{len(vectors)}", np.zeros(sum(part.size for part in parts), np.float32)
-        vectors[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), parts)
-    optimizer = make([(vector.whole, *setting) for vector, setting in zip(vectors.values(), by_setting, strict=True)])
-    state: list[Parameter] = []
-    buffers: list[Vector] = []
-    for buffer in optimizer.state:
-        kind, _, name = buffer.name.partition(".")
-        if name in vectors:
-            buffers.append(Vector(buffer, make_buffers(vectors[name].parts, kind)))
-        state += buffers[-1].parts if name in vectors else (buffer,)
-    return Optimizer(tuple(state), optimizer.update, tuple(vectors.values()), tuple(buffers))
-
-
 def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) -> Optimizer:
     """SGD with momentum, as `torch.optim.SGD` computes it (dampening 0, coupled weight decay).
 
@@ -88,7 +61,7 @@ def momentum_sgd(groups: Groups, momentum: float = 0.9, nesterov: bool = False) 
     """
     if nesterov and momentum == 0:
         raise ValueError("nesterov: needs momentum above 0; give --momentum 0.9 or --no-nesterov")
-    parameters, decays, factors = columns(groups)
+    parameters, decays, factors = unzip_groups(groups)
     buffers = make_buffers(parameters, "momentum")
     # ops.SGD is one kernel per parameter, and correct on a CPU, where ops.ApplyMomentum silently ignores Nesterov and
     # mint.optim.SGD updates nothing. A `stat` of zeros turns off its special first step; the CPU kernel needs it in the

@@ -4,51 +4,18 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import mindspore
-import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore.common.initializer import initializer
 
 from resnet_fn.config.hints import few
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import MovingAverage
+from resnet_fn.update.gradients import Gradients
 from resnet_fn.update.loss_scale import DynamicLossScaler
 
 
-class Vector:
-    """float32 Parameters as views of one vector, on a CPU, where MindSpore can share NumPy's memory.
-
-    One kernel then updates all of them. A kernel takes 10 to 20 µs before it computes anything, an all-reduce 0.3 ms,
-    and an update has five for each parameter: unscale, square, all-reduce, clip, optimizer.
-
-    Attributes:
-        whole: the vector, a Parameter [elements].
-        parts: Parameters of its elements, in order, each with its own name and shape.
-    """
-
-    def __init__(self, whole: Parameter, parts: Sequence[Parameter]) -> None:
-        self.whole, self.parts = whole, tuple(parts)
-        self._memory = np.zeros(whole.size, np.float32)
-        pieces = np.split(self._memory, np.cumsum([part.size for part in parts])[:-1])
-        self._views = [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
-        self._addresses = [array.ctypes.data for array in (self._memory, *self._views)]
-        self.attach()  # now: a function that is compiled later reads the memory that it finds, and no other
-
-    def attach(self) -> None:
-        """Let whole and parts share memory, also after `set_data` of a part, whose values it takes over."""
-        if self.is_attached:
-            return
-        for part, view in zip(self.parts, self._views, strict=True):
-            np.copyto(view, part.asnumpy())
-            part.set_data(mindspore.from_numpy(view))
-        self.whole.set_data(mindspore.from_numpy(self._memory))
-        if not self.is_attached:  # else the weights would stay as they are
-            raise RuntimeError("this MindSpore copies what a Parameter is given; use 2.7.2 to 2.10")
-
-    @property
-    def is_attached(self) -> bool:
-        """Whether whole and parts share their memory."""
-        return [parameter.data_ptr() for parameter in (self.whole, *self.parts)] == self._addresses
+def _as_they_are(gradients: Gradients) -> Gradients:
+    return gradients
 
 
 class Optimizer(NamedTuple):
@@ -56,15 +23,17 @@ class Optimizer(NamedTuple):
 
     Attributes:
         state: what a checkpoint holds of it.
-        update: (gradients, learning rate), one gradient for each trained parameter, or for each of `vectors`.
-        vectors: the trained parameters, if they are updated as vectors.
-        buffers: `state`, likewise.
+        update: (gradients, learning rate), the gradients as `join` returns them.
+        trained: the weights in the order of their gradients; (): that of the net's trainable parameters.
+        join: gradients of `trained` → what `update` takes, inside jit: as they are, or a few vectors (`vectors.py`).
+        attach: to be called before each call of a compiled function: see `vectors.py`.
     """
 
     state: tuple[Parameter, ...]
-    update: Callable[[Sequence[Tensor], Tensor], None]
-    vectors: tuple[Vector, ...] = ()
-    buffers: tuple[Vector, ...] = ()
+    update: Callable[[Gradients, Tensor], None]
+    trained: tuple[Parameter, ...] = ()
+    join: Callable[[Gradients], Gradients] = _as_they_are
+    attach: Callable[[], None] = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +76,7 @@ def make_state(
     """
     return TrainState(
         weights=tuple(net.get_parameters()),
-        trained=tuple(part for vector in optimizer.vectors for part in vector.parts) or tuple(net.trainable_params()),
+        trained=optimizer.trained or tuple(net.trainable_params()),
         statistics=batchnorm_statistics(net),
         optimizer=tuple(optimizer.state),
         scaler=scaler or DynamicLossScaler.off(),

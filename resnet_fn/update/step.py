@@ -11,14 +11,17 @@ In this order; from 3 on it is the function `apply`:
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
     7  adjust the loss scale; return the results
 
-The report is a small tensor: loss, metric, withheld samples, flags, who was not finite (`exchange.py` has its layout).
-With `sync_batchnorm` each BatchNorm also exchanges its own sums, during the forward and the backward pass.
+BatchNorm's statistics are moved by every forward pass: K times in an update of K micro-batches, on each worker by its
+own samples. Their mean over the workers is taken once an update. With `sync_batchnorm` each BatchNorm also exchanges
+its own sums, during the forward and the backward pass.
+
+The report is a small tensor: loss, metric, withheld samples, flags, who was not finite. `exchange.py` has its layout,
+and the number of collectives. The learning rate comes with each call: the loop computes it by `schedule.py`.
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
 memory does not grow with their number.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,8 +32,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.inputs import normalisation, normalise
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.ascend import clear_overflow, has_clip, no_overflow, on_ascend
 from resnet_fn.update.average import move_average
-from resnet_fn.update.card import clear_overflow, has_clip, no_overflow, on_card
 from resnet_fn.update.exchange import (
     MEANS,
     Report,
@@ -47,7 +50,6 @@ from resnet_fn.update.gradients import (
     assign_tensors,
     clip_by_global_norm,
     is_finite,
-    join,
     map_tensors,
     norm_of,
     squared_norms,
@@ -67,15 +69,15 @@ class StepPlan(NamedTuple):
 
     Attributes:
         clip_norm: largest global gradient norm; 0: no clipping.
-        micro_batches: into how many parts this worker's samples are split.
+        micro_batches: into how many this worker's samples are split.
         normalise: mean and deviation for images that arrive as bytes; None: images arrive normalised.
-        card: compile the step of an Ascend card (`update/card.py`), which a CPU can run too; None: only on a card.
+        ascend: compile the step of an Ascend card (`update/ascend.py`), which a CPU can run too; None: only on a card.
     """
 
     clip_norm: float = 0.0
     micro_batches: int = 1
     normalise: InputSpec | None = None
-    card: bool | None = None
+    ascend: bool | None = None
 
 
 class StepResult(NamedTuple):
@@ -85,9 +87,8 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32 [parameters], the squared norm of each trained parameter's gradient, before clipping. If the
-            parameters are views of vectors (`state.Vector`): float32 [elements of all], each element's square, in the
-            order of `TrainState.trained`.
+        squares: float32, the squared norm of each trained parameter's gradient, before clipping. If the optimizer joins
+            gradients: float32 [elements of all], each element's square, in the order of `TrainState.trained`.
         workers: how many workers shared the update.
     """
 
@@ -113,7 +114,7 @@ class StepResult(NamedTuple):
         return self.report.metric
 
 
-# (images, labels, learning_rate, flags=None, *noise) → StepResult: see `make_train_step`.
+# (images, labels, learning_rate, flags=None, *masks) → StepResult: see `make_train_step`.
 TrainStep = Callable[..., StepResult]
 
 
@@ -145,116 +146,114 @@ def make_train_step(
         metric: (logits, labels) → a number that is averaged over the batch, as the loss is.
         workers: the workers that share the update; of more than one, from `with_all_reduce`.
         plan: clipping, micro-batches, normalisation, device.
-        jit: compiles a function: `mindspore.jit`, or `CompileCache.jit`, which keeps the compiled function for the next
-            process; None: nothing is compiled, so that print and pdb work.
+        jit: compiles a function; None: nothing is compiled, so that print and pdb work.
 
     Returns:
-        train_step(images, labels, learning_rate, flags=None, *noise) → `StepResult`. It sets the net to training mode.
+        train_step(images, labels, learning_rate, flags=None, *masks) → `StepResult`. It sets the net to training mode.
         If a loss, a gradient or a BatchNorm statistic is not finite on any worker, only the loss scaler changes; if a
-        worker withholds its samples, nothing does. Its arguments are this worker's share of the update:
+        worker withholds its samples, nothing does. Its arguments are this worker's part of the update:
 
         images: float32 [n, C, H, W], or uint8 with `plan.normalise`; n is a multiple of the micro-batches. Images and
             labels may each be a tuple of tensors, if net and loss take one.
         labels: as `loss` takes them, [n] or [n, …].
         learning_rate: a float, or a float32 scalar tensor.
         flags: numbers that are summed over the workers with this update (`make_flags`).
-        noise: the net's further inputs, [n, …] each (`make_noise`).
+        masks: the net's further inputs, [n, …] each (`make_masks`).
 
         After its first call, on a CPU, a ValueError names state that has other memory since: see `FixedMemory`.
     """
     state = state or make_state(net, optimizer)
     # Compiled functions cannot read NamedTuples and dataclasses, so everything that they use is unpacked here.
-    optimize, all_reduce, scaler = optimizer.update, workers.all_reduce, state.scaler
+    join, optimize, all_reduce, scaler = optimizer.join, optimizer.update, workers.all_reduce, state.scaler
     trained, statistics = state.trained, state.statistics
     averages, *average_arguments = state.average or ((),)
-    size, parts, limit = workers.size, plan.micro_batches, plan.clip_norm
-    share, one_hot = 1.0 / (parts * size), Tensor(np.eye(size, dtype=np.float32)[workers.rank])
-    sizes = [statistic.shape[0] for statistic in statistics]
-    vectors, joined = optimizer.vectors, (*optimizer.vectors, *optimizer.buffers)
-    counts = itertools.accumulate((len(vector.parts) for vector in vectors), initial=0)
-    spans = list(itertools.pairwise(counts))  # first and end of the gradients that `join` makes a vector of, for each
-    # BatchNorm's statistics before the update. Every forward pass moves them, once in each micro-batch, before it is
-    # clear whether the update is applied; if it is not, this copy undoes the moves, so that no NaN stays in them.
-    kept = tuple(Parameter(p.copy(), name=f"kept.{p.name}", requires_grad=False) for p in statistics)
-    card = on_card() if plan.card is None else plan.card
-    by_operation = card and has_clip()
+    size, micro_batches, clip_norm = workers.size, plan.micro_batches, plan.clip_norm
+    one_hot = Tensor(np.eye(size, dtype=np.float32)[workers.rank])
+    # A sum over micro-batches and workers, times this, is the mean over the whole batch.
+    mean_factor = 1.0 / (micro_batches * size)
+    # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
+    # this copy undoes the moves, so that no NaN stays in them.
+    statistics_before = tuple(Parameter(p.copy(), name=f"before.{p.name}", requires_grad=False) for p in statistics)
+    ascend = on_ascend() if plan.ascend is None else plan.ascend
+    by_operation = ascend and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)
     compiled = jit or (lambda function: function)
 
-    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *noise: Tensor) -> tuple[Tensor, Tensor]:
-        logits = net(images, *noise)
+    def scaled_loss(images: Tensor, labels: Tensor, scale: Tensor, *masks: Tensor) -> tuple[Tensor, Tensor]:
+        logits = net(images, *masks)
         value = loss(logits, labels)
-        # docs/design.md, "Where do I change …", lists what to edit for a second metric.
+        # A second metric begins here; docs/design.md, "Where do I change …", lists what else to edit.
         return value * scale, stack_means(value, metric(logits, labels))
 
     differentiate = mindspore.value_and_grad(scaled_loss, None, trained, has_aux=True)
 
-    def means_and_gradients(images: Tensor, labels: Tensor, *noise: Tensor) -> tuple[Tensor, Gradients]:
+    def means_and_gradients(images: Tensor, labels: Tensor, *masks: Tensor) -> tuple[Tensor, Gradients]:
         if constants:
             images = normalise(images, constants)
-        (_, means), gradients = differentiate(images, labels, scaler.scale, *noise)
-        return means, join(gradients, spans)
+        (_, means), gradients = differentiate(images, labels, scaler.scale, *masks)
+        return means, join(gradients)
 
     def apply(mean_sums: Tensor, gradient_sums: Gradients, flags: Tensor, rate: Tensor) -> Results:
         """Make the update, or skip it. The sums are over this worker's micro-batches."""
-        # Divided by the micro-batches and by the workers: the sum over the workers, below, is the mean over the batch.
-        means, gradients = mean_sums * share, unscale(gradient_sums, share / scaler.scale)
-        # Is this worker finite? Of several workers, each looks only at its first gradient or vector: backward ends
-        # there, so NaN and infinity of later layers have spread into it. The full test follows the all-reduce.
-        squares = squared_norms(gradients if all_reduce is None else gradients[:1], card)
+        means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
+        # Is this worker finite? Of several workers, each looks only at its first gradient: backward ends there, so NaN
+        # and infinity of later layers have spread into it. The full test follows the all-reduce.
+        squares = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
         norm = norm_of(squares)
         local_finite = is_finite(means[0], norm, statistics)
-        if card:
+        if ascend:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
         report, finite = pack(means, flags, local_finite, one_hot), local_finite
         averaged: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
-            squares = squared_norms(gradients, card)
+            squares = squared_norms(gradients, ascend)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
             # Not in the branch below: what a card does with a collective in a branch was never tried.
-            averaged = mean_over_workers(statistics, sizes, 1.0 / size, all_reduce, report)
+            averaged = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
-            optimize(clip_by_global_norm(gradients, norm, limit, by_operation), rate)
+            optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)
             if all_reduce is not None:
                 assign_tensors(statistics, averaged)
             if averages:
                 move_average(averages, *average_arguments)
         else:
-            assign_tensors(statistics, kept)
-        if spans:
+            assign_tensors(statistics, statistics_before)
+        if len(gradients) < len(trained):  # they were joined, so no squared norm is one parameter's
             squares = ops.square(ops.concat(gradients))
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
-    if parts == 1:
+    if micro_batches == 1:
 
         @compiled
-        def update(rate: Tensor, flags: Tensor, images: Any, labels: Any, *noise: Any) -> Results:
-            assign_tensors(kept, statistics)
-            if card:
+        def update(rate: Tensor, flags: Tensor, images: Any, labels: Any, *masks: Any) -> Results:
+            assign_tensors(statistics_before, statistics)
+            if ascend:
                 images = clear_overflow(images, rate)
-            return apply(*means_and_gradients(images, labels, *noise), flags, rate)
+            return apply(*means_and_gradients(images, labels, *masks), flags, rate)
 
     else:
-        summed = [vector.whole for vector in vectors] or trained
-        gradient_sums = tuple(Parameter(ops.zeros_like(p), name=f"sum.{p.name}", requires_grad=False) for p in summed)
+        gradient_sums = tuple(
+            Parameter(ops.zeros_like(gradient), name=f"sum.{number}", requires_grad=False)
+            for number, gradient in enumerate(join(trained))
+        )
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # `begin` and `add` return a constant. A graph that returns None cannot be written to the compile cache; if it
-        # returned a tensor, the next call might spin until the tensor is there, on a core that the kernels need.
+        # `begin` and `add` return a constant. A compiled function without a result drops some of its operations; after
+        # one with a tensor, the next call might spin until that is there, on a core that the kernels need.
         @compiled
         def begin() -> Tensor | int:
-            assign_tensors(kept, statistics)
+            assign_tensors(statistics_before, statistics)
             map_tensors(_clear, (*gradient_sums, mean_sums))
-            return clear_overflow(mean_sums, mean_sums) if card else 0
+            return clear_overflow(mean_sums, mean_sums) if ascend else 0
 
         @compiled
-        def add(images: Any, labels: Any, *noise: Any) -> int:
-            means, gradients = means_and_gradients(images, labels, *noise)
+        def add(images: Any, labels: Any, *masks: Any) -> int:
+            means, gradients = means_and_gradients(images, labels, *masks)
             _add(mean_sums, means)
             map_tensors(_add, gradient_sums, gradients)
             return 0
@@ -265,26 +264,23 @@ def make_train_step(
 
         def update(rate: Tensor, flags: Tensor, *inputs: Any) -> Results:
             begin()
-            for part in range(parts):
-                add(*(as_variables(rows(samples, part, parts)) for samples in inputs))
+            for number in range(micro_batches):
+                add(*(as_variables(rows(samples, number, micro_batches)) for samples in inputs))
             return finish(rate, flags)
 
     no_flags = make_flags()
-    viewed = {part.name for vector in joined for part in vector.parts}  # `attach` takes over what they are given
-    watched = () if on_card() or jit is None else (*state.weights, *state.training)
-    memory = FixedMemory(parameter for parameter in watched if parameter.name not in viewed)
+    memory = FixedMemory(() if on_ascend() or jit is None else (*state.weights, *state.training))
 
     def train_step(
-        images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *noise: Tensor | None
+        images: Any, labels: Any, learning_rate: Tensor | float, flags: Tensor | None = None, *masks: Tensor | None
     ) -> StepResult:
-        for vector in joined:
-            vector.attach()
+        optimizer.attach()
         memory.check()
         net.set_train(True)  # read when a function is compiled, at its first call
         if not isinstance(learning_rate, Tensor):  # each new plain number would compile the function again
             learning_rate = Tensor(learning_rate, mindspore.float32)
         flags = no_flags if flags is None else flags
-        inputs = (as_variables(images), as_variables(labels), *noise)
+        inputs = (as_variables(images), as_variables(labels), *masks)
         packed, grad_norm, scales, squares = update(learning_rate, flags, *inputs)
         return StepResult(packed, grad_norm, scales, squares, size)
 
@@ -296,14 +292,14 @@ def as_variables(samples: Any) -> Any:
     return mindspore.mutable(samples) if isinstance(samples, tuple) else samples
 
 
-def rows(samples: Any, part: int, parts: int) -> Any:
-    """The rows of micro-batch `part` of `parts`: of a tensor, of each in a tuple, or None of None."""
+def rows(samples: Any, number: int, micro_batches: int) -> Any:
+    """The rows of micro-batch `number`, from 0: of a tensor, of each in a tuple, or None of None."""
     if samples is None:
         return None
     if isinstance(samples, tuple):
-        return tuple(rows(tensor, part, parts) for tensor in samples)
-    size = samples.shape[0] // parts
-    return samples[part * size : (part + 1) * size]
+        return tuple(rows(tensor, number, micro_batches) for tensor in samples)
+    size = samples.shape[0] // micro_batches
+    return samples[number * size : (number + 1) * size]
 
 
 def _clear(buffer: Parameter) -> Tensor:

@@ -70,9 +70,8 @@ def read_any_weights(file: File, which: str = "last") -> Source:
     path, model, averaged, update, classes = Path(file), "", False, 0, ()
     if path.is_dir():
         checkpoint = find_checkpoint(path, which)
-        path, update = checkpoint.path, checkpoint.state.get("update", 0)
-        model = checkpoint.state.get("recipe", {}).get("model", "")
-        classes = tuple(checkpoint.state.get("dataset", {}).get("classes", ()))
+        path, update = checkpoint.path, checkpoint.state["update"]
+        model, classes = checkpoint.state["recipe"]["model"], tuple(checkpoint.state["dataset"]["classes"])
         averages = averages_of(checkpoint.training)
         arrays, averaged = {**checkpoint.weights, **averages}, bool(averages)
     else:

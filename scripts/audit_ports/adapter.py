@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import transformers
 from mindspore import nn, ops
+
 from nets import FRAMES, KINDS, LENGTH, NETS, batches
 
 _MANY = {"ForCausalLM": LENGTH, "LMHeadModel": LENGTH, "ForMaskedLM": LENGTH, "ForConditionalGeneration": FRAMES}

@@ -1,11 +1,12 @@
 """The net of the trace beside this file: all that ResNet-50 is made of, small; here and in PyTorch.
 
-The trace was recorded so, with torch 2.13:
+    python tests/acceptance/small_net.py
 
-    python -m resnet_fn.parity record --reference tests/acceptance/small_net.py:reference --image-size 16 \\
-        --out tests/acceptance/trace
+records the trace again, which names this file; it needs PyTorch, 2.13 for the same bits.
 """
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 from mindspore import nn
@@ -34,3 +35,13 @@ def reference() -> Any:
     torch.manual_seed(0)
     plan = torch_nets.Plan(torch_nets.Bottleneck, _DEPTHS, _PLANES)
     return torch_nets.ResNet(plan, _CLASSES, 3, plan.stem, "batch", 16)
+
+
+if __name__ == "__main__":
+    from resnet_fn.config import cli
+    from resnet_fn.parity.__main__ import main
+
+    trace = Path(__file__).with_name("trace")
+    shutil.rmtree(trace, ignore_errors=True)
+    words = ["record", "--reference", f"{__file__}:reference", "--image-size", "16", "--out", str(trace)]
+    cli.run("parity", main, words)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.data.balance import balanced_order, class_weights, describe, treatment
+from resnet_fn.data.balance import balanced_order, class_balance, class_weights, describe
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 CLASSES = ("bee", "cat with a space", "éléphant")
@@ -48,13 +48,13 @@ def test_mistakes_in_a_file_of_weights(text, message):
     assert str(error.value) == message
 
 
-def test_the_treatment_is_listed_class_by_class():
-    assert treatment("shuffle", (), 3, LABELS) == []
+def test_the_balance_is_listed_class_by_class():
+    assert class_balance("shuffle", (), 3, LABELS) == []
     weights = class_weights("balanced", CLASSES, LABELS)
-    weighted = treatment("shuffle", weights, 3, LABELS)
+    weighted = class_balance("shuffle", weights, 3, LABELS)
     assert [row["loss_weight"] for row in weighted] == list(weights)
     assert {row["times_seen"] for row in weighted} == {1.0}
-    sampled = treatment("balanced", (), 3, LABELS[:90])  # of the third class there is none
+    sampled = class_balance("balanced", (), 3, LABELS[:90])  # of the third class there is none
     assert [list(row.values()) for row in sampled] == [[60, 1.0, 0.75], [30, 1.0, 1.5], [0, 1.0, 0.0]]
     assert describe(sampled[:2], CLASSES[:2]) == (
         "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen 1.5 times"

@@ -11,8 +11,7 @@ import pytest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import make_feed
-from resnet_fn.data.file_feed import Buffers, FileFeed, draw_samples
-from resnet_fn.data.images import draw_epoch
+from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.mix import erase
 from resnet_fn.data.sources.files import FileSplit
 from resnet_fn.data.sources.load import load_dataset
@@ -277,25 +276,3 @@ def test_a_script_that_closes_nothing_ends_without_a_word(folder, python):
     )
     done = python("-c", code, folder)
     assert (done.stdout, done.stderr) == ("(3, 3, 24, 24)\n", "")
-
-
-def test_arrays_that_are_held_are_not_given_out_and_others_are():
-    buffers = Buffers((2, 3))
-    held = [buffers.take() for _ in range(7)]
-    assert len({array.ctypes.data for array in held}) == 7
-    assert all((array.shape, array.dtype) == ((2, 3), np.float32) for array in held)
-    kept = {array.ctypes.data for array in held[:4]}
-    held.clear()
-    again = [buffers.take() for _ in range(4)]
-    assert {array.ctypes.data for array in again} == kept
-    again = again[0][1:]  # a view holds its array, too
-    assert not np.shares_memory(buffers.take(), again)
-
-
-def test_the_numbers_of_some_samples_are_drawn_without_the_others():
-    recipe = Recipe(dataset="synthetic", flip=True, erasing=0.5, max_shift=2, repeats=3, batch_size=6)
-    whole = draw_epoch(recipe, 5, 101)
-    places = [(repeat, sample) for repeat in (2, 0, 1) for sample in (100, 0, 57, 57, 3)]
-    for name in ("affine", "crop", "erasing"):
-        drawn = draw_samples(recipe, 5, 101, name, places)
-        assert drawn.tobytes() == np.stack([whole[name][place] for place in places]).tobytes()

@@ -1,8 +1,6 @@
 import errno
 import fcntl
 import os
-import shutil
-from collections import namedtuple
 
 import pytest
 
@@ -22,12 +20,3 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
     assert storage.rename(tmp_path) == (False, "a file was replaced in one step, the folder not locked")
-
-
-def test_a_full_disk(tmp_path, monkeypatch):
-    usage = namedtuple("Usage", "total used free")(10**12, 10**12 - 10**9, 10**9)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    assert storage.free_space(tmp_path) == (
-        False,
-        "1.0 GB free; a run keeps up to 5 checkpoints, ResNet-50's have 0.2 GB each",
-    )

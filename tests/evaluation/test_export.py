@@ -169,27 +169,3 @@ def test_comparison_refuses_what_is_not_finite_or_fails(run):
     with pytest.raises(ExportError, match=r"cannot be run \(shapes do not fit\); no file was kept; give --batch N"):
         compare(trained, fails, images(4), 0)
     assert describe_export(trained, "mindir", 3)["output"]["shape"] == [3, 10]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mindir", "onnx", "safetensors"])
-def test_a_net_of_photographs_answers_from_its_file_as_predict_says(trained_run, photographs, kind, capsys, main):
-    """In fp16 too; with a crop, at another size than trained."""
-    out = Path(f"net.{kind}")
-    assert main("export", trained_run, "--format", kind, "--out", out, "--image-size", "24") == 0
-    assert "verified on 90 validation images, largest difference of a logit " in capsys.readouterr().out
-    card = json.loads(Path(f"net.{kind}.json").read_text(encoding="utf-8"))
-    assert card["classes"] == ["bee", "cat with a space", "éléphant"]
-    assert card["input"]["shape"] == [None, 3, 24, 24]
-    trained, tolerance = load_run(trained_run, image_size=24), card["verified"]["tolerance"]
-    assert card["verified"]["largest_difference"] <= tolerance
-    assert tolerance <= (2e-2 if trained.recipe.precision == "fp16" else 2e-4)
-    if kind != "onnx":
-        return
-    file = sorted((photographs / "val").glob("*/*"))[50]
-    Path("digit.png").write_bytes(file.read_bytes())  # which the documented steps read
-    names = documented()
-    (logits,) = names["session"].run(["logits"], {"images": names["read_image"](file)})
-    assert logits.dtype == np.dtype(card["output"]["dtype"])
-    expected = {row["index"]: row["probability"] for row in predict(trained, [file], top=3)[0]["top"]}
-    assert [expected[index] for index in range(3)] == pytest.approx(softmax(logits[0].astype(float)), abs=tolerance)

@@ -16,7 +16,6 @@ from resnet_fn.evaluation.loaded_net import load_run
 from resnet_fn.evaluation.predict import find_images, predict, results_csv
 from resnet_fn.report.writer import write_report
 from resnet_fn.run.loop import train
-from resnet_fn.runtime.versions import compile_cache_is_exact
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -62,18 +61,6 @@ def test_a_loaded_net_is_compiled_once(run, digits_png):
     for _ in range(4):
         assert predict(trained, files) == first
     assert resident() - before < 10
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not compile_cache_is_exact(), reason="kept in measured versions alone")
-def test_the_next_process_takes_the_compiled_net_from_the_cache(run, digits_png, tmp_path, python):
-    words, cache = ("-m", "resnet_fn.predict", run, digits_png, "--json"), tmp_path / "cache"
-    first = python(*words, XDG_CACHE_HOME=str(cache))
-    (graph,) = cache.rglob("*.graph")
-    os.utime(graph, (1, 1))
-    inode = graph.stat().st_ino
-    assert python(*words, XDG_CACHE_HOME=str(cache)).stdout == first.stdout
-    assert (graph.stat().st_ino, graph.stat().st_mtime > 1) == (inode, True)  # used, and not written again
 
 
 def test_colour_files_are_read_as_the_net_needs_them(run):

@@ -7,11 +7,11 @@ import pytest
 
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation import scoring
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.scoring import StoppedError, score
 from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.eval_step import make_eval_step
 
 pytestmark = pytest.mark.usefixtures("device")
 

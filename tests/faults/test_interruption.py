@@ -25,8 +25,15 @@ RUN = [*RECIPE, "--checkpoint-every", "1", "--keep-last", "2", "--threads", "1",
 POINTS = ("before-write", "mid-write", "before-sync", "before-rename", "before-prune")
 
 
-def command(folder, more=()):
-    return [sys.executable, "-m", "resnet_fn.train", *RUN, *more, "--out-dir", str(folder)]
+def command(folder, more=(), form=("-m", "resnet_fn.train")):
+    return [sys.executable, *map(str, form), *RUN, *more, "--out-dir", str(folder)]
+
+
+@pytest.fixture(params=["module", "subcommand", "installed"])
+def form(request, installed):
+    """What is typed between python and the flags."""
+    forms = {"module": ["-m", "resnet_fn.train"], "subcommand": ["-m", "resnet_fn", "train"]}
+    return forms.get(request.param, [installed, "train"])
 
 
 def popen(words):
@@ -198,7 +205,7 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
     os.close(writer)
     assert not (tmp_path / "files").exists()
 
-    process = start(tmp_path / "run", ["--no-compile-cache"])
+    process = start(tmp_path / "run")
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     end_at_once(process, number, code)
     assert RunFolder(tmp_path / "run").updates() == []
@@ -207,8 +214,8 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(all_cpus, wait_until, tmp_path):
-    process = popen([*all_cpus, *command(tmp_path / "run", ["--no-compile-cache"])])
+def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, wait_until, tmp_path):
+    process = popen([*all_cpus, *command(tmp_path / "run", ["--no-compile-cache"], form)])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -255,20 +262,22 @@ def test_ctrl_c_in_a_script_saves_and_the_script_goes_on(mask, numbers, launcher
     assert re.search(rf"^stopped by ({numbers}) after {newest}$", output, re.M), output
 
 
-def test_ctrl_c_ends_the_reading_of_flags():
+def test_ctrl_c_ends_the_reading_of_flags(form):
     """Here a recipe file that never comes."""
     os.mkfifo("recipe.toml")
-    process = popen([sys.executable, "-m", "resnet_fn.train", "--recipe", "recipe.toml"])
+    process = popen([sys.executable, *form, "--recipe", "recipe.toml"])
     with open("recipe.toml", "w"):  # until it reads
         end_at_once(process, signal.SIGINT, 130)
 
 
 @pytest.mark.slow
-def test_exit_codes_of_signals(unbroken, launcher, finish, tmp_path):
+def test_exit_codes_of_signals(unbroken, launcher, finish, installed, tmp_path):
     """SIGTERM: 143, SIGINT: 130, SIGHUP: 129, within the 30 s that a pre-emption leaves; the same command goes on."""
     folder, newest = tmp_path / "run", 0
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
-        process = start(folder)
+    forms = (["-m", "resnet_fn.train"], [installed, "train"], ["-m", "resnet_fn", "train"])
+    codes = ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129))
+    for form, (number, code) in zip(forms, codes, strict=True):
+        process = popen(command(folder, form=form))
         launcher.wait_for_update(folder, process, newest)
         process.send_signal(number)
         process.send_signal(number)
@@ -278,7 +287,7 @@ def test_exit_codes_of_signals(unbroken, launcher, finish, tmp_path):
         assert time.monotonic() - sent < 30
         newest = RunFolder(folder).newest().state["update"]
         assert newest < 28
-        again = shlex.join(command(folder))
+        again = shlex.join(command(folder, form=form)[form[0] == installed :])
         assert f"{number.name}: stopping after update {newest}\n" in output
         assert f"\nto go on:\n{again}\n" in output
     assert f"resuming after update {newest} from " in finish(folder)

@@ -16,10 +16,9 @@ from resnet_fn import Recipe, RunOptions
 from resnet_fn.checkpoint.folder import CheckpointError, load_checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.data.feed import MemoryFeed
-from resnet_fn.data.sources import load
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.run.failures import NotFiniteError
 from resnet_fn.run.loop import train
-from resnet_fn.run.stops import NotFiniteError
 
 TINY = Recipe(model="resnet8", norm="none", image_size=8, batch_size=240, epochs=1)
 EVERY = RunOptions(out_dir="run", checkpoint_every=1, progress=False)
@@ -136,19 +135,3 @@ def test_signals_mean_again_what_they_meant():
     with pytest.raises(ValueError, match="no-such"):
         train(TINY, dataclasses.replace(EVERY, resume="no-such"))
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
-
-
-@pytest.mark.parametrize("label", [-1, 10])
-def test_labels_out_of_range_are_refused_before_update_1(monkeypatch, label):
-    digits = load_digits()
-    labels = digits.train.labels.copy()
-    labels[17] = label
-    wrong = dataclasses.replace(digits, train=dataclasses.replace(digits.train, labels=labels))
-    monkeypatch.setattr(load, "load_dataset", lambda *_: wrong)
-    with pytest.raises(ValueError) as caught:
-        train(TINY, EVERY)
-    assert str(caught.value) == (
-        f"training set: sample 17 has label {label}, outside 0..9 (1 such samples); "
-        "fix the labels or the number of classes"
-    )
-    assert not Path("run").exists()

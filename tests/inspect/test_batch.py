@@ -32,10 +32,10 @@ def test_gradients_obey_the_chain_rule(resnet8):
     """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
     (inspected, arrays), layers, parameters = resnet8, {}, {}
     found = gradients(inspected, 6, layers.__setitem__, parameters.__setitem__)
-    assert found.samples == 6
-    assert [row.name for row in found.layers][:3] == ["conv1", "bn1", "relu"]
-    assert [row.name for row in found.layers][-2:] == ["layer3.0", "fc"]
-    assert [row.name for row in found.parameters] == [p.name for p in inspected.net.trainable_params()]
+    assert found["samples"] == 6
+    assert [row.name for row in found["layers"]][:3] == ["conv1", "bn1", "relu"]
+    assert [row.name for row in found["layers"]][-2:] == ["layer3.0", "fc"]
+    assert [row.name for row in found["parameters"]] == [p.name for p in inspected.net.trainable_params()]
     # Softmax minus one-hot over n, for cross-entropy without smoothing: each row sums to zero, the norm follows.
     images, labels = make_feed(inspected.dataset, inspected.recipe).batch(0)
     inspected.net.set_train(True)
@@ -43,7 +43,7 @@ def test_gradients_obey_the_chain_rule(resnet8):
     one_hot = np.eye(10, dtype=np.float32)[labels[:6]]
     np.testing.assert_allclose(layers["fc"], (probabilities - one_hot) / 6, atol=1e-6)
     picked = probabilities[np.arange(6), labels[:6]].astype(np.float64)
-    assert found.loss == pytest.approx(-np.log(picked).mean(), rel=1e-5)
+    assert found["loss"] == pytest.approx(-np.log(picked).mean(), rel=1e-5)
     np.testing.assert_allclose(parameters["fc.bias"], layers["fc"].sum(0), atol=1e-6)
     norms = [name.removesuffix(".beta") for name in arrays if name.endswith(".beta")]
     assert len(norms) == 9
@@ -53,7 +53,7 @@ def test_gradients_obey_the_chain_rule(resnet8):
     # The same ReLU runs twice: the second call's gradient is the block's.
     np.testing.assert_array_equal(layers["layer2.0.relu (2)"], layers["layer2.0"])
     bias = arrays["fc.bias"].astype(np.float64)
-    assert found.relative["fc.bias"] == pytest.approx(
+    assert found["relative"]["fc.bias"] == pytest.approx(
         np.linalg.norm(parameters["fc.bias"].astype(np.float64)) / np.linalg.norm(bias), rel=1e-12
     )
 

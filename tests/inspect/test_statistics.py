@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
+from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table
 
 
 def test_statistics_are_those_of_the_array():
@@ -26,13 +26,3 @@ def test_differences_are_largest_first():
     assert (found.same, found.missing, found.unexpected) == (2, ["f"], ["e"])
     assert found.shapes == ["d (2,) here, (3,) there"]
     assert comparison_table(found)[-1] == "2 of 4 parameters that both have are equal"
-
-
-def test_a_table_has_a_column_for_what_is_asked():
-    rows = [array_statistics("weight", np.array([[0.0, 2.0]])), array_statistics("scalar", np.array(np.inf))]
-    head, weight, scalar = statistics_table(rows, "parameter", zeros=True, dtype=True)
-    assert head.split() == ["parameter", "shape", "dtype", "mean", "std", "min", "max", "norm", "zeros"]
-    values = ["1.000e+00", "1.000e+00", "0.000e+00", "2.000e+00", "2.000e+00"]
-    assert weight.split() == ["weight", "1x2", "float64", *values, "50.0%"]
-    assert scalar.split() == ["scalar", "scalar", "float64", *["nan"] * 5, "0.0%", "1", "NOT", "FINITE"]
-    assert len({len(line) for line in (head, weight)}) == 1

@@ -11,9 +11,9 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import normalise as normalise_on_host
 from resnet_fn.data.sources.files import IMAGENET_MEAN, IMAGENET_STD, color_spec
 from resnet_fn.models import create_model
-from resnet_fn.models.groups import weight_decay_groups
-from resnet_fn.models.inputs import make_noise, normalisation, normalise
+from resnet_fn.models.inputs import make_masks, normalisation, normalise
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.update.groups import weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.step import StepPlan, make_train_step
@@ -28,14 +28,14 @@ def small_net(norm="none"):
     return create_model("resnet8", num_classes=4, in_channels=1, norm=norm)
 
 
-def arrays(noise, update):
-    return [None if part is None else part.asnumpy() for part in noise(update)]
+def arrays(masks, update):
+    return [None if part is None else part.asnumpy() for part in masks(update)]
 
 
 def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
     net = small_net()
     recipe = dataclasses.replace(RECIPE, batch_size=40_000)
-    keep, mask = arrays(make_noise(recipe, net), 0)
+    keep, mask = arrays(make_masks(recipe, net), 0)
     assert (keep.shape, mask.shape) == ((40_000, 3), (40_000, 64))
     assert (keep[:, 0] == 1).all()
     assert set(np.unique(keep[:, 1]).tolist()) == {0, np.float32(1 / 0.75)}
@@ -46,17 +46,17 @@ def test_what_stays_is_scaled_up_and_the_first_block_always_stays():
 
 def test_numbers_depend_on_seed_update_and_sample_alone_and_are_drawn_if_switched_on():
     net = small_net()
-    assert make_noise(Recipe(), net)(3) == ()
-    keep, mask = arrays(make_noise(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
+    assert make_masks(Recipe(), net)(3) == ()
+    keep, mask = arrays(make_masks(dataclasses.replace(RECIPE, drop_path=0.0), net), 3)
     assert keep is None
     assert mask.shape == (12, 64)
-    assert arrays(make_noise(dataclasses.replace(RECIPE, dropout=0.0), net), 3)[1] is None
-    keep, mask = arrays(make_noise(RECIPE, net), 5)
-    parts = [arrays(make_noise(RECIPE, net, Workers(rank, 3)), 5) for rank in range(3)]
+    assert arrays(make_masks(dataclasses.replace(RECIPE, dropout=0.0), net), 3)[1] is None
+    keep, mask = arrays(make_masks(RECIPE, net), 5)
+    parts = [arrays(make_masks(RECIPE, net, Workers(rank, 3)), 5) for rank in range(3)]
     np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), keep)
     np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), mask)
-    assert (arrays(make_noise(RECIPE, net), 6)[1] != mask).any()
-    assert (arrays(make_noise(dataclasses.replace(RECIPE, seed=1), net), 5)[1] != mask).any()
+    assert (arrays(make_masks(RECIPE, net), 6)[1] != mask).any()
+    assert (arrays(make_masks(dataclasses.replace(RECIPE, seed=1), net), 5)[1] != mask).any()
 
 
 def test_a_block_that_is_left_out_is_its_shortcut_and_ones_change_nothing():
@@ -81,12 +81,12 @@ def test_micro_batches_leave_out_the_same():
         net = small_net()
         optimizer = make_optimizer(RECIPE, net)
         step = make_train_step(net, make_loss(0.1), optimizer, plan=StepPlan(1.0, parts))
-        noise = make_noise(RECIPE, net)
+        masks = make_masks(RECIPE, net)
         for update in range(2):
             rng = np.random.default_rng(update)
             images = Tensor(rng.normal(size=(12, 1, 8, 8)).astype(np.float32))
             labels = Tensor(rng.integers(0, 4, 12).astype(np.int32))
-            step(images, labels, 0.1, None, *noise(update))
+            step(images, labels, 0.1, None, *masks(update))
         states.append([p.asnumpy() for p in (*net.get_parameters(), *optimizer.state)])
     for one, other in zip(*states, strict=True):
         assert np.linalg.norm(one - other) <= 1e-5 * np.linalg.norm(one)

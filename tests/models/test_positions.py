@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from resnet_fn.models.positions import mean, spread, total
+from resnet_fn.models.positions import broadcast_hw, mean, total
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -20,7 +20,7 @@ def test_values_and_both_gradients_are_the_products(shape, standard):
     factor = rng.normal(size=shape).astype(np.float32)
 
     def weighted(x, factor):
-        return (x * spread(factor, x, standard) * Tensor(given)).sum()
+        return (x * broadcast_hw(factor, x, standard) * Tensor(given)).sum()
 
     of_x, of_factor = mindspore.jit(mindspore.grad(weighted, (0, 1)))(Tensor(x), Tensor(factor))
     np.testing.assert_array_equal(of_x.asnumpy(), np.broadcast_to(factor, x.shape) * given)
@@ -49,14 +49,14 @@ def test_float16_is_mindspores():
     """A sum of 64 x 64 values of 20 is beyond float16's largest number; their mean is 20."""
     x = Tensor(np.full((1, 2, 64, 64), 20, np.float16))
     assert mean(x).asnumpy().tolist() == [[[[20]], [[20]]]]
-    assert spread(mean(x), x).shape == (1, 2, 1, 1)
+    assert broadcast_hw(mean(x), x).shape == (1, 2, 1, 1)
 
 
 MEMORY = """
 import re, sys
 import mindspore, numpy as np
 from mindspore import Tensor, ops
-from resnet_fn.models.positions import spread
+from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.runtime import process
 
 process.start("CPU", 1)
@@ -65,7 +65,7 @@ ours = sys.argv[1] == "spread"
 @mindspore.jit
 def products(x, factor):
     for _ in range(20):
-        x = ops.relu(x * (spread(factor, x) if ours else factor))
+        x = ops.relu(x * (broadcast_hw(factor, x) if ours else factor))
     return x.sum()
 
 products(Tensor(np.ones((8, 64, 64, 64), np.float32)), Tensor(np.ones((8, 64, 1, 1), np.float32))).asnumpy()

@@ -1,6 +1,7 @@
 """A residual block in PyTorch, and a port of it to MindSpore under other names and in another order."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ from mindspore import Tensor, nn
 @pytest.fixture(scope="session")
 def torch() -> Any:
     return pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+
+
+@pytest.fixture
+def table_in_docs() -> Callable[[str, str], list[str]]:
+    """table_in_docs(file, end): the lines of the table in docs/parity.md that a test file writes."""
+
+    def lines(file: str, end: str) -> list[str]:
+        page = (Path(__file__).parents[2] / "docs" / "parity.md").read_text(encoding="utf-8")
+        return page.partition(f"{Path(file).name} -->\n")[2].partition(f"\n<!-- end of {end} -->")[0].split("\n")
+
+    return lines
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ what the ladder answers, or why it cannot.
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mindspore
@@ -527,13 +526,9 @@ def test_a_wrong_name_is_not_given_to_quick_gelu():
     assert "tanh" not in table(quick_gelu())
 
 
-def test_the_table_in_the_docs_is_this_one():
-    page = Path(__file__).parents[2] / "docs" / "parity.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition("test_cases.py -->\n")
-    header, line, *shown = rest.partition("\n<!-- end of real bugs -->")[0].split("\n")
-    assert before
-    assert (header, line) == ("| bug | commits | first stage | cause, or why none |", "|---|---|---|---|")
-    assert shown == [f"| {row} |" for row in (*CASES, _WORKERS)]
+def test_the_table_in_the_docs_is_this_one(table_in_docs):
+    head = ["| bug | commits | first stage | cause, or why none |", "|---|---|---|---|"]
+    assert table_in_docs(__file__, "real bugs") == [*head, *(f"| {row} |" for row in (*CASES, _WORKERS))]
 
 
 STEP = """
@@ -561,16 +556,7 @@ def make_step(net, loss, optimizer, **options):
 def test_a_step_from_the_command_line(tmp_path, capsys):
     for factor in (1, 2):
         (tmp_path / f"step{factor}.py").write_text(STEP.replace("FACTOR", str(factor)))
-        flags = [
-            "--model",
-            "resnet8",
-            "--image-size",
-            "8",
-            "--steps",
-            "2",
-            "--our-step",
-            f"{tmp_path}/step{factor}.py:make_step",
-        ]
-        assert command.main([*flags, "--recipe", "digits", "--clip-norm", "0"]) == 1  # its norm is 0
+        flags = "--model resnet8 --image-size 8 --steps 2 --recipe digits --clip-norm 0 --our-step"
+        assert command.main([*flags.split(), f"{tmp_path}/step{factor}.py:make_step"]) == 1  # its norm is 0
         out = capsys.readouterr().out
         assert ("every gradient is 2 times the reference's" in out) == (factor == 2), out

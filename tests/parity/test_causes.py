@@ -162,28 +162,6 @@ def test_every_other_definition_of_a_loss_is_told():
     assert causes.another_loss(1.1 * reference, reference, logits, labels, smoothing) == []
 
 
-def test_a_loss_that_is_a_sum_is_told_with_what_it_is_summed_over():
-    labels, outputs = np.zeros((6, 5), np.int32), {"logits": np.zeros((6, 5, 9))}
-    for factor, parts, words in (
-        (6, 1, "the sum over the batch instead of the mean"),
-        (3, 2, "the sum over the batch instead of the mean"),
-        (30, 1, "the sum over all labels instead of the mean"),
-        (270, 1, "the sum over all outputs instead of the mean"),
-        (1 / 6, 1, "the mean instead of the sum over the batch, which the reference has"),
-    ):
-        assert causes.a_sum(factor * 1.7, 1.7, labels, outputs, parts) == [words]
-    assert causes.a_sum(7 * 1.7, 1.7, labels, outputs, 1) == []
-
-
-def test_a_constant_factor_of_all_gradients_is_told():
-    rng = np.random.default_rng(0)
-    theirs = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
-    for factor, words in ((4.0, ": the sum over 4 micro-batches instead of their mean"), (0.25, "")):
-        ours = {name: factor * value for name, value in theirs.items()}
-        assert causes.one_factor(ours, theirs, 4) == [f"every gradient is {factor:g} times the reference's{words}"]
-    assert causes.one_factor({**theirs, "a": 4 * theirs["a"]}, theirs, 4) == []
-
-
 def test_every_other_way_of_clipping_is_told():
     rng = np.random.default_rng(0)
     parts = [{"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)} for _ in range(2)]
@@ -204,20 +182,3 @@ def test_every_other_way_of_clipping_is_told():
     }.items():
         assert causes.another_clipping(clipped, parts, 0.5) == [words]
     assert causes.another_clipping({n: 0.9 * v for n, v in to_norm(mean).items()}, parts, 0.5) == []
-
-
-def test_a_learning_rate_by_a_factor_or_late_is_told():
-    theirs = [0.1, 0.2, 0.15, 0.05]
-    for ours, words in (
-        ([0.2, 0.4, 0.3, 0.1], "the learning rate is 2 times the reference's"),
-        ([0.0, 0.1, 0.2, 0.15], "the learning rate is off by one update: ours is one behind the reference's"),
-    ):
-        assert causes.another_rate(ours, theirs) == [words]
-
-
-def test_sign_changes_are_counted_where_they_begin():
-    assert causes.relu_signs([("a", 0), ("b", 2), ("c", 3)]) == [
-        "every layer agrees, but 5 values round to different sides of 0 (first in b), where a ReLU's gradient jumps; "
-        "the differences are larger than that explains"
-    ]
-    assert causes.relu_signs([("a", 0)]) == []

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import mindspore
@@ -529,29 +528,31 @@ FAULTS = {
         options={"reference_optimizer": lambda module: torch.optim.SGD(module.parameters(), 0.05, weight_decay=0.1)},
         optimizer=lambda net: nn.SGD(net.trainable_params(), 0.05, weight_decay=0.1),
     ),
-    "AdamW's weight decay coupled | optimizer alone |  | weight decay is coupled (added to the gradient, as Adam) "
+    "AdamW's weight decay coupled | optimizer alone |  | weight decay: coupled (added to the gradient, as Adam) "
     "here, decoupled (taken from the weight, as AdamW) in the reference": optimizers(
         lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1), coupled
     ),
-    "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias correction is "
-    "missing here; in the reference m and v are divided by 1 − β^t": optimizers(
+    "Adam without bias correction (nn.AdamWeightDecay) | optimizer alone |  | Adam's bias correction: "
+    "missing here, m and v are divided by 1 − β^t in the reference": optimizers(
         lambda p: torch.optim.Adam(p, 0.01), no_bias_correction
     ),
-    "Adam's eps inside the root | optimizer alone |  | eps is inside the root, √(v̂ + eps), here, added to "
+    "Adam's eps inside the root | optimizer alone |  | eps: inside the root, √(v̂ + eps) here, added to "
     "the root √v̂ in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), inside_the_root),
-    "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps is added to √v before its "
+    "Adam's eps before the bias correction (nn.Adam) | optimizer alone |  | eps: added to √v before its "
     "bias correction here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), lambda net: nn.Adam(net.trainable_params(), 0.01, eps=1e-3)
     ),
-    "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum in the "
-    "reference (μ 0.9), plain momentum here": optimizers(
+    "Nesterov momentum left out (nn.Momentum on a CPU) | optimizer alone |  | Nesterov momentum: False "
+    "here, True in the reference": optimizers(
         lambda p: torch.optim.SGD(p, 0.02, 0.9, nesterov=True),
         lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9, use_nesterov=True),
     ),
-    "Adam's betas swapped | optimizer alone |  | betas swapped: β1 0.999 and β2 0.9 here, 0.9 and 0.999 "
+    "Adam's betas swapped | optimizer alone |  | betas swapped: β1, β2: 0.999, 0.9 here, 0.9, 0.999 "
     "in the reference": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.999, 0.9)),
-    "Adam's β1 with momentum's other meaning | optimizer alone |  | β is the weight of the old state, "
-    "not of the new": optimizers(lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)),
+    "Adam's β1 with momentum's other meaning | optimizer alone |  | betas (β is the weight of the old state, "
+    "not of the new): 0.1, 0.999 here, 0.9, 0.999 in the reference": optimizers(
+        lambda p: torch.optim.Adam(p, 0.01), betas(0.1, 0.999)
+    ),
     "30 % of a layer's gradient missing in half precision | gradients |  | ": Fault(
         HALF, two_convolutions, lambda: in_float16(Less()), recipe=dataclasses.replace(RECIPE, precision="fp16")
     ),
@@ -582,13 +583,13 @@ FAULTS = {
     "part.weight)": optimizers(
         lambda p: torch.optim.SGD(p, 0.05, 0.9), lambda net: nn.SGD(net.trainable_params(), 0.05, 0.9, 0.5)
     ),
-    "RMSProp's mean square begins at 1 (nn.RMSProp) | optimizer alone |  | the mean square begins at "
-    "1 here, at 0 in the reference": optimizers(
+    "RMSProp's mean square begins at 1 (nn.RMSProp) | optimizer alone |  | the first mean square: "
+    "1 here, 0 in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2),
     ),
-    "centred RMSProp's eps inside the root (nn.RMSProp) | optimizer alone |  | eps is inside the "
-    "root, √(v̂ + eps), here, added to the root √v̂ in the reference": optimizers(
+    "centred RMSProp's eps inside the root (nn.RMSProp) | optimizer alone |  | eps: inside the "
+    "root, √(v̂ + eps), whose first mean square is 1, here, added to the root √v̂ in the reference": optimizers(
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, eps=1e-2, centered=True),
         lambda net: nn.RMSProp(net.trainable_params(), 0.01, 0.9, epsilon=1e-2, centered=True),
     ),
@@ -623,10 +624,6 @@ def test_half_precision_without_a_fault_agrees():
     assert ladder.agrees, table(ladder)
 
 
-def test_the_table_in_the_docs_is_this_one():
-    page = Path(__file__).parents[2] / "docs" / "parity.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition("test_faults.py -->\n")
-    header, line, *shown = rest.partition("\n<!-- end of faults -->")[0].split("\n")
-    assert before
-    assert (header, line) == ("| fault | first stage | first layer | cause, as it is named |", "|---|---|---|---|")
-    assert shown == [f"| {row} |" for row in FAULTS]
+def test_the_table_in_the_docs_is_this_one(table_in_docs):
+    head = ["| fault | first stage | first layer | cause, as it is named |", "|---|---|---|---|"]
+    assert table_in_docs(__file__, "faults") == [*head, *(f"| {row} |" for row in FAULTS)]

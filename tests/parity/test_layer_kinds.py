@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -376,12 +375,8 @@ def matrix(paired: Any) -> str:
     return "\n".join(rows)
 
 
-def test_the_table_in_the_docs_is_this_one(paired):
-    page = Path(__file__).parents[2] / "docs" / "parity.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition("test_layer_kinds.py -->\n")
-    table, _, _ = rest.partition("\n<!-- end of layer kinds -->")
-    assert before
-    assert table == matrix(paired)
+def test_the_table_in_the_docs_is_this_one(paired, table_in_docs):
+    assert "\n".join(table_in_docs(__file__, "layer kinds")) == matrix(paired)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -51,7 +51,6 @@ def test_a_layer_set_otherwise_is_named(compared, ported, reference):
     assert (first.mode, first.name, first.theirs) == ("eval", "body", "inner")
     assert first.hints == ("pad_mode pad pads 2/0 rows, 1/1 columns, the reference 1/1",)
     assert notes == [f"body: {first.hints[0]}"]
-    assert first.sign_changes > 0
 
 
 def test_a_function_between_layers_is_told_from_a_layer(compared, ported, reference):

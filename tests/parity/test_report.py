@@ -12,7 +12,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.difference import difference
 from resnet_fn.parity.name_map import NameMap, plain
-from resnet_fn.parity.page import along_depth, page, plot_depth
+from resnet_fn.parity.page import along_depth, ladder_page, plot_depth
 from resnet_fn.parity.report import name_map, table, write_json
 from resnet_fn.parity.stages import Stage
 
@@ -31,7 +31,7 @@ def ladder(*, faulty):
     wrong = Stage("eval forward", [one("logits", 2.0 if faulty else 1.0, tolerance=1e-5)])
     rounded = Stage("gradients", [one("a.b", 1 + 1e-3, rounding=5e-4 / (1 + 5e-4), tolerance=1e-4), one("x", 1.0)])
     hints = ("pad_mode same pads 0/1, the reference 1/1",) if faulty else ()
-    layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints, 0)
+    layer = LayerDifference("eval", "conv", "0", wrong.differences[0], None, hints)
     notes = ["bn1: eps 1 here, 2 in the reference", "bn2: eps 1 here, 2 in the reference"] if faulty else []
     return Ladder([good, skipped, wrong, rounded], [layer], NAMES, notes, ties=0 if faulty else 7)
 
@@ -58,6 +58,8 @@ def test_a_table_of_a_fault():
         "  bn1 and 1 more: eps 1 here, 2 in the reference",
     ]
     assert "first stage that differs: eval forward, logits: 2 here, 1 in the reference at [0]" in lines
+    unpaired = Ladder([Stage("weights", failed="head.weight has no counterpart")], [], NAMES, [])
+    assert "first stage that differs: weights\n  head.weight has no counterpart\n" in table(unpaired)
 
 
 def test_undecided_is_never_the_same():
@@ -115,7 +117,7 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     found.layers.append(dataclasses.replace(found.layers[0], mode="train", output=one("conv", 1.0)))
     found.stages[3].differences.append(one("conv.<w>", 3.0))
     found.curves = {"loss": ([2.5, 2.25], [2.5, 2.125]), "learning rate": ([0.1], [0.1])}
-    text = page(found, "ours against theirs", plots=False)
+    text = ladder_page(found, "ours against theirs", plots=False)
     order = (
         "They differ",
         "conv: pad_mode same pads 0/1, the reference 1/1",
@@ -134,10 +136,10 @@ def test_a_page_says_what_differs_with_its_cause_beside_every_layer():
     drawn = plot_depth(depth).axes
     assert [axes.get_title() for axes in drawn] == ["conv differs first", "", "conv differs first"]
     assert {axes.get_yscale() for axes in drawn} == {"log"}
-    assert page(found, "ours against theirs", plots=True).count("<img") == 2
+    assert ladder_page(found, "ours against theirs", plots=True).count("<img") == 2
 
 
 def test_a_page_of_nets_that_could_not_be_paired():
-    text = page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x", plots=True)
+    text = ladder_page(Ladder([Stage("weights", failed="a <b> is alone")], [], NAMES, []), "x", plots=True)
     assert "a &lt;b&gt; is alone" in text
     assert "<img" not in text

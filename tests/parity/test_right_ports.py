@@ -17,7 +17,6 @@ from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.trace import Batch
 from resnet_fn.recipes import recipe
-from resnet_fn.update.optimizer import make_optimizer
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 t, F = torch.nn, torch.nn.functional
@@ -70,32 +69,45 @@ class Ours(nn.Cell):
         return self.head(self.body(x))
 
 
-class Attention(t.Module):
-    """Small weights: the gradient of the keys' bias is rounding of 1e-10, its square under Adam below float32's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.head = (*(t.Linear(8, 8) for _ in range(3)), t.Linear(8, 3))
-        for parameter in self.parameters():
-            t.init.normal_(parameter, std=0.01)
-
-    def forward(self, x: Any) -> Any:
-        return self.head(((self.q(x) @ self.k(x).transpose(1, 2)).softmax(-1) @ self.v(x)).mean(1))
+def theirs(forward: Any, *layers: Any, classes: int = 3, **parts: Any) -> Any:
+    """`Theirs` with another function; `parts` are its further parameters and layers."""
+    net = type("Net", (Theirs,), {"forward": forward})(*layers, classes=classes)
+    for name, part in parts.items():
+        setattr(net, name, part)
+    return net
 
 
-class PortedAttention(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.head = (*(nn.Dense(8, 8) for _ in range(3)), nn.Dense(8, 3))
+def ours(construct: Any, *layers: nn.Cell, classes: int = 3, **parts: Any) -> nn.Cell:
+    net = type("Net", (Ours,), {"construct": construct})(*layers, classes=classes)
+    for name, part in parts.items():
+        setattr(net, name, part)
+    return net
 
-    def construct(self, x: Tensor) -> Tensor:
-        scores = ops.softmax(ops.bmm(self.q(x), self.k(x).swapaxes(1, 2)), -1)
-        return self.head(ops.bmm(scores, self.v(x)).mean(1))
+
+def ones(*shape: int, trained: bool = True) -> Parameter:
+    return Parameter(Tensor(np.ones(shape, np.float32)), requires_grad=trained)
+
+
+def small(module: Any) -> Any:
+    for parameter in module.parameters():
+        t.init.normal_(parameter, std=0.01)
+    return module
 
 
 def test_a_key_bias_under_adam():
-    """Its variance is 1e-30, whose square is 0 in float32."""
-    agrees(PortedAttention(), Attention(), [(1e-2 * draw(4, 5, 8), classes(4)) for _ in range(2)], ADAMW)
+    """Its gradient is rounding of 1e-10, its variance 1e-30, whose square is 0 in float32."""
+
+    def forward(self, x):
+        q, k, v = (part(x) for part in self.body)
+        return self.head(((q @ k.transpose(1, 2)).softmax(-1) @ v).mean(1))
+
+    def construct(self, x):
+        q, k, v = self.body[0](x), self.body[1](x), self.body[2](x)
+        return self.head(ops.bmm(ops.softmax(ops.bmm(q, k.swapaxes(1, 2)), -1), v).mean(1))
+
+    module = small(theirs(forward, *(t.Linear(8, 8) for _ in range(3))))
+    net = ours(construct, *(nn.Dense(8, 8) for _ in range(3)))
+    agrees(net, module, [(1e-2 * draw(4, 5, 8), classes(4)) for _ in range(2)], ADAMW)
 
 
 class Rounded(nn.Cell):
@@ -139,39 +151,20 @@ def test_elements_whose_gradient_is_rounding_under_adam():
     agrees(Ours(Noisy()), Theirs(t.Linear(64, 8)), batches, ADAMW)
 
 
-class Unused(Theirs):
+def unused() -> tuple[nn.Cell, Any]:
     """A mask token and a pooler that no output depends on."""
-
-    def __init__(self) -> None:
-        super().__init__(t.Linear(8, 8), t.Sigmoid())
-        self.token, self.pooler = t.Parameter(torch.randn(8)), t.Linear(8, 8)
-
-
-class PortedUnused(Ours):
-    def __init__(self) -> None:
-        super().__init__(nn.Dense(8, 8), nn.Sigmoid())
-        self.token, self.pooler = Parameter(Tensor(np.ones(8, np.float32))), nn.Dense(8, 8)
+    module = theirs(Theirs.forward, t.Linear(8, 8), t.Sigmoid(), pooler=t.Linear(8, 8))
+    module.token = t.Parameter(torch.randn(8))
+    return ours(Ours.construct, nn.Dense(8, 8), nn.Sigmoid(), pooler=nn.Dense(8, 8), token=ones(8)), module
 
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
 def test_parameters_that_no_side_uses(use):
     """torch gives them neither state nor weight decay; a sentence says so."""
-    ladder = agrees(PortedUnused(), Unused(), vectors(5), dataclasses.replace(use, decay_all=True))
+    ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
     (line,) = [line for line in ladder.changed if "token" in line]
     assert "pooler.weight" in line
     assert "weight decay" in line
-
-
-def test_why_a_stage_failed_is_printed():
-    """An optimizer of one's own has a momentum for one of four parameters only."""
-    net = PortedUnused()
-    optimizer = make_optimizer(SGD, net)
-    some = optimizer._replace(state=tuple(one for one in optimizer.state if "head.weight" in one.name))
-    ladder = ladder_of(net, Unused(), vectors(), optimizer=some)
-    assert ladder.first_stage.name == "momentum after update 1"
-    text = table(ladder)
-    assert "body.0.weight" in text[text.index("first stage that differs") :]
-    assert "in the reference only" in text
 
 
 class Output(collections.OrderedDict):
@@ -185,91 +178,63 @@ class Cache:
     """Keys and values in an object of its own."""
 
 
-class Language(Theirs):
-    def forward(self, x: Any) -> Any:
+def test_a_dict_of_outputs_against_a_tuple():
+    """Without a loss: the recipe's, of `logits`. Outputs are paired by order and shape; what we have more is named."""
+
+    def forward(self, x):
         hidden = self.body(x)
         return Output(logits=self.head(hidden), past_key_values=Cache(), hidden_states=(x, hidden))
 
-
-class PortedLanguage(Ours):
-    """A tuple, keys and values as tensors."""
-
-    def construct(self, x: Tensor) -> Any:
+    def construct(self, x):
         hidden = self.body(x)
         return self.head(hidden), (hidden[:, :4], hidden[:, 4:]), (x, hidden)
 
-
-def test_a_dict_of_outputs_against_a_tuple():
-    """Without a loss: the recipe's, of `logits`. Outputs are paired by order and shape; what we have more is named."""
-    ladder = agrees(PortedLanguage(nn.Dense(8, 8), nn.Sigmoid()), Language(t.Linear(8, 8), t.Sigmoid()), vectors())
+    net, module = ours(construct, nn.Dense(8, 8), nn.Sigmoid()), theirs(forward, t.Linear(8, 8), t.Sigmoid())
+    ladder = agrees(net, module, vectors())
     stages = {stage.name: stage for stage in ladder.stages}
     assert len(stages["eval forward"].differences) == len(stages["train forward"].differences) == 3
     assert "logits 1 0" in stages["eval forward"].note
 
 
-class Boxes(Theirs):
-    def forward(self, x: Any) -> Any:
-        return Output(boxes=super().forward(x), scores=x)
-
-
 def test_outputs_without_logits_need_a_loss():
+    module = theirs(lambda self, x: Output(boxes=self.head(x), scores=x))
     with pytest.raises(ValueError, match=r"boxes.*--loss"):
-        ladder_of(Ours(nn.Sigmoid()), Boxes(t.Sigmoid()), vectors())
-
-
-class Named(Theirs):
-    def forward(self, ids: Any, mask: Any = None, types: Any = None, scale: Any = 0.5) -> Any:
-        x = ids if types is None else ids + types
-        return self.head(self.body(scale * x))
-
-
-class PortedNamed(Ours):
-    def construct(self, ids: Tensor, mask: Any = None, types: Any = None, scale: float = 0.5) -> Tensor:
-        x = ids if types is None else ids + types
-        return self.head(self.body(scale * x))
+        ladder_of(Ours(nn.Sigmoid()), module, vectors())
 
 
 def test_named_inputs_are_no_prefix():
+    def forward(self, ids, mask=None, types=None, scale=0.5):
+        x = ids if types is None else ids + types
+        return self.head(self.body(scale * x))
+
     batches = [({"types": draw(6, 8), "ids": draw(6, 8)}, classes(6)) for _ in range(2)]
-    agrees(PortedNamed(nn.Sigmoid()), Named(t.Sigmoid()), batches)
+    agrees(ours(forward, nn.Sigmoid()), theirs(forward, t.Sigmoid()), batches)
 
 
 def square(outputs: Any, labels: Any) -> Any:
     return (outputs**2).mean()
 
 
-class Denoiser(Theirs):
-    """The sequence before the batch, a number for the time step, and no labels."""
-
-    def forward(self, x: Any, time: Any) -> Any:
-        return self.head(self.body(x * time).mean(0))
-
-
-class PortedDenoiser(Ours):
-    def construct(self, x: Tensor, time: Tensor) -> Tensor:
-        return self.head(self.body(x * time).mean(0))
-
-
 def test_sequence_first_a_scalar_and_no_labels():
+    def forward(self, x, time):
+        return self.head(self.body(x * time).mean(0))
+
     batches = [((draw(5, 4, 8), np.array(0.5, np.float32)), None) for _ in range(2)]
-    agrees(PortedDenoiser(nn.Sigmoid()), Denoiser(t.Sigmoid()), batches, loss=square, reference_loss=square)
-
-
-class Graph(Theirs):
-    """Nodes and edges: of other numbers."""
-
-    def forward(self, x: Any, edges: Any) -> Any:
-        return self.head(self.body(x + torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])))
-
-
-class PortedGraph(Ours):
-    def construct(self, x: Tensor, edges: Tensor) -> Tensor:
-        return self.head(self.body(x + ops.index_add(ops.zeros_like(x), edges[1], x[edges[0]], 0)))
+    losses = {"loss": square, "reference_loss": square}
+    agrees(ours(forward, nn.Sigmoid()), theirs(forward, t.Sigmoid()), batches, **losses)
 
 
 def test_graphs():
+    """Nodes and edges: of other numbers."""
+
+    def forward(self, x, edges):
+        return self.head(self.body(x + torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])))
+
+    def construct(self, x, edges):
+        return self.head(self.body(x + ops.index_add(ops.zeros_like(x), edges[1], x[edges[0]], 0)))
+
     batches = [((draw(5, 8), RNG.integers(0, 5, (2, 7)).astype(np.int32)), classes(5)) for _ in range(2)]
-    agrees(PortedGraph(nn.Sigmoid()), Graph(t.Sigmoid()), batches)
+    agrees(ours(construct, nn.Sigmoid()), theirs(forward, t.Sigmoid()), batches)
 
 
 def ordinal(module: Any) -> Any:
@@ -313,29 +278,20 @@ def test_one_number_that_is_a_constant_on_one_side():
     assert ladder.first_stage.name == "initialisation"
 
 
-class InPlace(Theirs):
-    """It writes into its input, and its ReLU into what the layer before it gave."""
+def test_a_reference_that_writes_into_its_input():
+    """And whose ReLU writes into what the layer before it gave."""
 
-    def __init__(self) -> None:
-        super().__init__(t.Linear(8, 8), t.ReLU(inplace=True))
-
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         x += 1
-        return super().forward(x)
+        return self.head(self.body(x))
 
-
-class PortedInPlace(Ours):
-    def __init__(self) -> None:
-        super().__init__(nn.Dense(8, 8), nn.ReLU())
-
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         return self.head(self.body(x + 1))
 
-
-def test_a_reference_that_writes_into_its_input():
     batches = vectors()
     kept = [batch[0].copy() for batch in batches]
-    ladder = agrees(PortedInPlace(), InPlace(), batches)
+    net = ours(construct, nn.Dense(8, 8), nn.ReLU())
+    ladder = agrees(net, theirs(forward, t.Linear(8, 8), t.ReLU(inplace=True)), batches)
     assert all(np.array_equal(one, batch[0]) for one, batch in zip(kept, batches, strict=True))
     assert all(item.input.relative < 1e-6 for item in ladder.layers)
 
@@ -352,32 +308,19 @@ def test_batches_that_change_while_they_are_used():
     agrees(net, Theirs(t.Sigmoid()), batches, reference_loss=loss, loss=ops.cross_entropy)
 
 
-class Hidden(Theirs):
-    """A mask in the default dtype, filled with the least number of the input's, as in CLIP."""
+def test_a_mask_of_the_least_number():
+    """In the default dtype, filled with the least number of the input's, as in CLIP."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         mask = torch.full((x.shape[1], x.shape[1]), torch.finfo(x.dtype).min).triu(1)
         return self.head((((x @ x.transpose(1, 2)) + mask).softmax(-1) @ self.body(x)).mean(1))
 
-
-class PortedHidden(Ours):
-    def __init__(self, *layers: nn.Cell) -> None:
-        super().__init__(*layers)
-        self.mask = Tensor(np.triu(np.full((5, 5), np.finfo(np.float32).min), 1))
-
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         scores = ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) + self.mask, -1)
         return self.head(ops.bmm(scores, self.body(x)).mean(1))
 
-
-def test_a_mask_of_the_least_number():
-    agrees(PortedHidden(nn.Sigmoid()), Hidden(t.Sigmoid()), [(draw(4, 5, 8), classes(4))] * 2)
-
-
-class OnlyFloat32(Theirs):
-    def forward(self, x: Any) -> Any:
-        table = torch.from_numpy(np.ones((8, 8), np.float32))
-        return super().forward(torch.einsum("ni,ij->nj", x, table)) if x.dtype == torch.float32 else refuse(x)
+    net = ours(construct, nn.Sigmoid(), mask=Tensor(np.triu(np.full((5, 5), np.finfo(np.float32).min), 1)))
+    agrees(net, theirs(forward, t.Sigmoid()), [(draw(4, 5, 8), classes(4))] * 2)
 
 
 def refuse(x: Any) -> Any:
@@ -385,8 +328,11 @@ def refuse(x: Any) -> Any:
 
 
 def test_what_fails_in_float64_is_named_by_the_reference_s_line():
+    def forward(self, x):
+        return self.head(self.body(x)) if x.dtype == torch.float32 else refuse(x)
+
     with pytest.raises(ValueError) as error:
-        ladder_of(Ours(nn.Sigmoid()), OnlyFloat32(t.Sigmoid()), vectors())
+        ladder_of(Ours(nn.Sigmoid()), theirs(forward, t.Sigmoid()), vectors())
     assert "functional.linear(x, torch.ones(3, 5))" in str(error.value)
     assert __file__ in str(error.value)
 
@@ -436,35 +382,25 @@ def test_layers_that_are_dropped_by_a_number_of_no_name():
     assert "random" in ladder.undecided[-1].doubt
 
 
-class Fused(Theirs):
-    """The share of a dropout layer that does not run is a function's."""
+def fused(share: float) -> Ladder:
+    """The share of a dropout layer that does not run is a function's; the port drops `share`."""
 
-    def __init__(self) -> None:
-        super().__init__(t.Linear(8, 8), t.Dropout(0.2))
-        self.drop = t.Dropout(0.1)
-
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         p = self.drop.p if self.training else 0.0
         return self.head(self.body(F.scaled_dot_product_attention(x, x, x, dropout_p=p)).mean(1))
 
-
-class PortedFused(Ours):
-    def __init__(self, share: float = 0.1) -> None:
-        super().__init__(nn.Dense(8, 8), nn.Dropout(p=0.2))
-        self.drop = nn.Dropout(p=share)
-
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         scores = self.drop(ops.softmax(ops.bmm(x, x.swapaxes(1, 2)) / 8**0.5, -1))
         return self.head(self.body(ops.bmm(scores, x)).mean(1))
 
+    module = theirs(forward, t.Linear(8, 8), t.Dropout(0.2), drop=t.Dropout(0.1))
+    net = ours(construct, nn.Dense(8, 8), nn.Dropout(p=0.2), drop=nn.Dropout(p=share))
+    return ladder_of(net, module, [(draw(4, 5, 8), classes(4))] * 2)
+
 
 def test_dropout_inside_a_fused_attention():
-    agrees(PortedFused(), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
-
-
-def test_another_dropout_inside_a_fused_attention():
-    ladder = ladder_of(PortedFused(0.3), Fused(), [(draw(4, 5, 8), classes(4))] * 2)
-    assert ladder.first_stage.name == "dropout"
+    assert fused(0.1).agrees
+    assert fused(0.3).first_stage.name == "dropout"
 
 
 class PortedNorm(nn.Cell):
@@ -496,29 +432,18 @@ def steps(dtype: Any) -> np.ndarray:
     return (dtype(1) / dtype(10000) ** (np.arange(40, dtype=dtype).reshape(5, 8) / dtype(40))).astype(np.float32)
 
 
-class Places(Theirs):
-    def __init__(self) -> None:
-        super().__init__(t.Sigmoid())
-        self.register_buffer("table", torch.from_numpy(steps(np.float64)))
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x + self.table).mean(1)
-
-
-class PortedPlaces(Ours):
-    def __init__(self, table: np.ndarray) -> None:
-        super().__init__(nn.Sigmoid())
-        self.table = Parameter(Tensor(table), requires_grad=False)
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x + self.table)).mean(1)
-
-
 @pytest.mark.parametrize(("more", "verdict"), [(0, "ok"), (1e-6, "DIFFERS")])
 def test_a_table_computed_in_float32(more, verdict):
     table = steps(np.float32) + np.float32(more)
     assert not np.array_equal(table, steps(np.float64))
-    ladder = ladder_of(PortedPlaces(table), Places(), [(draw(4, 5, 8), classes(4))] * 2)
+
+    def forward(self, x):
+        return self.head(self.body(x + self.table)).mean(1)
+
+    module = theirs(forward, t.Sigmoid())
+    module.register_buffer("table", torch.from_numpy(steps(np.float64)))
+    net = ours(forward, nn.Sigmoid(), table=Parameter(Tensor(table), requires_grad=False))
+    ladder = ladder_of(net, module, [(draw(4, 5, 8), classes(4))] * 2)
     (stage,) = [stage for stage in ladder.stages if stage.name == "untrained arrays"]
     assert stage.verdict == verdict
     assert ("table" in stage.note) == (not more)
@@ -557,22 +482,18 @@ def test_a_relu_for_a_relu6_is_set_differently():
     assert len(agrees(net, Plain(), [(draw(4, 3, 8, 8), classes(4))] * 2, mode="pynative").notes) == 1
 
 
-class Sampler(Theirs):
-    """It draws in evaluation mode, too, as a variational encoder."""
+def test_both_sides_draw_in_evaluation():
+    """As a variational encoder."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         x = self.body(x)
         return self.head(x + torch.randn_like(x))
 
-
-class PortedSampler(Ours):
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         x = self.body(x)
         return self.head(x + Tensor(draw(*x.shape)))
 
-
-def test_both_sides_draw_in_evaluation():
-    ladder = ladder_of(PortedSampler(nn.Sigmoid()), Sampler(t.Sigmoid()), vectors(), mode="pynative")
+    ladder = ladder_of(ours(construct, nn.Sigmoid()), theirs(forward, t.Sigmoid()), vectors(), mode="pynative")
     assert ladder.first_stage is None, table(ladder)
     assert {"eval forward", "loss"} <= {stage.name for stage in ladder.undecided}
     assert "dropout" not in table(ladder)
@@ -614,7 +535,7 @@ def test_an_experimental_optimizer_in_groups():
         net, module, vectors(3), ADAMW, mode="pynative", optimizer=like_torch(net), reference_optimizer=of_torch
     )
     compared = {stage.name for stage in ladder.stages if stage.differences}
-    assert {"optimizer settings", "momentum after update 1", "variance after update 1", "loss trajectory"} <= compared
+    assert {"optimizer settings", "optimizer alone", "loss trajectory"} <= compared
 
 
 def test_an_optimizer_without_a_kernel_is_not_run():
@@ -632,7 +553,7 @@ def test_an_optimizer_without_a_kernel_is_not_run():
 
 def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
     """Of the port's alone, and of no use: what the reference computes."""
-    net = PortedUnused()
+    net, _ = unused()
     (tmp_path / "map.json").write_text('{"token": null, "pooler": null}')
     module = Theirs(t.Linear(8, 8), t.Sigmoid())
     ladder = agrees(net, module, vectors(), corrections=read_map(str(tmp_path / "map.json")))
@@ -640,53 +561,30 @@ def test_a_parameter_without_a_counterpart_is_left_out(tmp_path):
     assert any("token, pooler.weight" in line for line in ladder.changed)
 
 
-class Pooled(Theirs):
-    """PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient of its scale."""
+def test_a_gradient_that_is_zero_in_the_reference_only():
+    """PoolFormer where one pixel is left: its pool minus its input is zero, and so is the gradient of its scale.
 
-    def __init__(self) -> None:
-        super().__init__(t.Linear(8, 8), t.Sigmoid())
-        self.scale = t.Parameter(torch.full((8,), 1e-5))
+    In another kernel it is zero except for rounding, of which Adam makes whole steps.
+    """
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         x = self.body(x)
         return self.head(x + self.scale * (x[:, None].mean(1) - x))
 
-
-class PortedPooled(Ours):
-    """Another kernel: zero except for rounding, of which Adam makes whole steps."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Dense(8, 8), nn.Sigmoid())
-        self.scale = Parameter(Tensor(np.ones(8, np.float32)))
-
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x):
         x = self.body(x)
         return self.head(x + self.scale * (x * 7.1 / 7.1 - x))
 
-
-def test_a_gradient_that_is_zero_in_the_reference_only():
-    agrees(PortedPooled(), Pooled(), vectors(3), ADAMW)
-
-
-class Scaled(Theirs):
-    """A number, of no axes, as CLIP's logit_scale."""
-
-    def __init__(self) -> None:
-        super().__init__(t.Sigmoid())
-        self.scale = t.Parameter(torch.tensor(2.6592))
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) * self.scale.exp()
-
-
-class PortedScaled(Ours):
-    def __init__(self) -> None:
-        super().__init__(nn.Sigmoid())
-        self.scale = Parameter(Tensor(2.6592, mindspore.float32))
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x)) * ops.exp(self.scale)
+    module = theirs(forward, t.Linear(8, 8), t.Sigmoid(), scale=t.Parameter(torch.full((8,), 1e-5)))
+    agrees(ours(construct, nn.Dense(8, 8), nn.Sigmoid(), scale=ones(8)), module, vectors(3), ADAMW)
 
 
 def test_a_parameter_that_is_one_number():
-    agrees(PortedScaled(), Scaled(), vectors(), ADAMW, initialisation=True)
+    """As CLIP's logit_scale."""
+
+    def forward(self, x):
+        return self.head(self.body(x)) * self.scale.exp()
+
+    module = theirs(forward, t.Sigmoid(), scale=t.Parameter(torch.tensor(2.6592)))
+    net = ours(forward, nn.Sigmoid(), scale=Parameter(Tensor(2.6592, mindspore.float32)))
+    agrees(net, module, vectors(), ADAMW, initialisation=True)

@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from resnet_fn.checkpoint.run_folder import find_checkpoint
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe_file import recipe_text
 from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
@@ -39,7 +37,7 @@ def test_a_files_options_count_where_python_gives_none(write_recipe):
 
 @pytest.mark.slow
 def test_a_run_writes_the_file_that_reproduces_it(device):
-    """Every loss and the last weights, to the bit; also of a run that branched from another's checkpoint."""
+    """Every loss and the last weights, to the bit."""
     name = "recipe.toml"
     recipe = dataclasses.replace(
         RECIPES["digits"], name="mine", model="resnet8", image_size=8, batch_size=240, epochs=1
@@ -48,36 +46,10 @@ def test_a_run_writes_the_file_that_reproduces_it(device):
     train(recipe, options)
     assert Path("one", name).read_text() == recipe_text(recipe, options)
     train(*parse(["--recipe", f"one/{name}", "--out-dir", "two"]))
-    branch = RunOptions(out_dir="three", resume="one/checkpoints/step-00000003", accumulate=2, progress=False)
-    train(recipe, branch)
-    train(*parse(["--recipe", f"three/{name}", "--out-dir", "four"]))
-    for other, first in (("two", 1), ("three", 4), ("four", 4)):
-        assert losses(other) == {update: loss for update, loss in losses("one").items() if update >= first}
-        assert weights(other) == weights("one")
+    assert losses("two") == losses("one")
+    assert weights("two") == weights("one")
     options = json.loads(Path("two/config.json").read_text())["options"]
     assert (options["norms_every"], options["out_dir"], options["resume"]) == (2, "two", "auto")
-
-
-@pytest.mark.slow
-def test_a_branch_is_whole_by_itself(device):
-    """It has the best checkpoint so far, also of a run that is complete, and needs the run that it left no more."""
-    flags = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "2", "--no-progress"]
-    first = train(*parse([*flags, "--lr", "1e-9", "--keep-last", "9", "--checkpoint-every", "7", "--out-dir", "x"]))
-    again = ["--resume", "x/checkpoints/step-00000007", "--out-dir", "y", "--keep-last", "2"]
-    train(*parse(again))
-    train(*parse(["--resume", "x", "--out-dir", "complete"]))
-    best = find_checkpoint(Path("x"), "best").state
-    shutil.rmtree("x")
-    assert first.best["update"] == best["update"] == 5
-    for branch in ("y", "complete"):
-        assert find_checkpoint(Path(branch), "best").state["update"] == best["update"]
-        assert find_checkpoint(Path(branch)).state["update"] == 10
-    assert train(*parse(again)).updates == 10  # the same line again
-    file = "y/recipe.toml"
-    assert train(*parse(["--recipe", file])).run.resolve() == Path("y").resolve()
-    train(*parse(["--recipe", file, "--out-dir", "z"]))
-    arrays = (Path(run, "checkpoints/step-00000010/weights.safetensors").read_bytes() for run in ("y", "z", "complete"))
-    assert len(set(arrays)) == 1
 
 
 def losses(run):

@@ -1,6 +1,7 @@
 """Two updates of every recipe, on tiny data in the real on-disk formats: with a small net, and (slow) with its own."""
 
 import dataclasses
+from pathlib import Path
 
 import mindspore
 import numpy as np
@@ -8,31 +9,34 @@ import pytest
 from mindspore import Tensor
 
 from resnet_fn import recipes
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.recipes import RECIPES, differences
-from resnet_fn.run.session import build_components
+from resnet_fn.run.build import build_run
+from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
 def two_updates(recipe, data_dir):
-    components = build_components(recipe, RunOptions(data_dir=str(data_dir), progress=False), Workers())
-    before = [parameter.asnumpy().copy() for parameter in components.state.weights]
+    options = RunOptions(data_dir=str(data_dir), progress=False)
+    run = build_run(recipe, options, Workers(), RunFolder(Path()), StopRequest())
+    before = [parameter.asnumpy().copy() for parameter in run.state.weights]
     losses = []
     for update in range(2):
-        images, labels = components.feed.batch(update)
+        images, labels = run.feed.batch(update)
         assert images.shape == (recipe.batch_size, 3, recipe.image_size, recipe.image_size)
         assert labels.dtype == (np.float32 if recipe.mixes else np.int32)
-        rate = Tensor(components.schedule(update), mindspore.float32)
-        losses.append(float(components.train_step(Tensor(images), Tensor(labels), rate).loss))
-    components.feed.close()
+        rate = Tensor(run.schedule(update), mindspore.float32)
+        losses.append(float(run.train_step(Tensor(images), Tensor(labels), rate).loss))
+    run.feed.close()
     assert np.isfinite(losses).all()
-    for parameter, old in zip(components.state.weights, before, strict=True):
+    for parameter, old in zip(run.state.weights, before, strict=True):
         assert np.isfinite(parameter.asnumpy()).all()
         assert (parameter.asnumpy() != old).any(), parameter.name
-    return components
+    return run
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,8 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     else:
         make_cifar(tmp_path / "cifar", recipe.dataset, True, 8)
         data_dir = tmp_path / "cifar"
-    components = two_updates(recipe, data_dir)
-    assert (components.state.average is not None) == (name == "imagenet_resnet50_v2")
+    run = two_updates(recipe, data_dir)
+    assert (run.state.average is not None) == (name == "imagenet_resnet50_v2")
 
 
 def test_cifar100_has_what_its_source_has():

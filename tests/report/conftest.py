@@ -7,12 +7,12 @@ import pytest
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.sources.bundled import load_digits
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.loaded_net import LoadedNet
 from resnet_fn.evaluation.scoring import score
 from resnet_fn.models import build_net
 from resnet_fn.runtime.workers import Workers
-from resnet_fn.update.eval_step import make_eval_step
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,12 @@ def evaluation(device):
     """An untrained net on the digits: every metric is there, and mistakes aplenty."""
     recipe, dataset = Recipe(model="resnet8", image_size=8), load_digits()
     net = build_net(recipe, dataset.input)
-    checkpoint = Checkpoint(Path("runs/a<b/checkpoints/step-00000003"), {}, {}, {"update": 3})
+    checkpoint = Checkpoint(
+        Path("runs/a<b/checkpoints/step-00000003"),
+        {},
+        {},
+        {"update": 3, "class_balance": [], "feed": {"samples": 1437}},
+    )
     trained = LoadedNet(net, recipe, dataset.input, checkpoint)
     scores = score(make_eval_step(net, with_logits=True), dataset, 128, all_classes=True)
     options = {"which": "last", "tta": "none", "ema": False, "image_size": 8}

@@ -3,11 +3,9 @@
 import base64
 import re
 
-import pytest
-
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.report.page import Pictures, gallery, image, mistakes, number, page, table, text
+from resnet_fn.report.page import Pictures, gallery, mistakes, page
 
 PNG, JPEG, RED = b"\x89PNG one", b"\xff\xd8 two", b"\x89PNG red"
 PICTURES = Pictures([PNG, JPEG], [RED, RED])
@@ -87,36 +85,6 @@ def test_tables_stand_for_plots_that_cannot_be_drawn():
     assert drawn.count("<table") == 4
 
 
-@pytest.mark.parametrize(("classes", "hints"), [(10, 1), (12, 2), (19, 3), (101, 2)])
-def test_what_does_not_fit_a_narrow_window_says_that_it_scrolls(classes, hints):
-    """The table of settings always; the matrix above 11 classes (above 100 it is not there), classes above 18."""
-    assert page(make_report(classes), {}, PICTURES).count('<p class="hint">') == hints
-
-
-def test_a_count_of_the_matrix_is_the_darker_the_larger_its_share():
-    cells = re.findall(r"rgb.([0-9 ]*) / ([0-9.]*)[^>]*>(.)</td>", page(make_report(), {}, PICTURES))
-    assert cells == [("192 80 77", "0.57", "1")] * 2 + [("59 111 182", "1.00", "1")] * 2
-
-
-@pytest.mark.parametrize(("classes", "there"), [(5, False), (6, True)])
-def test_top_5_is_told_where_there_are_more_than_five_classes(classes, there):
-    text = page(make_report(classes), {}, PICTURES)
-    assert ("<b>93.75%</b><span>top-5</span>" in text) == there
-    assert "<b>87.50%</b><span>top-1</span>" in text
-
-
-def test_label_smoothing_is_told_beside_the_calibration():
-    report = make_report()
-    assert "abel smoothing" not in page(report, {}, PICTURES)
-    report["checkpoint"]["label_smoothing"] = 0.1
-    text = page(report, {"reliability": PNG}, PICTURES)
-    assert "<h2>Calibration</h2>\n<p>Trained with label smoothing 0.1: " in text
-
-
-def test_a_metric_that_is_not_finite_is_told():
-    assert "<b>not finite</b><span>loss</span>" in page(make_report(loss=None), {}, PICTURES)
-
-
 def test_average_precision_is_told_where_it_is_known():
     told = page(make_report(), {"curves": b"\x89PNG k"}, PICTURES)
     assert "<b>0.3750</b><span>mean average precision</span>" in told
@@ -192,19 +160,3 @@ def test_the_gallery_goes_class_by_class_and_marks_what_is_wrong():
     assert "not finite <b>→ no class</b>" in "\n".join(gallery(report, Pictures(gallery=[PNG, RED, JPEG])))
     report["classes"][2]["support"] = 1
     assert "Of the 2 classes with the lowest F1 the images" in gallery(report, Pictures(gallery=[PNG] * 3))[1]
-
-
-def test_text_is_escaped_and_numbers_that_are_none_are_said():
-    assert text('a<b & "c"') == "a&lt;b &amp; &quot;c&quot;"
-    assert (number(0.12345), number(0.5, ".0%"), number(None)) == ("0.1235", "50%", "not finite")
-
-
-def test_a_table_has_its_text_columns_on_the_left():
-    made = table(("a", "b"), [("<b>x</b>", "1")])
-    assert '<td class="text"><b>x</b></td><td >1</td>' in made
-    assert made.count("<th") == 3  # thead too
-
-
-def test_an_image_is_inside_the_page():
-    assert image("a&b", b"\x89PNG") == '<img alt="a&amp;b" src="data:image/png;base64,iVBORw==">'
-    assert "data:image/jpeg;" in image("", b"\xff\xd8")

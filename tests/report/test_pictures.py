@@ -34,11 +34,6 @@ def test_a_small_picture_has_every_pixel():
     assert sample_name(digits, 7) == "validation-00007"
 
 
-def test_a_net_without_mistakes_has_no_pictures(folder):
-    dataset = open_dataset(Recipe(dataset="imagefolder", image_size=24), str(folder))
-    assert list(sample_pictures(dataset, [])) == []
-
-
 @pytest.mark.parametrize(("size", "kind", "tolerance"), [(64, "PNG", 0), (65, "JPEG", 12)])
 def test_a_file_is_shown_as_it_is_cut(photographs, size, kind, tolerance):
     recipe = Recipe(dataset="imagefolder", image_size=size, eval_resize=80)

@@ -49,13 +49,3 @@ def test_curves_begin_at_recall_0_and_have_names_up_to_ten():
     assert figure.axes[0].get_title() == "mean average precision 0.7500"
     many = {**CURVES, "classes": CURVES["classes"][:1] * 11, "curves": CURVES["curves"][:1] * 11}
     assert (plots.plot_curves(many).legends, len(plots.plot_curves(many).axes[0].get_lines())) == ([], 11)
-
-
-def test_all_are_drawn_as_the_same_bytes_twice():
-    report = {"calibration": CALIBRATION, "curves": []}
-    assert set(plots.draw_all(report)) == {"reliability"}
-    report |= CURVES
-    drawn = plots.draw_all(report)
-    assert set(drawn) == {"reliability", "curves"}
-    assert all(data.startswith(b"\x89PNG") for data in drawn.values())
-    assert plots.draw_all(report) == drawn

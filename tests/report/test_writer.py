@@ -81,10 +81,11 @@ def test_the_classes_counts_are_those_that_were_trained(evaluation):
     """Not those of the folder as it is now."""
     rows = [{"training_images": count, "loss_weight": 1.0, "times_seen": 1.0} for count in range(1, 11)]
     trained = evaluation.trained
-    checkpoint = dataclasses.replace(trained.checkpoint, state={"update": 3, "treatment": rows})
+    checkpoint = dataclasses.replace(
+        trained.checkpoint, state={"update": 3, "class_balance": rows, "feed": {"samples": 1435}}
+    )  # two left out
     there = dataclasses.replace(evaluation, trained=dataclasses.replace(trained, checkpoint=checkpoint))
     assert [row["training_images"] for row in build_report(there)["classes"]] == list(range(1, 11))
-    checkpoint.state["feed"] = {"samples": 1435}  # two of the folder's were left out as bad
     assert build_report(there)["data"]["training_images"] == 1435
 
 
@@ -94,18 +95,6 @@ def test_a_folder_that_cannot_be_written_is_named(evaluation):
         write_report(evaluation, Path("file/below"))
 
 
-def test_the_gallery_has_the_probability_of_the_samples_own_class(evaluation):
-    labels, scores = evaluation.dataset.test.labels, evaluation.scores
-    for label, row in enumerate(build_report(evaluation)["gallery"]):
-        assert row["class"] == str(label)
-        for sample in row["samples"]:
-            assert labels[sample["index"]] == label
-            assert sample["probability"] == pytest.approx(scores.probabilities[sample["index"], label], abs=1e-6)
-            assert sample["right"] == (sample["prediction"] == str(label))
-        probabilities = [sample["probability"] for sample in row["samples"]]
-        assert probabilities == sorted(probabilities, reverse=True)
-
-
 def with_classes(evaluation, classes, labels, **scores):
     """The evaluation of the same images with other classes, labels and scores."""
     spec = dataclasses.replace(evaluation.trained.input, classes=classes)
@@ -113,19 +102,6 @@ def with_classes(evaluation, classes, labels, **scores):
     dataset = dataclasses.replace(evaluation.dataset, test=Split(evaluation.dataset.test.images, labels))
     scores = evaluation.scores._replace(**scores)
     return dataclasses.replace(evaluation, trained=trained, dataset=dataset, scores=scores)
-
-
-def test_two_classes_get_a_table_of_thresholds(evaluation):
-    labels, odd = evaluation.dataset.test.labels % 2, evaluation.scores.probabilities[:, 1::2].sum(1)
-    prediction, probabilities = (odd > 0.5).astype(np.int32), np.stack((1 - odd, odd), 1)
-    scores = {"probabilities": probabilities, "prediction": prediction, "rank": (prediction != labels).astype(np.int32)}
-    report = build_report(with_classes(evaluation, ("even", "odd"), labels, **scores))
-    row = report["thresholds"][9]
-    assert row["threshold"] == 0.5
-    assert row["accuracy"] == pytest.approx(report["top1"])
-    assert row["recall"] == report["classes"][1]["recall"]
-    assert row["precision"] == report["classes"][1]["precision"]
-    assert row["false_alarms"] == pytest.approx(1 - report["classes"][0]["recall"])
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     Path("b").rename("elsewhere/resumed")
     shutil.copytree("elsewhere/resumed", "b")
     files = {"base": FILES, "data_dir": str(folder)}
-    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2, "compile_cache": False}
+    own = {"log_every": 7, "norms_every": 3, "checkpoint_every": 2}
     cases = {
         "learning_rate 0.05, rank 0: 0.2": rank_1({"learning_rate": 0.05}),
         "seed 3, rank 0: 0": rank_1({"seed": 3}),

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.usefixtures("device")
 
 def test_a_run_from_its_header_to_its_total_time(capsys):
     recipe = Recipe(name="digits", model="resnet8", image_size=8, batch_size=240, epochs=2, max_shift=1)
-    options = RunOptions(out_dir="run", compile_cache=False)
+    options = RunOptions(out_dir="run")
     train(recipe, options)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
         "net         resnet8, 77,754 parameters",
         "data        digits: 1,437 training and 360 validation images, 10 classes, 8x8",
         "recipe      digits with image_size 8, max_rotation 0.0, max_zoom 0.0, batch_size 240, epochs 2",
-        "updates     10 of 240 images, 5 an epoch; 237 images wait for the next epoch; --batch-size 359 leaves 1",
+        "updates     10 of 240 images, 5 an epoch; 237 images wait for the next epoch",
     ]
     assert re.fullmatch(r"device      CPU, \d+ threads?, 1 worker", lines[4])
     assert lines[5:7] == ["run folder  run", "compiling…"]

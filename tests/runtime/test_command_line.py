@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from resnet_fn.runtime.console import LAUNCHED_BY
+
 TYPED = "import json; from resnet_fn.runtime.console import typed_command; print(json.dumps(typed_command()))"
 COMMAND = (sys.executable, "-c", TYPED)
 WORKER = {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "3"}
-# As msrun does: what stands from "python" on, below a process of its own.
+# As msrun does with --join True: it starts what stands from "python" on, and waits.
 MSRUN = """
 import subprocess, sys
 words = sys.argv[sys.argv.index("python") + 1 :]
-sys.exit(subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", sys.executable, *words]).returncode)
+sys.exit(subprocess.run([sys.executable, *words]).returncode)
 """
 
 
@@ -27,9 +29,9 @@ def test_alone_it_is_the_process_itself():
     assert typed(*COMMAND, "--out-dir", "a b") == [*COMMAND, "--out-dir", "a b"]
 
 
-def test_of_a_worker_it_is_what_started_all_of_them():
+def test_of_a_worker_it_is_the_msrun_that_waits_for_it():
     Path("msrun").write_text(MSRUN)
-    words = ["--worker_num", "3", "--log_dir", "my logs", "python", "-c", TYPED, "--epochs", "5"]
+    words = ["--worker_num", "3", "--join", "True", "--log_dir", "my logs", "python", "-c", TYPED, "--epochs", "5"]
     assert typed(sys.executable, "./msrun", *words, **WORKER) == ["msrun", *words]
 
 
@@ -38,11 +40,8 @@ def test_of_a_worker_that_msrun_has_left_it_is_made_from_what_msrun_told_it():
     assert typed(*COMMAND, **WORKER) == ["msrun", *count, "--join", "True", *COMMAND]
 
 
-def test_the_launcher_around_msrun_counts():
-    """Flags that are added at the end must reach the workers."""
-    Path("msrun").write_text(MSRUN)
-    words = [sys.executable, "./msrun", "python", "-c", TYPED]
-    Path("outer.py").write_text(f"import subprocess, sys\nsys.exit(subprocess.run({words!r}).returncode)")
-    outer = [sys.executable, "outer.py", "resnet_fn.launch", "--workers", "3"]
-    assert typed(*outer, **WORKER) == [*outer, "--"]
-    assert typed(*outer, "--", "--epochs", "5", **WORKER) == [*outer, "--", "--epochs", "5"]
+def test_the_launchers_command_counts_for_its_workers_alone():
+    """A process that a worker's environment was copied to, and that msrun did not start, is itself."""
+    launcher = [sys.executable, "-m", "resnet_fn.launch", "--workers", "3", "--"]
+    assert typed(*COMMAND, **WORKER, **{LAUNCHED_BY: json.dumps(launcher)}) == launcher
+    assert typed(*COMMAND, **{LAUNCHED_BY: json.dumps(launcher)}) == [*COMMAND]

@@ -1,14 +1,8 @@
 """A package that only some commands need: it is there, or the message says what to type."""
 
-import json
-
 import pytest
 
 from resnet_fn.runtime.extras import import_extra
-
-
-def test_what_is_there_is_imported():
-    assert import_extra("json", "this test") is json
 
 
 def test_what_is_not_there_is_named_with_what_to_type():

@@ -15,7 +15,7 @@ NOBODY = 2**22  # the largest process id that Linux gives is one less
 
 
 def test_whose_parent_is_dead_already_ends_at_once(python):
-    code = "from resnet_fn.runtime.parent import end_with; end_with({}); print('lives')"
+    code = "from resnet_fn.runtime.parent import die_with_parent; die_with_parent({}); print('lives')"
     python("-c", code.format("__import__('os').getppid()"))
     python("-c", code.format(NOBODY), code=-signal.SIGTERM)
 

@@ -29,14 +29,6 @@ def test_calls_compute_in_the_calling_thread_unless_the_user_says_otherwise(pyth
         assert python("-c", code, without="MS_DEV_HOST_BLOCKING_RUN", **given).stdout.strip() == expected
 
 
-def test_on_a_machine_with_a_card_they_do_not(monkeypatch):
-    monkeypatch.delenv("MS_DEV_HOST_BLOCKING_RUN", raising=False)
-    for card in (True, False):
-        monkeypatch.setattr(process, "_has_card", lambda card=card: card)
-        process.prepare_environment()
-        assert ("MS_DEV_HOST_BLOCKING_RUN" in os.environ) != card
-
-
 def test_negative_threads_and_mindspores_compile_cache_are_rejected(monkeypatch):
     with pytest.raises(ValueError, match=r"^threads: -1 is negative; give 0 or more$"):
         process.start("CPU", -1)

@@ -84,7 +84,7 @@ def test_it_ends_with_the_exit_code_of_its_child(python):
     """Which is what is left of a signal, 128 + its number; also where SIGCHLD is ignored, as some starters have it."""
     code = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "from resnet_fn.runtime.scheduler import outlast_workers; outlast_workers(); {}"
+        "from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; wait_for_workers_then_exit(); {}"
     )
     for end, expected in (("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)):
         python("-c", code.format(end), code=expected, seconds=60)
@@ -92,8 +92,8 @@ def test_it_ends_with_the_exit_code_of_its_child(python):
 
 def test_outside_the_main_thread_it_is_as_mindspore_has_it(python):
     code = (
-        "import os, threading; from resnet_fn.runtime.scheduler import outlast_workers; here = os.getpid()\n"
-        "def job(): outlast_workers(); print(os.getpid() == here)\n"
+        "import os, threading; from resnet_fn.runtime.scheduler import wait_for_workers_then_exit; here = os.getpid()\n"
+        "def job(): wait_for_workers_then_exit(); print(os.getpid() == here)\n"
         "threading.Thread(target=job).start()"
     )
     done = python("-c", code, seconds=60)

@@ -44,6 +44,16 @@ def test_the_warning_is_no_refusal_and_comes_once(rank, lines, python):
     assert done.stderr.count("warning: MindSpore 2.11.0 was never tried") == len(done.stderr.splitlines()) == lines
 
 
+def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
+    """A link from `.#NAME.py` to nowhere, as Emacs makes one."""
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "code.py").write_text("pass\n")
+    monkeypatch.setattr(versions, "__file__", str(tmp_path / "runtime" / "versions.py"))
+    before = versions.sources()
+    (tmp_path / ".#code.py").symlink_to("me@machine.1234")
+    assert versions.sources() == before
+
+
 @pytest.mark.usefixtures("device")
 class TestTraps:
     """What docs/mindspore.md says was seen in every version. One that fails here is gone: the code may do without."""

@@ -7,11 +7,6 @@ from resnet_fn.runtime import workers
 from resnet_fn.runtime.workers import Workers, barrier, broadcast_text, join, launched_by_msrun, sum_over_ranks
 
 
-def test_one_rank_is_main():
-    assert [Workers(rank, 3).is_main for rank in range(3)] == [True, False, False]
-    assert Workers() == (0, 1, None)
-
-
 def test_without_msrun_a_process_is_alone(monkeypatch):
     monkeypatch.delenv("MS_ROLE", raising=False)
     monkeypatch.setattr(workers, "_joined", None)

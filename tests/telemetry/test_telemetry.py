@@ -12,15 +12,14 @@ from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry import telemetry as module
-from resnet_fn.telemetry.board import Board
-from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry, open_telemetry
+from resnet_fn.telemetry.telemetry import SilentTelemetry, Telemetry
 
 EVENT = {"event": "train", "update": 1, "loss": 2.0, "accuracy": 0.0, "lr": 0.1, "images_per_second": 1.0}
 OPTIONS = RunOptions(progress=False)
 
 
 def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
-    with open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
+    with Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
         telemetry.advance(0, 1, {**EVENT, "loss": float("nan"), "norms": {"gradient": {"fc": float("inf")}}})
     (row,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert row["loss"] is None
@@ -28,8 +27,7 @@ def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
 
 
 def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
-    with open_telemetry(None, Recipe(), RunOptions(), 0, 1) as telemetry:
-        assert type(telemetry) is SilentTelemetry
+    with SilentTelemetry() as telemetry:
         telemetry.first_batch(np.zeros((1, 1, 2, 2), np.float32), np.zeros(1, np.int32), ["a"])
         telemetry.advance(0, 1, dict(EVENT))
         telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0})
@@ -42,7 +40,7 @@ def test_the_silent_twin_takes_the_same_calls_and_leaves_nothing(capsys):
 
 
 def test_an_evaluation_is_in_the_file_at_once(tmp_path):
-    with open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
+    with Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1) as telemetry:
         telemetry.evaluated({"event": "eval", "update": 1, "loss": 1.0, "top1": 0.5})
         assert json.loads((tmp_path / "metrics.jsonl").read_text())["top1"] == 0.5
 
@@ -50,7 +48,7 @@ def test_an_evaluation_is_in_the_file_at_once(tmp_path):
 @pytest.mark.parametrize("progress", [True, False])
 def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path, capsys, monkeypatch, progress):
     monkeypatch.setattr(module, "PAUSE", 0.0)
-    with open_telemetry(tmp_path, Recipe(), RunOptions(progress=progress), 0, 1) as telemetry:
+    with Telemetry(tmp_path, Recipe(), RunOptions(progress=progress), 0, 1) as telemetry:
         telemetry.advance(0, 2, dict(EVENT))
     line = "epoch 1/2, update 1: loss 2.0000, acc 0.0%, lr 0.1, 1 images/s\n"
     assert capsys.readouterr() == (line if progress else "", "")
@@ -69,27 +67,13 @@ def no_room():
 
 def test_a_full_disk_is_told_with_the_files_name(tmp_path):
     text = f"{tmp_path}/metrics.jsonl: cannot be saved (File too large); make room, then give the same command with"
-    telemetry = open_telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
+    telemetry = Telemetry(tmp_path, Recipe(), OPTIONS, 0, 1)
     telemetry.advance(0, 1, dict(EVENT))
     with no_room():
         with pytest.raises(OSError) as caught:
             telemetry.flush()
         telemetry.__exit__(caught.value)  # the error that is on its way is not replaced by that of closing the log
     assert str(caught.value) == f"{text} --out-dir {tmp_path} to go on from the checkpoint before"
-
-
-def test_a_full_disk_ends_a_run_that_tensorboards_writer_would_wait_in(tmp_path):
-    board = Board(tmp_path, Recipe(), OPTIONS, 0)
-
-    def go_on() -> None:
-        for update in range(100_000):
-            board.scalars({**EVENT, "update": update})
-
-    wanted = r"/events\.out\.tfevents: cannot be saved \(File too large\); make room, then"
-    with no_room():
-        with pytest.raises(OSError, match=wanted):
-            go_on()
-        board.close(whole=False)
 
 
 def line(update, **more):

@@ -64,7 +64,7 @@ def test_every_statistic_is_the_mean_of_both_workers():
 
     @jit
     def run(x):
-        return mean_over_workers(parameters, sizes, 0.5, add_share, x)
+        return mean_over_workers(parameters, 0.5, add_share, x)
 
     means = run(Tensor(np.float32([0])))
     for mean, parameter, a, b in zip(means, parameters, ours, theirs, strict=True):
@@ -73,4 +73,4 @@ def test_every_statistic_is_the_mean_of_both_workers():
 
 
 def test_a_net_without_statistics_exchanges_none():
-    assert mean_over_workers([], (), 0.5, None, None) == ()
+    assert mean_over_workers([], 0.5, None, None) == ()

@@ -47,35 +47,23 @@ def test_cross_entropy_equals_torch(smoothing: float, soft: bool) -> None:
     assert_equal(with_gradient(cross_entropy, Tensor(labels), smoothing), torch_with_gradient(theirs))
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_binary_cross_entropy_on_soft_targets_equals_torch(reduction: str) -> None:
-    ours = with_gradient(binary_cross_entropy, Tensor(SOFT), reduction)
-    theirs = torch_with_gradient(
-        lambda torch, logits: torch.nn.functional.binary_cross_entropy_with_logits(
-            logits, torch.tensor(SOFT), reduction=reduction
-        )
-    )
-    assert_equal(ours, theirs)
+def test_binary_cross_entropy_on_soft_targets_equals_torch() -> None:
+    def theirs(torch, logits):
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(SOFT), reduction="none")
+
+    assert_equal(with_gradient(binary_cross_entropy, Tensor(SOFT)), torch_with_gradient(theirs))
 
 
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.25, 2.0), (-1.0, 2.0), (0.5, 0.0), (0.25, 1.5)])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("weight", [None, np.arange(1, 6, dtype=np.float32)])
-def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float, reduction: str, weight) -> None:
+def test_focal_loss_equals_its_formula_in_torch(alpha: float, gamma: float) -> None:
     def formula(torch, logits):  # torchvision.ops.sigmoid_focal_loss, written from the paper
         targets = torch.tensor(SOFT)
         p = torch.sigmoid(logits)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         losses = losses * (1 - (p * targets + (1 - p) * (1 - targets))) ** gamma
-        if alpha >= 0:
-            losses = losses * (alpha * targets + (1 - alpha) * (1 - targets))
-        if weight is not None:
-            losses = losses * torch.tensor(weight)
-        return losses if reduction == "none" else getattr(losses, reduction)()
+        return losses * (alpha * targets + (1 - alpha) * (1 - targets)) if alpha >= 0 else losses
 
-    weights = None if weight is None else Tensor(weight)
-    ours = with_gradient(sigmoid_focal_loss, Tensor(SOFT), alpha, gamma, reduction, weights)
-    assert_equal(ours, torch_with_gradient(formula))
+    assert_equal(with_gradient(sigmoid_focal_loss, Tensor(SOFT), alpha, gamma), torch_with_gradient(formula))
 
 
 def test_extreme_logits_stay_finite() -> None:
@@ -114,8 +102,6 @@ def test_unknown_loss_names_the_fix() -> None:
         make_loss(kind="hinge")
     with pytest.raises(ValueError, match=r"smoothing_over: 'most' is unknown; use one of all, others"):
         make_loss(over="most")
-    with pytest.raises(ValueError, match=r"reduction: 'max' is unknown; use one of mean, sum, none"):
-        binary_cross_entropy(Tensor(LOGITS), Tensor(SOFT), "max")
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -155,6 +141,6 @@ def test_class_weights_are_torchs_before_its_mean(kind, soft):
 def test_class_weights_multiply_the_focal_loss_class_by_class():
     weights = np.array([0.5, 2.0, 1.0, 0.0, 4.0], np.float32)
     targets = Tensor(np.eye(5, dtype=np.float32)[LABELS])
-    each = sigmoid_focal_loss(Tensor(LOGITS), targets, reduction="none").asnumpy()
+    each = sigmoid_focal_loss(Tensor(LOGITS), targets).asnumpy()
     loss = make_loss(0.0, "focal", weights=weights.tolist())(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
     assert loss == pytest.approx((each * weights).sum() / 8, rel=1e-5)

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, mint, nn, ops
 
-from resnet_fn import recipes
-from resnet_fn.config.fields import to_dict
-from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models import build_net, create_model
-from resnet_fn.models.groups import columns, parameter_groups, weight_decay_groups
 from resnet_fn.update.adaptive import adam, adamw, lamb, lars, one_minus_powers
+from resnet_fn.update.groups import parameter_groups, unzip_groups, weight_decay_groups
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state
@@ -203,7 +201,7 @@ def test_decay_goes_by_the_kind_of_layer_not_by_the_name():
 
 def test_parameters_alone_have_no_weight_decay_and_other_rows_are_named():
     net = nn.Dense(3, 2)
-    assert columns(net.trainable_params()) == columns(weight_decay_groups(net, 0.0))
+    assert unzip_groups(net.trainable_params()) == unzip_groups(weight_decay_groups(net, 0.0))
     for groups, name in (([{"params": net.trainable_params()}], "dict"), (net, "Dense"), ([("fc", 0.1)], "tuple")):
         with pytest.raises(ValueError, match=rf"^groups: {name} is no .*; give net.trainable_params\(\), or weight_"):
             momentum_sgd(groups)
@@ -272,14 +270,6 @@ def test_the_recipes_optimizer_has_its_numbers(fields, make, decay_all):
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_recipes_of_earlier_versions_keep_their_meaning():
-    """They lack Adam's numbers: `momentum` was LAMB's beta1, beta2 0.999 and epsilon 1e-6."""
-    a3 = recipes.recipe("imagenet_resnet50_a3")
-    old = {name: value for name, value in to_dict(a3).items() if name not in ("beta2", "epsilon")}
-    assert recipe_from_dict(old) == a3
-    assert (a3.momentum, a3.beta2, a3.epsilon) == (0.9, 0.999, 0.0)
-
-
 CLASSES = 4
 SPEC = InputSpec(
     name="random", classes=tuple("abcd"), channels=1, image_size=8, full_scale=1.0, mean=(0.0,), std=(1.0,)
@@ -311,10 +301,10 @@ def test_the_heads_rate_and_frozen_parts():
 def test_a_row_without_a_factor_has_the_plain_rate():
     net = build_net(RECIPE, SPEC)
     pairs = weight_decay_groups(net, 0.1)
-    assert columns(pairs)[2] == (1.0,) * len(pairs)
-    assert columns(pairs)[:2] == tuple(zip(*pairs, strict=True))
+    assert unzip_groups(pairs)[2] == (1.0,) * len(pairs)
+    assert unzip_groups(pairs)[:2] == tuple(zip(*pairs, strict=True))
     assert factors(RECIPE) == {parameter.name: 1.0 for parameter, _ in pairs}
-    assert columns([]) == ((), (), ())
+    assert unzip_groups([]) == ((), (), ())
 
 
 KINDS = {
@@ -383,67 +373,3 @@ def test_ten_updates_are_torchs(fields):
 
 def _arrays(module):
     return {name: value.detach().numpy() for name, value in module.state_dict().items() if value.ndim}
-
-
-ADAMW = {"optimizer": "adamw", "nesterov": False, "learning_rate": 1e-3, "epsilon": 1e-3}  # at 1e-8 rounding decides
-LADDER = {
-    "frozen": {"freeze": "stem,layer1"},
-    "layer decay and head rate": {"layer_decay": 0.75, "head_learning_rate": 0.02},
-    "AdamW": {**ADAMW, "layer_decay": 0.75, "freeze": "stem"},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fields", LADDER.values(), ids=LADDER)
-def test_the_ladder_agrees_for_ten_updates(fields):
-    """Every gradient, momentum and weight, through the parity ladder: net, loss and optimizer come from the recipe."""
-    torch = pytest.importorskip("torch")
-    from resnet_fn.parity.reference.nets import reference_net
-    from resnet_fn.parity.replay import compare_step
-    from resnet_fn.parity.trace import make_batches
-
-    class FrozenNorm(torch.nn.BatchNorm2d):
-        def train(self, mode=True):
-            return super().train(False)
-
-    recipe = dataclasses.replace(RECIPE, **fields, class_weights="balanced")
-    torch.manual_seed(0)
-    net = build_net(recipe, SPEC)
-    weights = (0.5, 2.0, 1.0, 1.5)
-    reference = reference_net("resnet8", num_classes=CLASSES, in_channels=1, stem="", norm="batch", image_size=8)
-    theirs = {new: old for old, new in to_ours(_arrays(reference), "torchvision").items()}
-    rows = {theirs[p.name]: (decay, factor) for p, decay, factor in parameter_groups(recipe, net)}
-    for name, parameter in reference.named_parameters():
-        parameter.requires_grad = name in rows
-    for module in reference.modules():
-        if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.requires_grad:
-            module.__class__ = FrozenNorm
-
-    def optimizer(module):
-        groups = [
-            {"params": [parameter], "weight_decay": rows[name][0], "lr": rows[name][1]}
-            for name, parameter in module.named_parameters()
-            if name in rows
-        ]
-        groups.append({"params": [torch.nn.Parameter(torch.zeros(1))], "weight_decay": 0.0, "lr": 1.0})  # the full rate
-        if recipe.optimizer == "adamw":
-            return torch.optim.AdamW(groups, lr=1.0, eps=recipe.epsilon)
-        return torch.optim.SGD(groups, lr=1.0, momentum=recipe.momentum, nesterov=recipe.nesterov)
-
-    def loss(logits, labels):
-        weight = torch.tensor(weights, dtype=logits.dtype)
-        losses = torch.nn.functional.cross_entropy(logits, labels.long(), weight, label_smoothing=0.1, reduction="none")
-        return losses.mean()
-
-    ladder = compare_step(
-        net,
-        reference,
-        make_batches(10, 16, 1, 8, CLASSES, 0),
-        dataclasses.replace(RECIPE, learning_rate=recipe.learning_rate),  # the rest is in the functions
-        loss=make_loss(0.1, weights=weights),
-        optimizer=make_optimizer(recipe, net),
-        reference_loss=loss,
-        reference_optimizer=optimizer,
-        initialisation=False,
-    )
-    assert ladder.agrees, "\n".join(f"{stage.name}: {stage.first or stage.failed}" for stage in ladder.stages)

@@ -6,18 +6,17 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.settings import changed
+from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.models import create_model
 from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.average import averaged, averages_of, make_average, move_average, moving_average
-from resnet_fn.update.eval_step import make_eval_step
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state
 
 pytestmark = pytest.mark.usefixtures("device")
 
-RECIPE = Recipe(model="resnet8", ema=0.5, ema_every=3, ema_start=0.5)
+RECIPE = Recipe(model="resnet8")
 
 
 def names(parameters):
@@ -26,7 +25,7 @@ def names(parameters):
 
 def test_the_state_is_all_that_an_update_changes():
     net = create_model("resnet8", num_classes=3)
-    average = make_average(RECIPE, net, 9.0)
+    average = make_average(net, 0.5, 3, 0.5, 9.0)
     assert (average.every, average.start, average.count.asnumpy()) == (3, 4, 0)
     state = make_state(net, make_optimizer(RECIPE, net), DynamicLossScaler(8.0), average)
     weights = names(net.get_parameters())
@@ -40,7 +39,7 @@ def test_the_state_is_all_that_an_update_changes():
         "ema_updates",
     ]
     plain = make_state(net, momentum_sgd([]))
-    assert (plain.average, make_average(changed(RECIPE, ema=0.0), net, 9.0)) == (None, None)
+    assert (plain.average, make_average(net, 0.0, 3, 0.5, 9.0)) == (None, None)
     assert [float(scalar.asnumpy()) for scalar in plain.training] == [1.0, 0.0, 0.0, 0.0]
 
 
@@ -53,19 +52,19 @@ def test_frozen_weights_and_frozen_batchnorms_have_no_statistics_that_move_and_n
     net.bn1.use_batch_statistics = False
     assert names(batchnorm_statistics(net)) == [name for name in moving if not name.startswith("bn1.")]
     changing = [name for name in names(net.get_parameters()) if not name.startswith(("conv1.", "bn1."))]
-    assert names(make_average(RECIPE, net, 9.0).followed) == changing
+    assert names(make_average(net, 0.5, 3, 0.5, 9.0).followed) == changing
 
 
 @pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (1, 4), (3, 4)])
 def test_the_average_is_its_equation(every, start):
     values = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
     weight = Parameter(Tensor(values[0]), name="weight")
-    averages, followed, count, share, every, start = moving_average([weight], 0.9, every, start)
+    averages, followed, count, new_weight, every, start = moving_average([weight], 0.9, every, start)
 
     @mindspore.jit
     def follow(value):
         ops.assign(weight, value)
-        return move_average(averages, followed, count, share, every, start)
+        return move_average(averages, followed, count, new_weight, every, start)
 
     expected = values[0].astype(np.float64)
     for number, value in enumerate(values, 1):

@@ -63,7 +63,9 @@ def test_one_line_tells_of_the_ambiguity(capsys):
     net = create_model("genet50_minus", num_classes=2, initialisation="he_uniform")
     parameters = list(net.get_parameters())
     folder = Path("run/checkpoints/step-00000001")
-    save_checkpoint(folder, parameters, [], {"update": 1, "recipe": {"model": "genet50_minus"}})
+    save_checkpoint(
+        folder, parameters, [], {"update": 1, "recipe": {"model": "genet50_minus"}, "dataset": {"classes": []}}
+    )
     known = convert_weights("run", "a.safetensors")
     assert (known["model"], known["warnings"]) == ("genet50_minus", [])
     unsure = convert_weights("a.safetensors", "b.safetensors")

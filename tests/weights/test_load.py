@@ -101,7 +101,7 @@ def test_equal_names_that_hide_another_function(capsys, written):
 
 
 def checkpoint_at(update: int, weights: list[Parameter], training: list[Parameter]) -> Path:
-    state = {"update": update, "recipe": {"model": "resnet8"}, "best": {"update": 1}}
+    state = {"update": update, "recipe": {"model": "resnet8"}, "dataset": {"classes": []}, "best": {"update": 1}}
     return save_checkpoint(Path(f"run/checkpoints/step-{update:08d}"), weights, training, state)
 
 

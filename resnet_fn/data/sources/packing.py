@@ -75,7 +75,6 @@ class Packer:
             "mean": list(self._dataset.input.mean),
             "std": list(self._dataset.input.std),
             "short_side": self._short_side,
-            "upright": True,
             "splits": {},
         }
         written = 0

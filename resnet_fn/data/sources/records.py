@@ -21,7 +21,7 @@ from resnet_fn.data.dataset import BadSampleError, DataSet
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.sources.files import color_spec, decode_batches
 
-INDEX, FORMAT = "index.json", 1
+INDEX, FORMAT = "index.json", 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,15 +32,15 @@ class RecordSplit:
         files: the shards, in the order of the samples.
         labels: int32 [N].
         threads: that decode.
-        names: of the files that were packed; empty where the packing has none.
+        names: of the files that were packed.
         contents: the shards' sha256, a line each.
     """
 
     files: tuple[str, ...]
     labels: np.ndarray
-    threads: int = 1
-    names: tuple[str, ...] = ()
-    contents: bytes = b""
+    threads: int
+    names: tuple[str, ...]
+    contents: bytes
     listing: ClassVar[bytes] = b""  # see `FileSplit`: `contents` identify records
 
     def __len__(self) -> int:
@@ -61,8 +61,8 @@ class RecordSplit:
 
     def undecodable(self, index: int) -> BadSampleError:
         """The error for a sample that cannot be decoded."""
-        name = f" ({self.names[index]})" if self.names else ""
-        return BadSampleError(f"data: sample {index}{name} of the packed set cannot be decoded; pack the set again")
+        name = f"sample {index} ({self.names[index]})"
+        return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again")
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
         """See `Samples`: torchvision's evaluation preprocessing."""
@@ -121,8 +121,7 @@ def load_records(data_dir: str, threads: int) -> DataSet:
         spec = color_spec("mindrecord", index["classes"], index["mean"], index["std"])
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{root / INDEX}: is not what resnet_fn.pack writes; pack the set again") from None
-    note = f"warning: {root} was packed without regard to EXIF orientation; pack the set again if it has turned images"
-    return DataSet(train, test, spec, () if index.get("upright") else (note,))
+    return DataSet(train, test, spec)
 
 
 def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> RecordSplit:
@@ -133,18 +132,15 @@ def _open_split(root: Path, name: str, index: dict[str, Any], threads: int) -> R
             if not path.is_file() or path.stat().st_size != size:
                 state = "is cut or was changed" if path.is_file() else "is missing"
                 raise ValueError(f"{path}: {state}; run python -m resnet_fn.pack again, it writes only what is missing")
-    labels = np.load(root / f"{name}-labels.npy")
-    if len(labels) != sum(shard["samples"] for shard in shards):
-        raise ValueError(f"{root / f'{name}-labels.npy'}: {len(labels)} labels do not fit the shards; pack again")
+    try:
+        labels, names = np.load(root / f"{name}-labels.npy"), json.loads((root / f"{name}-names.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{root}: {name}'s labels or names cannot be read ({error}); pack the set again") from None
+    for kind, values in (("labels.npy", labels), ("names.json", names)):
+        if len(values) != sum(shard["samples"] for shard in shards):
+            raise ValueError(
+                f"{root / f'{name}-{kind}'}: has {len(values)} entries, not as many as the shards; pack again"
+            )
     files = tuple(str(root / shard["name"]) for shard in shards)
-    names = _read_names(root / f"{name}-names.json", len(labels))
     digests = "\n".join(digest for shard in shards for digest in shard["sha256"].values())
-    return RecordSplit(files, labels, threads, names, digests.encode())
-
-
-def _read_names(path: Path, count: int) -> tuple[str, ...]:
-    try:  # only reports use them, and earlier packings have none
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ()
-    return tuple(names) if len(names) == count else ()
+    return RecordSplit(files, labels, threads, tuple(names), digests.encode())

@@ -22,29 +22,20 @@ _APART = 1e6  # times the median: such numbers, as a mask's −1e9, would hide a
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How one array differs from the reference's.
+    """How one array differs from the reference's."""
 
-    Attributes:
-        name: of the parameter, layer or update.
-        max_abs: the largest |a − b|.
-        relative: ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero).
-        cosine: of the angle between a and b; 1 where both are zero.
-        ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest.
-        place: the index of that place.
-        rounding: relative distance of the reference's float32 array from its float64 one, at least the stage's own
-            estimate; 0 if there is none.
-        tolerance: the relative error that passes.
-    """
-
-    name: str
-    max_abs: float
-    relative: float
-    cosine: float
+    name: str  # of the parameter, layer or update
+    max_abs: float  # the largest |a − b|
+    relative: float  # ‖a − b‖ / ‖b‖ (‖a − b‖ where b is zero)
+    cosine: float  # of the angle between a and b; 1 where both are zero
+    # ours, theirs: the values of a (MindSpore's) and b (the reference's) where |a − b| is largest
     ours: float
     theirs: float
-    place: tuple[int, ...]
+    place: tuple[int, ...]  # the index of that place
+    # relative distance of the reference's float32 array from its float64 one, at least the stage's own estimate;
+    # 0 if there is none
     rounding: float
-    tolerance: float
+    tolerance: float  # the relative error that passes
 
     @property
     def verdict(self) -> str:

@@ -13,35 +13,24 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclasses.dataclass
 class Layer:
-    """One execution of a layer.
+    """One execution of a layer."""
 
-    Attributes:
-        name: its path in the net; "layer1.0.relu".
-        call: how many times the layer had run before.
-        kind: the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`).
-        class_name: its class in its framework.
-        settings: its settings, in words that both frameworks share (`settings`).
-        input, output: its first input and first output, float64; None if there is no tensor.
-        parameters: (leaf name, shape) of the parameters that it owns, statistics included.
-        leaf: whether no recorded layer runs inside it.
-        input_rounding, output_rounding: relative distance of input and output from those computed in float64.
-        further: fingerprints of the further inputs of a layer that is compared whole: an attention's key and value.
-        states: a recurrent layer's hidden state, and an LSTM's cell state.
-    """
-
-    name: str
-    call: int
-    kind: str
-    class_name: str
-    settings: dict[str, Any]
+    name: str  # its path in the net; "layer1.0.relu"
+    call: int  # how many times the layer had run before
+    kind: str  # the same word for both frameworks: "conv", "norm", "dense", "attention", …, or its class (`kind_of`)
+    class_name: str  # its class in its framework
+    settings: dict[str, Any]  # its settings, in words that both frameworks share (`settings`)
+    # input, output: its first input and first output, float64; None if there is no tensor
     input: np.ndarray | None
     output: np.ndarray | None
-    parameters: Shapes
-    leaf: bool
+    parameters: Shapes  # (leaf name, shape) of the parameters that it owns, statistics included
+    leaf: bool  # whether no recorded layer runs inside it
+    # input_rounding, output_rounding: relative distance of input and output from those computed in float64
     input_rounding: float = 0.0
     output_rounding: float = 0.0
+    # fingerprints of the further inputs of a layer that is compared whole: an attention's key and value
     further: tuple[str, ...] = ()
-    states: tuple[np.ndarray, ...] = ()
+    states: tuple[np.ndarray, ...] = ()  # a recurrent layer's hidden state, and an LSTM's cell state
 
     @property
     def is_own(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.dataset import BadSampleError, eval_batches
-from resnet_fn.data.sources.files import FileSplit, is_image, read_ahead
+from resnet_fn.data.sources.files import read_ahead
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.runtime.workers import Workers
 
@@ -45,17 +45,6 @@ def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):
     path.unlink()
     with pytest.raises(BadSampleError, match=r"bee/03 ü.JPEG: cannot be read \(No such file .*\); fix it"):
         checked.read(3)
-
-
-def test_keep_keeps_what_belongs_together():
-    split = FileSplit("root", ("a", "b", "c"), np.int32([0, 1, 2]), np.array([5, 6, 7]))
-    kept = split.keep(np.array([True, False, True]))
-    assert (kept.names, kept.labels.tolist(), kept.sizes.tolist()) == (("a", "c"), [0, 2], [5, 7])
-    assert len(kept) == 2
-
-
-def test_an_image_is_recognised_by_its_ending():
-    assert [is_image(name) for name in ("a.JPEG", "b.Png", "c.txt", "jpeg")] == [True, True, False, False]
 
 
 def test_results_come_in_order_from_a_window_that_does_not_grow():

@@ -1,7 +1,6 @@
 """Packed records give what the image folder gives, bit for bit."""
 
 import dataclasses
-import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -108,39 +107,23 @@ def damage_index(text):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda: damage_index("{"), r"^out/index.json: cannot be read \(.*\); pack the set again$"),
-        (lambda: damage_index('{"format": 9}'), r"^out/index.json: has format 9, not 1; pack the set again$"),
-        (lambda: damage_index("[]"), r"^out/index.json: is not what resnet_fn.pack writes; pack the set again$"),
-        (
-            lambda: damage_index('{"format": 1, "splits": 3}'),
-            r"^out/index.json: is not what resnet_fn.pack writes; pack the set again$",
-        ),
-        (lambda: os.remove("out/index.json"), r"looked for index.json in 'out', found .*; pack an image folder with: "),
+        (lambda: damage_index("{"), ("out/index.json", "cannot be read", "pack the set again")),
+        (lambda: damage_index('{"format": 1}'), ("out/index.json", "format 1", "2", "pack the set again")),
+        (lambda: damage_index("[]"), ("out/index.json", "pack the set again")),
+        (lambda: damage_index('{"format": 2, "splits": 3}'), ("out/index.json", "pack the set again")),
+        (lambda: os.remove("out/index.json"), ("index.json", "'out'", "python -m resnet_fn.pack")),
         (
             lambda: os.truncate("out/val-00001-of-00004.mindrecord", 100),
-            r"^out/val-00001-of-00004.mindrecord: is cut or was changed; run python -m resnet_fn.pack again",
+            ("out/val-00001-of-00004.mindrecord", "cut", "python -m resnet_fn.pack"),
         ),
-        (
-            lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)),
-            r"^out/val-labels.npy: 8 labels do not fit the shards; pack again$",
-        ),
+        (lambda: np.save("out/val-labels.npy", np.zeros(8, np.int32)), ("out/val-labels.npy", "8", "pack")),
+        (lambda: Path("out/val-names.json").write_text("[1]"), ("out/val-names.json", "1", "pack")),
+        (lambda: Path("out/val-names.json").write_text("["), ("out", "val", "names", "pack")),
     ],
 )
-def test_a_damaged_packing_says_what_to_do(folder, pack, damage, message):
+def test_a_damaged_packing_says_what_to_do(folder, pack, says, damage, message):
     pack(folder, "out")
     damage()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError) as error:
         load_dataset(RECORDS, "out")
-
-
-def test_packings_of_earlier_versions_load_without_names_and_with_a_warning_of_orientation(folder, pack):
-    names = pack(folder, "out").test.names
-    assert [name.split("/")[0] for name in names] == ["bee"] * 3 + ["cat with a space"] * 3 + ["éléphant"] * 3
-    os.remove("out/val-names.json")
-    index = json.loads(Path("out/index.json").read_text())
-    del index["upright"]
-    damage_index(json.dumps(index))
-    dataset = load_dataset(RECORDS, "out")
-    assert (dataset.test.names, len(dataset.test)) == ((), 9)
-    (note,) = dataset.notes
-    assert note.startswith("warning: out was packed without regard to EXIF orientation; pack the set again if")
+    says(error, *message)

@@ -13,7 +13,7 @@ from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources import scan
 from resnet_fn.data.sources.load import load_dataset, open_dataset
-from resnet_fn.data.sources.scan import check_files, examine, scan_files, write_bad_files
+from resnet_fn.data.sources.scan import examine, scan_files, write_bad_files
 from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
@@ -208,8 +208,3 @@ def test_a_scan_holds_a_window_of_files_however_many_there_are(folder):
         tracemalloc.stop()
         assert sizes[-1] == os.stat(split.path(20)).st_size
     assert peaks[1] < peaks[0] + 1_000_000
-
-
-def test_sets_without_files_come_back_as_they_are():
-    digits = load_dataset(Recipe())
-    assert check_files(digits, "skip") == digits

@@ -192,7 +192,7 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
     net = nn.BatchNorm1d(3)
     ours = net.moving_mean
     module.running_mean[:] = 0
-    average, ema = Average(module, recipe, 2.0), make_average(recipe, net, 2)
+    average, ema = Average(module, recipe, 2.0), make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, 2)
     followed = ema.averages[[id(parameter) for parameter in ema.followed].index(id(ours))]
     expected = np.zeros(3)
     for t, value in enumerate(values, 1):
@@ -210,5 +210,6 @@ def test_the_average_is_ours_and_its_definition(torch, device, every, start):
 
 
 def test_torchs_side_needs_no_mindspore(torch, python):
-    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity import torch_side\nfrom resnet_fn.parity.reference import nets"
+    code = "import sys; sys.modules['mindspore'] = None\nfrom resnet_fn.parity import torch_side\n"
+    code += "from resnet_fn.parity.reference import nets"
     python("-c", code, cwd=Path(resnet_fn.__file__).parents[1])

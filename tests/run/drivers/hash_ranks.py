@@ -8,20 +8,24 @@ from pathlib import Path
 import mindspore
 from mindspore import Tensor
 
+from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.run.session import build_components
+from resnet_fn.run.build import build_run
 from resnet_fn.runtime import process
+from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import broadcast_text
 
 workers = process.start()
-components = build_components(Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers)
+run = build_run(
+    Recipe(model="resnet8", batch_size=60, image_size=8), RunOptions(), workers, RunFolder(Path()), StopRequest()
+)
 indices = []
 for update in range(3):
-    images, labels = map(Tensor, components.feed.batch(update))
-    components.train_step(images, labels, Tensor(components.schedule(update), mindspore.float32)).loss.asnumpy()
-    indices.append(components.feed.indices(update).tolist())
-everything = (*components.state.weights, *components.state.training)
+    images, labels = map(Tensor, run.feed.batch(update))
+    run.train_step(images, labels, Tensor(run.schedule(update), mindspore.float32)).loss.asnumpy()
+    indices.append(run.feed.indices(update).tolist())
+everything = (*run.state.weights, *run.state.training)
 state = hashlib.sha256(b"".join(parameter.asnumpy().tobytes() for parameter in everything)).hexdigest()
 heard = broadcast_text(9000 * "from rank 0: grüße \udcff" if workers.is_main else "", workers)
 Path(sys.argv[1], f"rank{workers.rank}.json").write_text(

@@ -46,7 +46,7 @@ mindspore.amp.all_finite = all_finite
 net = SaturatingNet()
 optimizer, workers = momentum_sgd([(net.weight, 0.0)], 0.9), with_all_reduce(workers)
 state = make_state(net, optimizer, scaler)
-step = make_train_step(net, make_loss(0.0), optimizer, state=state, workers=workers, plan=StepPlan(card=True))
+step = make_train_step(net, make_loss(0.0), optimizer, state=state, workers=workers, plan=StepPlan(ascend=True))
 images = Tensor(np.full((4, 4), float(workers.rank == workers.size - 1), np.float32))  # zeros have no gradient
 seen = []
 for _ in range(6):

@@ -1,1 +1,0 @@
-"""Parts of `python -m resnet_fn.benchmark`: everything compared runs side by side, interleaved, in one call."""

@@ -1,0 +1,111 @@
+"""Runs grouped by recipe, those that differ in the seed alone together; and a table of them, as mean ± deviation."""
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.evaluation.task import task_of
+
+_ALIKE = ("seed", "name")  # settings that make no line of their own
+_DATA = ("data_dir", "train_list", "val_list")  # options that do
+
+
+class EvaluatedRun(NamedTuple):
+    """A run as it stands: its recipe as JSON types, with where its data lie, and its evaluations."""
+
+    recipe: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+
+
+def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
+    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
+    config = RunFolder(folder).config()
+    if not config:
+        raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
+    options = config["options"]
+    recipe = config["recipe"] | {name: os.path.abspath(options[name]) for name in _DATA if options.get(name)}
+    evaluations = [event for event in events if event["event"] == "eval"]
+    if not evaluations:
+        raise ValueError(f"{folder}: has not been evaluated yet; wait for its first epoch's end")
+    return EvaluatedRun(recipe, evaluations)
+
+
+def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The names of runs whose recipes differ in the seed alone, by a title: the settings in which the groups differ."""
+    groups: dict[str, list[str]] = {}
+    for name, recipe in recipes.items():
+        key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
+        groups.setdefault(key, []).append(name)
+    first = [recipes[names[0]] for names in groups.values()]
+    keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
+    differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
+    settings = [[f"{key} {_show(recipe.get(key))}" for key in differing] for recipe in first]
+    return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
+
+
+def different_updates(last: Mapping[str, int]) -> list[str]:
+    """A warning where runs of one line have not come equally far, by their last updates."""
+    where = ", ".join(f"{name} at {update}" for name, update in last.items())
+    return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
+
+
+def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
+    """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
+
+    A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
+    last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard
+    deviation of a sample (n − 1) where there are two runs or more.
+
+    Raises:
+        ValueError: runs of one class an image and of several have no metric in common.
+    """
+    tasks = {name: task_of(run.recipe.get("multi_label")) for name, run in runs.items()}
+    (name, task), *others = tasks.items()
+    if other := next((other for _, other in others if other is not task), None):
+        raise ValueError(f"{name}: has {task.title}, others have {other.title}; give a table of each kind")
+    metric, title = task.metric, task.title
+    rows, notes = [("recipe", "runs", "seeds", "update", f"last {title}", f"best {title}", "last loss")], []
+    for label, names in group_runs({name: run.recipe for name, run in runs.items()}).items():
+        members = [runs[name] for name in names]
+        last = [run.evaluations[-1] for run in members]
+        updates = [event["update"] for event in last]
+        seeds = [run.recipe["seed"] for run in members]
+        notes += different_updates(dict(zip(names, updates, strict=True)))
+        if len(set(seeds)) < len(seeds):
+            notes.append(f"warning: {', '.join(names)} are of one recipe and have equal seeds among them")
+        values = [[event.get(metric) for event in run.evaluations] for run in members]
+        best = [max((value for value in row if value is not None), default=None) for row in values]
+        rows.append(
+            (
+                label,
+                str(len(names)),
+                ",".join(map(str, seeds)),
+                str(updates[0]) if len(set(updates)) == 1 else f"{min(updates)}..{max(updates)}",
+                _mean([event.get(metric) for event in last], 100, "%"),
+                _mean(best, 100, "%"),
+                _mean([event.get("loss") for event in last]),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for head, *cells in rows:
+        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append("   ".join([head.ljust(widths[0]), *right]).rstrip())
+    return lines, notes
+
+
+def _show(value: Any) -> str:
+    return (",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)) or "none"
+
+
+def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:
+    numbers = [scale * value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return "not finite"
+    digits = 2 if unit else 4
+    text = f"{statistics.mean(numbers):.{digits}f}{unit}"
+    return text if len(numbers) < 2 else f"{text} ± {statistics.stdev(numbers):.{digits}f}"

@@ -1,0 +1,208 @@
+"""A run: its parts, and how they are built from the recipe."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore
+from mindspore import ops
+
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import check_together
+from resnet_fn.data.balance import class_balance, class_weights, describe
+from resnet_fn.data.dataset import DataSet, blank_batch
+from resnet_fn.data.feed import Feed, check_feed, make_feed
+from resnet_fn.data.order import split_batch
+from resnet_fn.data.sources.load import open_dataset
+from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
+from resnet_fn.evaluation.task import task_of
+from resnet_fn.models import build_net
+from resnet_fn.models.batchnorm import synchronise
+from resnet_fn.models.inputs import Masks, make_masks
+from resnet_fn.run.prefetch import Prefetcher
+from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry.norms import LayerNorms
+from resnet_fn.telemetry.telemetry import Pace, SilentTelemetry, Telemetry
+from resnet_fn.update.average import make_average
+from resnet_fn.update.exchange import with_all_reduce
+from resnet_fn.update.loss import make_loss
+from resnet_fn.update.loss_scale import make_scaler
+from resnet_fn.update.optimizer import make_fast_optimizer
+from resnet_fn.update.schedule import Schedule, make_schedule
+from resnet_fn.update.state import TrainState, make_state
+from resnet_fn.update.step import StepPlan, TrainStep, make_train_step
+from resnet_fn.weights.load import read_start, start_from
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands: what a checkpoint holds of it beside the tensors.
+
+    Attributes:
+        update: updates done.
+        best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
+            best evaluation; None before the first.
+        last: the latest evaluation, None before the first.
+        without_gain: evaluations since the last improvement.
+    """
+
+    update: int = 0
+    best: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+    without_gain: int = 0
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the last evaluation was of this state."""
+        return self.last is not None and self.last["update"] == self.update
+
+    def update_best(self, monitor: str, metrics: Mapping[str, Any]) -> None:
+        """Take an evaluation as the best if none was better. An equal one is taken, too, but is no improvement.
+
+        Only a finite result can be the best.
+        """
+        value, best = metrics[monitor], None if self.best is None else self.best[monitor]
+        self.without_gain += 1
+        if not metrics["loss"] < math.inf:  # NaN neither
+            return
+        if best is None or (value < best if monitor == "loss" else value > best):
+            self.without_gain = 0
+        elif value != best:
+            return
+        top1 = {"top1": metrics["top1"]} if "top1" in metrics else {}
+        self.best = {**top1, monitor: value, "update": self.update}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Run:
+    """A run, with all parts that its loop needs.
+
+    Attributes:
+        recipe: what defines its updates.
+        options: how they are computed, recorded and kept.
+        workers: which worker this process is, of how many.
+        folder: where the run is kept.
+        dataset, feed: the data; the training samples of every update.
+        state: all that an update changes on the device.
+        train_step, eval_step: the compiled functions of an update and of an evaluation's batch.
+        masks: the net's further inputs, beside images.
+        schedule: the learning rate of every update.
+        total: how many updates the run has.
+        class_weights: the classes' weights in the loss; (): all equal.
+        class_balance: how an unbalanced set's classes are treated, see `class_balance`.
+        notes: lines for the run's header.
+        stop_request: records the signals that this process gets.
+        prefetcher: hands out the feed's batches, one update ahead.
+        writer: writes checkpoints in the background.
+        norms: measures the norms of layers.
+        telemetry: logs, and shows progress; silent until the folder is there, and on all ranks but 0.
+        pace: the losses and times of the current epoch.
+        progress: where the run stands.
+    """
+
+    recipe: Recipe
+    options: RunOptions
+    workers: Workers
+    folder: RunFolder
+    dataset: DataSet
+    feed: Feed
+    state: TrainState
+    train_step: TrainStep
+    eval_step: EvalStep
+    masks: Masks
+    schedule: Schedule
+    total: int
+    class_weights: tuple[float, ...]
+    class_balance: list[dict[str, float]]
+    notes: list[str]
+    stop_request: StopRequest
+    prefetcher: Prefetcher
+    writer: CheckpointWriter
+    norms: LayerNorms
+    telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
+    pace: Pace = dataclasses.field(default_factory=Pace)
+    progress: Progress = dataclasses.field(default_factory=Progress)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all updates are done, or the recipe's patience is exhausted."""
+        return self.progress.update >= self.total or 0 < self.recipe.patience <= self.progress.without_gain
+
+
+def build_run(
+    recipe: Recipe,
+    options: RunOptions,
+    workers: Workers,
+    folder: RunFolder,
+    stop_request: StopRequest,
+    checkpoint: Checkpoint | None = None,
+) -> Run:
+    """Build a run, at update 0; whatever cannot work raises a ValueError, before the first update.
+
+    A recipe that names no model gets that of its weights. `recipe.weights` is not read if there is a checkpoint, which
+    `restore` puts into the run.
+    """
+    split_batch(recipe.batch_size, workers.size, options.accumulate)
+    check_feed(recipe, options.feed)
+    check_together(recipe, options)
+    recipe, source = (recipe, None) if checkpoint else read_start(recipe)
+    dataset = open_dataset(
+        recipe,
+        options.data_dir,
+        threads=options.data_threads,
+        workers=workers,
+        check=options.check_files,
+        run=folder.path if checkpoint else None,
+        progress=options.progress,
+        lists=(options.train_list, options.val_list),
+    )
+    feed = make_feed(dataset, recipe, workers, options.feed)
+    net = build_net(recipe, dataset.input)
+    first = [start_from(net, source, recipe, dataset.classes)] if source else []
+    if recipe.sync_batchnorm and workers.size > 1:
+        synchronise(net, workers.size, ops.AllReduce(ops.ReduceOp.SUM))
+    optimizer = make_fast_optimizer(recipe, net)
+    scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
+    average = make_average(net, recipe.ema, recipe.ema_every, recipe.ema_start, feed.updates_per_epoch)
+    state = make_state(net, optimizer, scaler, average)
+    weights = class_weights(recipe.class_weights, dataset.classes, dataset.train.labels)
+    balance = class_balance(recipe.sampling, weights, len(dataset.classes), dataset.train.labels)
+    task = task_of(recipe.multi_label)
+    jit = mindspore.jit if options.mode == "graph" else None
+    total = recipe.epochs * feed.updates_per_epoch
+    return Run(
+        recipe=recipe,
+        options=options,
+        workers=workers,
+        folder=folder,
+        dataset=dataset,
+        feed=feed,
+        state=state,
+        train_step=make_train_step(
+            net,
+            make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over, weights),
+            optimizer,
+            state=state,
+            metric=task.accuracy,
+            workers=with_all_reduce(workers),
+            plan=StepPlan(recipe.clip_norm, options.accumulate, dataset.input if options.feed == "uint8" else None),
+            jit=jit,
+        ),
+        eval_step=make_eval_step(net, task.needs_logits, jit),
+        masks=make_masks(recipe, net, workers),
+        schedule=make_schedule(recipe, feed.updates_per_epoch),
+        total=total,
+        class_weights=weights,
+        class_balance=balance,
+        notes=[*first, *dataset.notes, *([describe(balance, dataset.classes)] if balance else [])],
+        stop_request=stop_request,
+        prefetcher=Prefetcher(feed, total, blank_batch(dataset, recipe, workers, options.feed)),
+        writer=CheckpointWriter(state if workers.is_main else None),
+        norms=LayerNorms(state.trained, options.norms_every),
+    )

@@ -1,0 +1,104 @@
+"""What ends a run with an error, on all workers alike: a sample that cannot be read, numbers that are not finite."""
+
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from resnet_fn.checkpoint.writer import CheckpointWriter
+from resnet_fn.config.hints import few
+from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
+from resnet_fn.data.order import Batch
+from resnet_fn.run.build import Run
+from resnet_fn.run.resume import save
+from resnet_fn.runtime.workers import Workers, barrier, gather_texts
+from resnet_fn.telemetry.telemetry import Telemetry
+
+
+class NotFiniteError(ValueError):
+    """Training cannot go on; the message names update, ranks, samples, and the last good checkpoint."""
+
+
+def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
+    """End the run on all ranks, with a checkpoint; `error`: this rank's bad sample, None if another rank has one."""
+    update, workers = run.progress.update, run.workers
+    where = describe_bad_samples(error, workers)
+    if update:
+        save(run)
+    finish_log(run.writer, run.telemetry, run.workers)
+    saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
+    again = "going on with a repaired file needs --allow-other-data"
+    raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
+
+
+def stop_evaluation(run: Run, error: Exception) -> NoReturn:
+    """End the run with the error of an evaluation, with a checkpoint: a resumed run begins with that evaluation.
+
+    All ranks have a `BadSampleError` alike. Other errors are perhaps this rank's alone: no collective follows.
+    """
+    save(run)
+    if not isinstance(error, BadSampleError):
+        run.writer.wait()
+        raise error
+    finish_log(run.writer, run.telemetry, run.workers)
+    update = run.progress.update
+    saved = f"the checkpoint after update {update} is saved"
+    raise BadSampleError(f"evaluation after update {update}: {error}; {saved}") from None
+
+
+def finish_log(writer: CheckpointWriter, telemetry: Telemetry, workers: Workers) -> None:
+    """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
+    writer.wait()
+    telemetry.checkpointed(writer.poll())
+    telemetry.flush()
+    barrier(workers)
+
+
+def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
+    """End the run on all ranks, without a checkpoint: the update was not applied."""
+    folder, workers, update = run.folder, run.workers, run.progress.update
+    indices = run.feed.indices(update - 1)
+    text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
+    if workers.rank in find_suspects(not_finite):
+        keep_batch(folder.path, update, *batch, indices, workers)
+    finish_log(run.writer, run.telemetry, workers)
+    times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
+    good = folder.updates()
+    last = f"last good checkpoint: {folder.step(good[-1])}" if good else "there is no checkpoint yet"
+    text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
+    raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
+
+
+def keep_batch(
+    folder: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
+) -> None:
+    """Write this rank's samples of an update to not-finite-<update>-rank-<rank>.npz: images, labels, indices."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / _file(update, workers.rank), images=images, labels=labels, indices=indices)
+
+
+def describe_not_finite(
+    update: int, broken: np.ndarray, images: np.ndarray, indices: np.ndarray, folder: Path, workers: Workers
+) -> str:
+    """Which ranks and samples were not finite, the same text on every rank.
+
+    All ranks must call it. `broken`, [workers], is 1 for each rank whose own loss or gradients were not finite;
+    `images` and `indices` are this rank's. If inputs are not finite, only their samples are named, else all.
+    """
+    wrong = ~np.isfinite(images).all(axis=(1, 2, 3))
+    samples = few((indices[wrong] if wrong.any() else indices).tolist(), 12, " ")
+    every, suspects = gather_texts(f"rank {workers.rank}, samples {samples}", workers), find_suspects(broken)
+    where = "; ".join(every[rank] for rank in suspects)
+    if not broken.any():
+        where = f"one of these, or in their sum: {where}"
+    files = ", ".join(_file(update, rank) for rank in suspects)
+    return f"update {update}: loss or gradients are not finite on {where}; the batch is kept in {folder}: {files}"
+
+
+def _file(update: int, rank: int) -> str:
+    return f"not-finite-{update:08d}-rank-{rank}.npz"
+
+
+def find_suspects(broken: np.ndarray) -> np.ndarray:
+    """The ranks that `broken` names; if it names none (the fault is in a later layer, or in the sum), all of them."""
+    return np.flatnonzero(broken if broken.any() else np.ones_like(broken))

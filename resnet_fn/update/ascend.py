@@ -1,0 +1,40 @@
+"""What differs in a step that runs on an Ascend card: the overflow test, and who computes the clip."""
+
+from collections.abc import Sequence
+
+import mindspore
+from mindspore import Tensor, ops
+
+_depend = ops.Depend()
+
+
+def on_ascend() -> bool:
+    """Whether this process computes on an Ascend card."""
+    return bool(mindspore.get_context("device_target") == "Ascend")
+
+
+def has_clip() -> bool:
+    """Whether this MindSpore has `ops.clip_by_global_norm` ("will be removed after version 2.9.0", 2.10 says)."""
+    return hasattr(ops, "clip_by_global_norm")
+
+
+def no_overflow(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether nothing has overflowed on the card since the last call: bool scalar, inside jit.
+
+    Cards of the 910 training series, and later ones with MS_ASCEND_CHECK_OVERFLOW_MODE=SATURATION_MODE, compute the
+    largest number instead of infinity and 0 instead of NaN, so no norm shows an overflow. Their status registers do:
+    `amp.all_finite` reads and clears them (mindspore/amp.py, `_all_finite`); on other devices it tests the tensors.
+
+    Args:
+        tensors: the tensors that must have been computed before.
+    """
+    return mindspore.amp.all_finite(tensors)
+
+
+def clear_overflow(value: Tensor, small: Tensor) -> Tensor:
+    """Clear the overflow status first, so that an earlier computation (an evaluation) is not counted.
+
+    As `nn.TrainOneStepWithLossScaleCell.start_overflow_check` does before it differentiates. Returns `value`, the input
+    of the computation that is to be checked; `small` is any float32 tensor that exists already. Works inside jit.
+    """
+    return _depend(value, no_overflow((small,)))

@@ -1,0 +1,86 @@
+"""The weight decay and the learning rate's factor of each parameter of a net."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mindspore import Parameter, Tensor, mint, nn
+
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.models.parts import HEAD, group_of
+
+_NORM_LAYERS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.LayerNorm, nn.GroupNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, mint.nn.LayerNorm, mint.nn.GroupNorm),
+    *(mint.nn.BatchNorm1d, mint.nn.BatchNorm2d, mint.nn.BatchNorm3d, mint.nn.SyncBatchNorm),
+)
+
+# In the order of the gradients: a parameter, which then has no weight decay; (parameter, weight decay); or (parameter,
+# weight decay, factor of its learning rate).
+Groups = Sequence[Parameter | tuple[Parameter, float] | tuple[Parameter, float, float]]
+
+
+def parameter_groups(recipe: Recipe, net: nn.Cell) -> list[tuple[Parameter, float, float]]:
+    """Every trainable parameter of a net with the recipe's weight decay and factor of the learning rate.
+
+    Layer decay is that of timm's `param_groups_layer_decay` and BEiT (arXiv 2106.08254): the last layer's factor is 1,
+    each block's `layer_decay` times the next block's. `head_learning_rate` is the last layer's.
+    """
+    numbers = layer_numbers(parameter.name for parameter in net.get_parameters())
+    last = max(numbers.values())
+
+    def factor(name: str) -> float:
+        if recipe.head_learning_rate and group_of(name) == HEAD:
+            return recipe.head_learning_rate / recipe.learning_rate
+        return recipe.layer_decay ** (last - numbers[name])
+
+    decays = weight_decay_groups(net, recipe.weight_decay, recipe.decay_all)
+    return [(parameter, decay, factor(parameter.name)) for parameter, decay in decays]
+
+
+def weight_decay_groups(net: nn.Cell, weight_decay: float, decay_all: bool = False) -> list[tuple[Parameter, float]]:
+    """Pair every trainable parameter with its weight decay, in the order of `net.trainable_params()`.
+
+    Parameters of norm layers and biases have none, unless `decay_all` is set. Norm layers are recognised by class, not
+    by name: a layer scale called `gamma` is a weight like others. (`nn.Momentum` with a plain list silently leaves
+    BatchNorm out.)
+    """
+    spared = {
+        id(parameter)
+        for _, cell in net.cells_and_names()
+        for leaf, parameter in cell.parameters_and_names(expand=False)
+        if isinstance(cell, _NORM_LAYERS) or re.fullmatch("bias|bias_.*|.*_bias", leaf)  # bias_ih_l0, in_proj_bias
+    }
+    return [
+        (parameter, weight_decay if decay_all or id(parameter) not in spared else 0.0)
+        for parameter in net.trainable_params()
+    ]
+
+
+def layer_numbers(paths: Iterable[str]) -> dict[str, int]:
+    """The number of the layer that each of a net's parameters belongs to: 0 for the stem, blocks, the last layer."""
+    layers: dict[str, tuple[int, ...]] = {path: (2 if group_of(path) == HEAD else 0,) for path in paths}
+    for path in layers:
+        if match := re.match(r"layer(\d+)\.(\d+)\.", path):
+            layers[path] = 1, int(match[1]), int(match[2])
+    order = {layer: number for number, layer in enumerate(sorted(set(layers.values())))}
+    return {path: order[layer] for path, layer in layers.items()}
+
+
+def unzip_groups(groups: Groups) -> tuple[Any, ...]:
+    """Tuples of parameters, weight decays and factors (1 if not given): compiled functions cannot unpack mixed rows.
+
+    A row that is none of `Groups` raises a ValueError.
+    """
+    rows: Any = [groups] if isinstance(groups, nn.Cell) else groups
+    rows = [(row, 0.0) if isinstance(row, Parameter) else row for row in rows]
+    for row in rows:
+        if not isinstance(row, tuple) or not isinstance(row[0], Parameter):
+            fix = "give net.trainable_params(), or weight_decay_groups(net, 5e-4)"
+            raise ValueError(f"groups: {type(row).__name__} is no Parameter and no (Parameter, weight decay); {fix}")
+    return tuple(zip(*((*row, 1.0)[:3] for row in rows), strict=True)) or ((), (), ())
+
+
+def scaled(learning_rate: Tensor, factor: float) -> Tensor:
+    """A parameter's learning rate, inside jit; with factor 1 the same tensor, so that no operation is compiled."""
+    return learning_rate if factor == 1.0 else learning_rate * factor

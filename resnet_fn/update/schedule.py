@@ -1,0 +1,82 @@
+"""Learning rates as pure functions of the update number, computed on the host.
+
+An update number counts optimizer updates from 0; accumulation and workers do not change it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from resnet_fn.config.recipe import Recipe
+
+Schedule = Callable[[int], float]
+
+
+def cosine_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
+    """Linear warm-up to `peak`, then half a cosine down to `floor` (Loshchilov and Hutter, arXiv 1608.03983).
+
+    lr = peak · (step + 1) / warmup                                    for step < warmup
+    lr = floor + (peak − floor) · (1 + cos(π · t)) / 2,
+         t = (step − warmup) / (total − warmup)                        afterwards; `floor` from step = total on
+
+    Args:
+        step: update number, from 0.
+        total: updates in the whole run.
+        warmup: updates of the warm-up, 0 for none; at most `total`.
+        peak: the highest learning rate.
+        floor: the learning rate at the end of the cosine.
+
+    Raises:
+        ValueError: a negative step, warmup outside 0..total, or floor above peak.
+    """
+    _check(step, total, warmup)
+    if floor > peak:
+        raise ValueError(f"floor: {floor} is above the peak {peak}; give a floor between 0 and the peak")
+    if step < warmup:
+        return _warmup(step, warmup, peak)
+    if step >= total:
+        return floor
+    progress = (step - warmup) / (total - warmup)
+    return floor + (peak - floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def linear_warmup(step: int, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
+    """Linear warm-up to `peak`, then a straight line down to `floor` at `total`. Arguments as `cosine_warmup`."""
+    _check(step, total, warmup)
+    if step < warmup:
+        return _warmup(step, warmup, peak)
+    return peak + (floor - peak) * (step - warmup) / (total - warmup) if step < total else floor
+
+
+def _warmup(step: int, warmup: int, peak: float) -> float:
+    return peak * (step + 1) / warmup  # the first update already learns, and update `warmup - 1` has the whole peak
+
+
+def step_warmup(step: int, warmup: int, peak: float, milestones: Sequence[int], factor: float = 0.1) -> float:
+    """Linear warm-up, then `peak` times `factor` for each milestone (an update number) that has been reached."""
+    if step < warmup:
+        return _warmup(step, warmup, peak)
+    return peak * factor ** sum(step >= milestone for milestone in milestones)
+
+
+def _check(step: int, total: int, warmup: int) -> None:
+    if step < 0:
+        raise ValueError(f"step: {step} is negative; updates count from 0")
+    if not 0 <= warmup <= total:
+        raise ValueError(f"warmup: {warmup} updates do not fit into {total}; give 0..{total}")
+
+
+def make_schedule(recipe: Recipe, updates_per_epoch: float) -> Schedule:
+    """The recipe's learning rate as a function of the update number.
+
+    With `updates_per_epoch` below 1, a whole recipe is compressed into fewer updates than it has epochs.
+    """
+    total, warmup = round(recipe.epochs * updates_per_epoch), round(recipe.warmup_epochs * updates_per_epoch)
+    milestones = [round(epoch * updates_per_epoch) for epoch in recipe.milestones]
+    peak, floor = recipe.learning_rate, recipe.min_learning_rate
+    schedules: dict[str, Schedule] = {
+        "cosine": lambda step: cosine_warmup(step, total, warmup, peak, floor),
+        "linear": lambda step: linear_warmup(step, total, warmup, peak, floor),
+        "step": lambda step: step_warmup(step, warmup, peak, milestones, recipe.milestone_factor),
+        "constant": lambda step: step_warmup(step, warmup, peak, ()),
+    }
+    return schedules[recipe.schedule]

@@ -1,0 +1,38 @@
+"""Per-sample scores: loss, prediction, rank; a broken net scores nothing."""
+
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from resnet_fn.evaluation.eval_step import make_eval_step
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+class _Fixed(nn.Cell):
+    """The images are the logits."""
+
+    def construct(self, x):
+        return x.reshape((x.shape[0], -1))
+
+
+def test_ranks_ties_and_broken_logits():
+    step = make_eval_step(_Fixed())
+    logits = np.array([[1, 3, 2], [5, 5, 5], [5, 5, 5], [np.nan, 0, 0], [0, 0, np.inf]], np.float32)
+    labels = np.array([2, 0, 2, 0, 2], np.int32)
+    result = step(Tensor(logits[:, None, None]), Tensor(labels))
+    assert result.rank.asnumpy().tolist() == [1, 0, 2, 3, 3]
+    assert result.loss.asnumpy()[0] == pytest.approx(-2 + np.log(np.exp([1, 3, 2]).sum()), rel=1e-6)
+
+
+def test_with_several_classes_the_loss_is_each_classs_own():
+    step = make_eval_step(_Fixed())
+    logits = np.array([[1, 3, 2], [-9, 0, 9], [1, 2, 3], [np.nan, 0, 0], [np.inf, 0, 0]], np.float32)
+    labels = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 0, 0]], np.float32)
+    result = step(Tensor(logits[:, None, None]), Tensor(labels))
+    probability = 1 / (1 + np.exp(-logits[:3].astype(np.float64)))
+    losses = -np.where(labels[:3] > 0, np.log(probability), np.log(1 - probability))
+    np.testing.assert_allclose(result.loss.asnumpy()[:3], losses.mean(1), rtol=1e-5)
+    assert not np.isfinite(result.loss.asnumpy()[3:]).any()
+    assert result.prediction.asnumpy()[:3].tolist() == [1, 2, 2]
+    assert result.rank.asnumpy().tolist() == [0, 0, 0, 3, 3]

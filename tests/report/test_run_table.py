@@ -1,0 +1,83 @@
+"""Runs in a table: what is averaged, and what is said where that would mislead."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.report.run_table import EvaluatedRun, read_run, run_table
+
+
+def run(top1, seed=0, updates=(10, 20), loss=0.5, **settings):
+    recipe = {"name": "digits", "model": "resnet20", "seed": seed, "milestones": []} | settings
+    events = [{"event": "eval", "update": update, "top1": top1 - 0.1, "loss": 1.0} for update in updates[:-1]]
+    return EvaluatedRun(recipe, [*events, {"event": "eval", "update": updates[-1], "top1": top1, "loss": loss}])
+
+
+def cells(line):
+    return [cell.strip() for cell in line.split("   ") if cell.strip()]
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_line_with_mean_and_deviation():
+    runs = {
+        "a": run(0.96),
+        "b": run(0.98, 1, loss=0.6, name="renamed"),
+        "c": run(0.97, 2, loss=0.7),
+        "d": run(0.9, 5, model="resnet8", milestones=[3.0, 4.0]),
+    }
+    (head, first, second), notes = run_table(runs)
+    assert cells(head) == ["recipe", "runs", "seeds", "update", "last top-1", "best top-1", "last loss"]
+    mean, deviation = statistics.mean([96, 98, 97]), statistics.stdev([96, 98, 97])
+    accuracy = f"{mean:.2f}% ± {deviation:.2f}"
+    label = "digits, model resnet20, milestones none"
+    assert cells(first) == [label, "3", "0,1,2", "20", accuracy, accuracy, "0.6000 ± 0.1000"]
+    label = "digits, model resnet8, milestones 3.0,4.0"
+    assert cells(second) == [label, "1", "5", "20", "90.00%", "90.00%", "0.5000"]
+    assert notes == []
+
+
+def test_runs_on_different_data_are_lines_of_their_own():
+    runs = {}
+    for seed, options in enumerate(({}, {"data_dir": "here"}, {"data_dir": "here/"}, {"data_dir": "there"})):
+        Path("config.json").write_text(json.dumps({"recipe": run(0, seed).recipe, "options": options}))
+        runs[str(seed)] = read_run(Path(), run(0.5).evaluations)
+    rows, here = [cells(line)[:3] for line in run_table(runs)[0][1:]], f"digits, data_dir {Path.cwd()}"
+    assert rows == [["digits, data_dir none", "1", "0"], [f"{here}/here", "2", "1,2"], [f"{here}/there", "1", "3"]]
+
+
+def test_the_best_is_over_all_evaluations():
+    worse = run(0.9)
+    worse.evaluations[-1]["top1"] = 0.7
+    assert cells(run_table({"a": worse})[0][1])[4:6] == ["70.00%", "80.00%"]
+
+
+def test_what_would_mislead_is_said():
+    lines, notes = run_table({"a": run(0.96), "b": run(0.98, 1, updates=(10,)), "c": run(0.9, 1, loss=None)})
+    assert cells(lines[1])[3] == "10..20"
+    assert cells(lines[1])[-1] == "not finite"
+    assert notes == [
+        "warning: runs of one line stand at different updates: a at 20, b at 10, c at 20",
+        "warning: a, b, c are of one recipe and have equal seeds among them",
+    ]
+
+
+def test_a_folder_without_recipe_or_evaluation_is_named():
+    Path("run").mkdir()
+    with pytest.raises(ValueError, match=r"^run: holds no config.json with its recipe; give a run folder$"):
+        read_run(Path("run"), [])
+    Path("run/config.json").write_text(json.dumps({"recipe": {"seed": 1}, "options": {}}))
+    with pytest.raises(ValueError, match=r"^run: has not been evaluated yet; wait for its first epoch's end$"):
+        read_run(Path("run"), [{"event": "train", "update": 1}])
+    event = {"event": "eval", "update": 1}
+    assert read_run(Path("run"), [{"event": "train", "update": 1}, event]) == EvaluatedRun({"seed": 1}, [event])
+
+
+def test_runs_with_several_classes_an_image_have_map_and_no_table_with_others():
+    evaluation = {"event": "eval", "update": 10, "map": 0.75, "loss": 0.5}
+    several = EvaluatedRun({"name": "digits", "seed": 0, "multi_label": True}, [evaluation, {**evaluation, "map": 0.5}])
+    lines, _ = run_table({"a": several})
+    assert cells(lines[0])[-3:] == ["last mAP", "best mAP", "last loss"]
+    assert cells(lines[1])[-3:] == ["50.00%", "75.00%", "0.5000"]
+    with pytest.raises(ValueError, match=r"has top-1, others have mAP; give a table of each kind"):
+        run_table({"b": run(0.5), "a": several})

@@ -1,0 +1,135 @@
+"""A run: what it is built from, what is rejected before the first update, which evaluation is its best."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from resnet_fn.checkpoint.folder import Checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.data.sources.validation import write_validation
+from resnet_fn.run.build import Progress, build_run
+from resnet_fn.run.console import describe_best
+from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry.telemetry import Pace
+
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
+CHECKPOINT = Checkpoint(Path("run/checkpoints/step-00000005"), {}, {}, {})
+
+
+def build(recipe=RECIPE, options=RunOptions(progress=False), checkpoint=None, **changes):
+    recipe = dataclasses.replace(recipe, **changes)
+    return build_run(recipe, options, Workers(), RunFolder(Path("run")), StopRequest(), checkpoint)
+
+
+def names(parameters):
+    return [parameter.name for parameter in parameters]
+
+
+def test_the_state_is_the_weights_and_what_the_recipe_trains_with():
+    run = build(ema=0.9, precision="fp16", loss_scale=512.0)
+    assert run.total == 3 * (1437 // 240) == 3 * run.feed.updates_per_epoch
+    state, weights = run.state, names(run.state.weights)
+    trained = [name for name in weights if "moving" not in name]
+    kinds = {name.partition(".")[0] for name in names(state.training)}
+    assert kinds == {"momentum", "scaler", "ema", "ema_updates"}
+    assert names(state.training)[: len(trained)] == [f"momentum.{name}" for name in trained]
+    assert names(state.average.averages) == [f"ema.{name}" for name in weights]
+    assert state.scaler.scale.asnumpy() == 512
+    assert run.schedule(0) == 0.2
+    plain = build(momentum=0.0, nesterov=False).state
+    assert plain.average is None
+    assert all(name.startswith(("momentum.", "scaler.")) for name in names(plain.training))
+
+
+def test_what_is_frozen_has_neither_momentum_nor_average():
+    state = build(freeze="stem,layer1", ema=0.9).state
+    moving = [name for name in names(state.weights) if not name.startswith(("conv1", "bn1", "layer1"))]
+    assert names(state.optimizer) == [f"momentum.{name}" for name in moving if "moving" not in name]
+    assert names(state.average.averages) == [f"ema.{name}" for name in moving]
+
+
+def test_a_batch_that_does_not_divide_is_rejected_before_the_data_is_looked_for():
+    with pytest.raises(ValueError, match="batch_size: 64 does not divide into 1 workers x 3 micro-batches"):
+        build(Recipe(dataset="imagefolder", batch_size=64), RunOptions(accumulate=3, data_dir="nowhere"))
+
+
+def test_first_weights_are_read_at_the_start_alone():
+    with pytest.raises(ValueError, match=r"^weights: nowhere\.pth: does not exist"):
+        build(weights="nowhere.pth")
+    assert build(weights="nowhere.pth", checkpoint=CHECKPOINT).total == 15
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        ({"sync_batchnorm": True}, {"accumulate": 2}, r"accumulate: 2 micro-batches .*; give --accumulate 1"),
+        ({}, {"max_skips": 2}, "max_skips: 2 needs --precision fp16; in float32 the first overflow ends the run"),
+    ],
+)
+def test_options_that_nothing_in_the_recipe_can_use_are_rejected(recipe, options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        build(options=RunOptions(**options), **recipe)
+
+
+def test_a_run_that_goes_on_keeps_its_validation_part(folder):
+    """From one folder: as its run has it written down, with what has come since in training."""
+    shutil.rmtree(folder / "val")
+    recipe = dataclasses.replace(RECIPE, batch_size=8, dataset="imagefolder", image_size=16, validation_share=0.3)
+    options = RunOptions(data_dir=str(folder), progress=False)
+    first = build(recipe, options).dataset
+    Path("run").mkdir()
+    write_validation(Path("run"), first.held_out)
+    for k in range(5):
+        shutil.copy(folder / "train/bee/00 ü.JPEG", folder / f"train/bee/{k}.JPEG")
+    again = build(recipe, options, CHECKPOINT).dataset
+    assert (len(first.train), len(again.train)) == (15, 20)
+    assert again.test.names == first.test.names
+    assert len(build(recipe, options).dataset.test) == 8
+
+
+def test_the_first_update_of_a_process_is_its_compilation():
+    pace = Pace()
+    pace.add(2.0, 0.1, 30.0, applied=True)
+    pace.add(1.0, 0.2, 0.5, applied=True)
+    pace.add(float("inf"), 0.3, 0.25, applied=False)
+    assert (pace.compiling, pace.seconds, pace.losses, pace.accuracies) == (30.0, [0.5, 0.25], [2.0, 1.0], [0.1, 0.2])
+    pace.begin(1)
+    pace.add(0.5, 0.4, 0.5, applied=True)
+    assert (pace.compiling, pace.seconds, pace.losses) == (0.0, [0.5], [0.5])
+
+
+def bests(monitor, values, losses=None):
+    """After each evaluation: the update of the best, and how many came without a gain."""
+    progress, best, counts = Progress(), [], []
+    for progress.update, value in enumerate(values, 1):
+        loss = losses[progress.update - 1] if losses else 1.0
+        progress.update_best(monitor, {"top1": 0.5, "loss": loss, monitor: value})
+        best.append(progress.best and progress.best["update"])
+        counts.append(progress.without_gain)
+    return best, counts
+
+
+def test_the_best_of_equal_ones_is_the_last_and_only_a_finite_one():
+    assert bests("top1", [0.5, 0.4, 0.5, 0.6, 0.6]) == ([1, 1, 3, 4, 5], [0, 1, 2, 0, 1])
+    assert bests("loss", [2.0, 3.0, 2.0, 1.0]) == ([1, 1, 3, 4], [0, 1, 2, 0])
+    for bad in (float("nan"), float("inf")):
+        assert bests("top1", [0.5, 0.9, 0.6], [1.0, bad, 1.0]) == ([1, 1, 3], [0, 1, 0])
+        assert bests("loss", [bad, 2.0, bad]) == ([None, 2, 2], [1, 0, 1])
+
+
+def test_a_best_in_words():
+    best = {"top1": 0.975, "macro_f1": 0.5, "loss": 0.12345, "update": 110}
+    last = {**best, "top1": 0.9, "macro_f1": 0.25, "loss": 1.0}
+    assert describe_best("top1", best, last) == "best top-1 97.50% (update 110), last 90.00%"
+    assert describe_best("loss", best, last) == "best loss 0.1235 (update 110), last 1.0000"
+    progress = Progress(update=3)
+    progress.update_best("map", {"loss": 1.0, "map": 0.5})
+    assert progress.best == {"map": 0.5, "update": 3}  # without top1
+    assert describe_best("map", progress.best, {"map": 0.25}) == "best mAP 50.00% (update 3), last 25.00%"

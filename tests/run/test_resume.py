@@ -1,0 +1,293 @@
+"""From where a run starts, by the flags and by what is there; what is saved comes back to the bit; what differs now."""
+
+import dataclasses
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mindspore import ops
+
+from resnet_fn.checkpoint.folder import write_checkpoint
+from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import to_dict
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.run.build import Progress, build_run
+from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, restore, save, save_is_due
+from resnet_fn.runtime import process
+from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.signals import StopRequest
+from resnet_fn.runtime.workers import Workers
+from resnet_fn.train import parse
+
+pytestmark = pytest.mark.usefixtures("device")
+
+RECIPE = Recipe(model="resnet8", image_size=8, batch_size=240, epochs=3)
+
+
+@pytest.fixture
+def lock():
+    with FolderLock() as held:
+        yield held
+
+
+def checkpoint(folder, *updates, best=None, recipe=RECIPE):
+    """Write a checkpoint after each of the updates; returns the last one's folder."""
+    for update in updates:
+        arrays = {"w": np.full(3, update, np.float32)}
+        state = {"update": update, "best": best, "last": None, "recipe": to_dict(recipe)}
+        written = write_checkpoint(RunFolder(Path(folder)).step(update), arrays, arrays, state)
+    return written
+
+
+def start(lock, recipe=RECIPE, **options):
+    return find_start(recipe, RunOptions(**options), Workers(), lock)
+
+
+def rejected(lock, recipe=RECIPE, **options):
+    """The one line of the error."""
+    with pytest.raises(ValueError) as caught:
+        start(lock, recipe, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_new_folder_starts_at_update_0(lock):
+    run, found = start(lock, out_dir="new")
+    assert (run.path, found) == (Path("new"), None)
+    assert not run.path.exists()  # nothing is made before everything is known to be right
+    run.create(lock)
+    assert run.checkpoints.is_dir()
+
+
+@pytest.mark.parametrize("source", ["run", "run/checkpoints/step-00000005"])
+def test_checkpoints_may_be_a_link_to_another_disk(source, lock):
+    """The run folder is the one that was named, not the one beside which the checkpoints lie."""
+    checkpoint("disk/here", 5)
+    Path("run").mkdir()
+    Path("run/checkpoints").symlink_to(Path("disk/here/checkpoints").absolute())
+    run, found = start(lock, resume=source)
+    assert (run.path.absolute(), found.state["update"]) == (Path("run").absolute(), 5)
+    assert not Path("disk/here/lock").exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "recipe.toml", "lock"])
+def test_a_users_own_file_is_never_overwritten(name, lock):
+    Path("mine").mkdir()
+    Path("mine", name).write_text("{}")
+    with pytest.raises(ValueError, match=rf"^out_dir: mine/{name} is no run's; give another --out-dir$"):
+        start(lock, out_dir="mine")[0].create(lock)
+    assert Path("mine", name).read_text() == "{}"
+
+
+@pytest.mark.parametrize("left", ["", "\0" * 60], ids=["empty", "zeros"])
+def test_a_lock_that_a_loss_of_power_left_without_text_is_a_runs_where_there_is_one(left, lock):
+    with FolderLock() as first:
+        RunFolder(Path("run")).create(first)
+        RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    for folder, config in (("run", Path("run/config.json").read_text()), ("mine", "{}")):
+        Path(folder).mkdir(exist_ok=True)
+        Path(folder, "config.json").write_text(config)
+        Path(folder, "lock").write_text(left)
+    assert rejected(lock, out_dir="mine").startswith("out_dir: mine/config.json is no run's")
+    run, saved = start(lock, out_dir="run")
+    run.create(lock)
+    assert saved is None
+    assert Path("run/lock").read_text().startswith("process ")
+
+
+def test_a_users_own_lock_is_not_taken_in_a_runs_folder_either(lock):
+    RunFolder(Path("run")).checkpoints.mkdir(parents=True)
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(), Workers(), "")
+    Path("run/lock").write_text("mine")
+    assert "is no run's; give another --out-dir" in rejected(lock, out_dir="run")
+    assert Path("run/lock").read_text() == "mine"
+
+
+def test_auto_goes_on_from_the_newest_also_after_a_crash_in_a_replacement(lock):
+    checkpoint("run", 5, 10)
+    assert start(lock, out_dir="run")[1].state["update"] == 10
+    Path("run/checkpoints/step-00000010").rename("run/checkpoints/step-00000010.old")
+    assert start(lock, out_dir="run")[1].state["update"] == 10
+    text = rejected(lock, out_dir="run", resume="never")
+    assert text == "out_dir: run already holds a run; give another --out-dir or --resume auto"
+
+
+def test_damaged_ones_are_named_and_the_one_before_is_used(lock, capsys):
+    """Not in place of one that was named; and never a new start."""
+    checkpoint("run", 2, 5, 10)
+    Path("run/checkpoints/step-00000010/state.json").write_text("{}")
+    with open("run/checkpoints/step-00000005/weights.safetensors", "r+b") as file:
+        file.truncate(100)
+    for words in ({"resume": "run"}, {"out_dir": "run"}):
+        assert start(lock, **words)[1].state["update"] == 2
+        for warning, part in zip(capsys.readouterr().err.splitlines(), ("10/state.json", "05/weights"), strict=True):
+            assert re.search(
+                rf"^warning: run/checkpoints/step-000000{part}.*: damaged .*; trying the one before$", warning
+            )
+    assert "step-00000010/state.json: damaged" in rejected(lock, resume="run/checkpoints/step-00000010")
+    Path("run/checkpoints/step-00000002/manifest.json").unlink()
+    assert "none of its 3 checkpoints is intact; start a new run" in rejected(lock, out_dir="run")
+
+
+def test_a_best_checkpoint_that_is_missing_is_the_best_no_more(lock, capsys):
+    checkpoint("x", 10, best={"top1": 0.9, "update": 5})
+    assert start(lock, resume="x")[1].state["best"] is None
+    assert capsys.readouterr().err == "warning: the best checkpoint, after update 5, is missing\n"
+
+
+def test_another_recipe_is_rejected_with_its_differences(lock):
+    checkpoint("run", 5)
+    other = dataclasses.replace(RECIPE, learning_rate=0.1, model="resnet20", name="other")
+    text = rejected(lock, other, out_dir="run")
+    for part in ("(model 'resnet8' → 'resnet20', learning_rate 0.2 → 0.1)", "--resume run alone", "another --out-dir"):
+        assert part in text
+
+
+def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
+    made = ["--model", "resnet8", "--lr", "0.1", "--epochs", "3", "--accumulate", "2", "--out-dir", "run"]
+    recipe, options, _ = parse(made)
+    folder = checkpoint("run", 5, recipe=recipe)
+    RunFolder(Path("run")).write_config(recipe, options, Workers(), "")
+    for source in ("run", str(folder)):
+        again, given, _ = parse(["--resume", source])
+        assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
+        assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
+    recipe, options, _ = parse(["--resume", "run", "--epochs", "4"])
+    with pytest.raises(ValueError, match=r"\(epochs 3 → 4\); to go on .* run alone; for more epochs") as caught:
+        find_start(recipe, options, Workers(), lock)
+    assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
+
+
+def typed(text):
+    """Type the commands of an error's text; returns the folder that is to be resumed."""
+    commands, folder = re.search(r": ((?:cp|mkdir) .*); then --resume ('[^']+'|[^ ,]+)", text).groups()
+    subprocess.run(["sh", "-c", commands], check=True)
+    return folder.strip("'")
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "copy"),
+    [
+        ({"resume": "run", "out_dir": "my branch"}, "out_dir: my branch", 10),
+        ({"resume": "run/checkpoints/step-00000005", "out_dir": "branch"}, "out_dir: branch", 5),
+        ({"resume": "run/checkpoints/step-00000005"}, "resume: .*/run goes on to update 10, past step-00000005", 5),
+    ],
+)
+def test_a_branch_is_a_copy_that_the_error_has_the_commands_for(options, field, copy, lock):
+    checkpoint("run", 2, 5, 10)
+    RunFolder(Path("run")).write_config(RECIPE, RunOptions(log_every=7), Workers(), "")
+    text = rejected(lock, **options)
+    assert re.match(field, text), text
+    branch = typed(text)
+    recipe, given, _ = parse(["--resume", branch])
+    assert (recipe, given.log_every) == (RECIPE, 7)
+    run, found = find_start(recipe, given, Workers(), lock)
+    assert (run.path, found.state["update"]) == (Path(branch), copy)
+    assert RunFolder(Path("run")).updates() == [2, 5, 10]
+    assert "already holds a run; leave out --resume" in rejected(lock, resume="run", out_dir=branch)
+
+
+def test_a_checkpoint_that_lies_in_no_run_folder_is_put_into_one_as_the_error_has_it(lock):
+    checkpoint("run", 5).rename("copy")
+    assert parse(["--resume", "copy"])[0].epochs == 3
+    text = rejected(lock, resume="copy")
+    assert text.startswith("resume: copy lies in no run folder; put it into one: ")
+    assert " y/checkpoints/step-00000005; then --resume y" in rejected(lock, resume="copy", out_dir="y")
+    assert typed(text) == "NEW"
+    run, found = find_start(*parse(["--resume", "NEW"])[:2], Workers(), lock)
+    assert (run.path, found.state["update"]) == (Path("NEW"), 5)
+
+
+@pytest.mark.parametrize(("every", "saved"), [(0, [5, 10, 15]), (4, [15]), (10, [10, 15])])
+def test_an_epochs_end_is_saved_when_it_is_due_best_or_last(every, saved):
+    assert [update for update in (5, 10, 15) if save_is_due(Progress(update), every, is_over=update == 15)] == saved
+    assert save_is_due(Progress(5, {"top1": 0.5, "update": 5}), every, is_over=False)
+
+
+def build(**changes):
+    options = RunOptions(progress=False)
+    recipe = dataclasses.replace(RECIPE, **changes)
+    return build_run(recipe, options, Workers(), RunFolder(Path("run")), StopRequest())
+
+
+def bits(run):
+    return {parameter.name: parameter.asnumpy().tobytes() for parameter in (*run.state.weights, *run.state.training)}
+
+
+def test_what_was_saved_comes_back_bit_for_bit():
+    run = build(sampling="balanced")
+    for parameter in run.state.weights:
+        ops.assign(parameter, parameter + 0.25)
+    run.progress = Progress(7, {"top1": 0.5, "update": 5}, {"update": 5, "top1": 0.5}, 2)
+    save(run)
+    run.writer.wait()
+    saved = run.folder.newest()
+    assert saved.state["epoch"] == 1
+    assert recipe_from_dict(saved.state["recipe"]) == run.recipe
+    counts = [row["training_images"] for row in saved.state["class_balance"]]
+    assert counts == np.bincount(run.dataset.train.labels).tolist()
+    other = build(sampling="balanced")
+    restore(other, saved)
+    assert other.progress == run.progress
+    assert bits(other) == bits(run)
+
+
+def test_a_resume_with_other_micro_batches_or_workers_says_that_other_bits_follow():
+    then = parallel_layout(RunOptions(accumulate=2), Workers(0, 1))
+    assert layout_notes(then, then) == []
+    workers, parts = layout_notes(then, parallel_layout(RunOptions(accumulate=4), Workers(0, 2)))
+    assert workers.startswith("resuming with 2 workers instead of 1: the same samples, but other bits follow")
+    assert parts.startswith("resuming with 4 micro-batches instead of 2: ")
+
+
+OTHERS = {
+    **{"CPU count": 64, "thread count": 17, "device": "Ascend", "processor": "8086", "mode": "pynative"},
+    **{"fast-math": "on", "ONEDNN_MAX_CPU_ISA": "SSE41", "ONEDNN_DEFAULT_FPMATH_MODE": "BF16"},
+    **{"MindSpore": "2.7.2", "NumPy": "1.25.0"},
+}
+
+
+def test_a_resume_with_other_kernels_says_that_other_bits_may_follow():
+    now = parallel_layout(RunOptions(), Workers())
+    assert {*OTHERS, "workers", "micro-batches"} == now.keys()
+    for name, then in OTHERS.items():
+        line, *_ = layout_notes({**now, name: then}, now)
+        assert line == f"resuming with {name} {now[name]} instead of {then}: other bits may follow"
+
+
+@pytest.mark.parametrize(("cpus", "threads", "lines"), [(64, 4, 0), (4, 64, 0), (64, 64, 1), (5, 8, 1)])
+def test_a_resume_with_more_threads_than_keep_their_bits_says_so(monkeypatch, cpus, threads, lines):
+    for name, value in (("cpus", cpus), ("threads", threads)):
+        monkeypatch.setitem(process.started, name, value)
+    now = parallel_layout(RunOptions(), Workers())
+    notes = layout_notes(now, now)
+    assert len(notes) == lines
+    assert all("threads, which" in note and "--threads 4" in note for note in notes)
+
+
+def test_threads_cpus_and_instructions_that_differ_are_named(python):
+    """In real processes; each continues a run that was begun with the defaults."""
+    words = ("-m", "resnet_fn.train", "--model", "resnet8", "--image-size", "8", "--batch-size", "480")
+    words += ("--epochs", "1", "--no-progress", "--out-dir", "run")
+    python(*words)
+
+    def resumed(*more, **variables):
+        output = " ".join(python(*words, *more, **variables).stdout.split())  # long lines are wrapped
+        return [part.partition(":")[0] for part in output.split("resuming with ") if " instead of " in part]
+
+    cpus = os.sched_getaffinity(0)
+    assert resumed() == []
+    assert resumed("--threads", "7", ONEDNN_MAX_CPU_ISA="SSE41") == [
+        f"thread count 7 instead of {len(cpus)}",
+        f"ONEDNN_MAX_CPU_ISA SSE41 instead of {os.environ.get('ONEDNN_MAX_CPU_ISA', 'not set')}",
+    ]
+    if len(cpus) > 1:
+        os.sched_setaffinity(0, {min(cpus)})
+        try:
+            assert resumed()[0] == f"CPU count 1 instead of {len(cpus)}"
+        finally:
+            os.sched_setaffinity(0, cpus)
