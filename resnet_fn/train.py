@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     shown = () if "--help-all" in arguments else _SHOWN
     cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST, shown=shown)
     parsed, wrong = parser.parse_and_list(arguments)
-    file, more = base.settled(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
+    file, more = base.checked(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
     cli.refuse(*((True, text) for text in (*wrong, *more)))
     return file.recipe, file.options, file.notes
 

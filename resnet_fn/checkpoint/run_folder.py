@@ -150,7 +150,7 @@ class RunFolder:
         for left in self.path.iterdir():  # of a process that was killed; the lock keeps others out
             if _LEFT_FILE.fullmatch(left.name):
                 left.unlink()
-        path = self.path / f"recipe{'.json' if recipe_file.startswith('{') else '.toml'}"
+        path = self.path / "recipe.toml"
         written = self.config().get("recipe_file")
         changed = written is not None and path.exists() and sha256_of_file(path) != written
         if not changed:

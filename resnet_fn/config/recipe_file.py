@@ -17,7 +17,7 @@ from resnet_fn.config.fields import aliases, check_names, to_dict
 from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.rules import Source, Value, settle
+from resnet_fn.config.rules import Source, Value, apply_rules
 from resnet_fn.config.settings import typed_values, unchecked, values_of
 
 ENDING = ".toml"
@@ -63,15 +63,15 @@ class Draft:
         """The values of the options."""
         return unchecked(RunOptions, {name: value.value for name, value in self.values.items()})
 
-    def settled(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
+    def checked(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
         """This with the flags that were given, without what has no effect then; and all that is wrong."""
         flags = {name: Value(_FIELDS[name], value, Source.FLAG) for name, value in given.items()}
-        values, left_out, faults = settle({**self.values, **flags})
+        values, left_out, faults = apply_rules({**self.values, **flags})
         return Draft(values, (*self.notes, *left_out)), list(faults.values())
 
     def complete(self, **given: Any) -> "Draft":
         """This with other settings, checked as a whole; a ValueError of all that is wrong with it."""
-        draft, wrong = self.settled(given)
+        draft, wrong = self.checked(given)
         if wrong:
             raise ValueError("; ".join(wrong))
         return draft
@@ -165,7 +165,7 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
     the run is kept.
     """
     typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
-    idle = settle(typed).faults  # a file that gave them would be rejected
+    idle = apply_rules(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
@@ -178,4 +178,4 @@ def recipe_text(recipe: Recipe, options: RunOptions) -> str:
 
 def check_together(recipe: Recipe, options: RunOptions) -> None:
     """Raise a ValueError if options have no effect with a recipe, or are invalid."""
-    settle(values_of(recipe, Source.RECIPE) | typed_values(options)).check()
+    apply_rules(values_of(recipe, Source.RECIPE) | typed_values(options)).check()

@@ -1,9 +1,9 @@
-"""What settings need of each other: `RULES`, a table that reads from top to bottom, and `settle`, which applies it.
+"""What settings need of each other: `RULES`, a table that reads from top to bottom, and the function that applies it.
 
 Each value has a source, and the weaker source gives way. With `--recipe imagenet_resnet50_v1 --schedule cosine` the
 recipe's milestones have no effect, because the flag is stronger: they are left out, and the run begins with a line
 that names them. With `--schedule cosine --milestones 30` both are flags: the error names what does not go together.
-Flags, recipe files, `Recipe(…)` and runs that resume all go through `settle`.
+Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_rules`.
 """
 
 import enum
@@ -31,7 +31,7 @@ class Value(NamedTuple):
 
     Attributes:
         field: its declaration, see `fields.setting`.
-        value: of any type; `settle` rejects another than the default's.
+        value: of any type; `apply_rules` rejects another than the default's.
         source: who gave it.
         place: its line in a file, "mine.toml line 3"; "" if it is from no file.
     """
@@ -151,7 +151,7 @@ RULES = (
     Rule(
         "accumulate",
         lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
-        "normalises micro-batches one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+        "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
     ),
     Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
     Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
@@ -174,7 +174,11 @@ RULES = (
     Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
     Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
     Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
-    Rule("max_skips", lambda precision: precision == "fp16", "needs --precision fp16; float32 ends at an overflow"),
+    Rule(
+        "max_skips",
+        lambda precision: precision == "fp16",
+        "needs --precision fp16; in float32 the first overflow ends the run",
+    ),
     Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
 )
 
@@ -184,8 +188,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-class Settled(NamedTuple):
-    """What `settle` returns.
+class Checked(NamedTuple):
+    """What `apply_rules` returns.
 
     Attributes:
         values: of all settings, without those that gave way.
@@ -204,7 +208,7 @@ class Settled(NamedTuple):
         return {name: value.value for name, value in self.values.items()}
 
 
-def settle(given: Mapping[str, Value]) -> Settled:
+def apply_rules(given: Mapping[str, Value]) -> Checked:
     """Check the values of a recipe, of options or of both, and apply the rules.
 
     A rule is skipped if it reads an invalid value, or one that is not there (a recipe's, to options alone).
@@ -247,4 +251,4 @@ def settle(given: Mapping[str, Value]) -> Settled:
                 add_fault(other, f"{other}: {what}, which {needs}; give {flag} too")
             else:
                 add_fault(name, f"{name}: {mine.value!r} {needs}")
-    return Settled(values, left_out, faults)
+    return Checked(values, left_out, faults)

@@ -1,11 +1,11 @@
-"""The base of `Recipe` and `RunOptions`: dataclasses whose constructor checks everything, through `rules.settle`."""
+"""The base of `Recipe` and `RunOptions`: dataclasses whose constructor checks everything, by `rules.apply_rules`."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from resnet_fn.config.fields import check_names, explain
-from resnet_fn.config.rules import Source, Value, settle
+from resnet_fn.config.rules import Source, Value, apply_rules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Settle the values; keywords count as typed, and so does what is not at its default."""
-        vars(self).update(settle(typed_values(self)).check())
+        vars(self).update(apply_rules(typed_values(self)).check())
 
 
 def unchecked(config: type[Settings], values: Mapping[str, Any]) -> Any:
@@ -64,4 +64,4 @@ def changed(config: Any, **given: Any) -> Any:
     check_names(type(config), given)
     values = values_of(config, Source.RECIPE)
     values |= {name: Value(values[name].field, value, Source.FLAG) for name, value in given.items()}
-    return unchecked(type(config), settle(values).check())
+    return unchecked(type(config), apply_rules(values).check())

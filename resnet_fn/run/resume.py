@@ -15,12 +15,13 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkp
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import FILES, RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import finite_or_null, renamed
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.feed import Feed
+from resnet_fn.data.input_spec import renamed
 from resnet_fn.run.build import Progress, Run
+from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
