@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST, shown=shown)
     parsed, wrong = parser.parse_and_list(arguments)
     file, more = base.checked(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
-    cli.refuse(*((True, text) for text in (*wrong, *more)))
+    cli.raise_usage_errors(*((True, text) for text in (*wrong, *more)))
     return file.recipe, file.options, file.notes
 
 

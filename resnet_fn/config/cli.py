@@ -61,7 +61,7 @@ class UsageError(ValueError):
 WHICH: dict[str, Any] = {"choices": ("last", "best"), "default": "last", "help": "of a run folder; default last"}
 
 
-def refuse(*faults: tuple[object, str]) -> None:
+def raise_usage_errors(*faults: tuple[object, str]) -> None:
     """Raise a UsageError of all texts whose condition holds: (condition, text)."""
     if wrong := [text for is_so, text in faults if is_so]:
         raise UsageError("; ".join(wrong))
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Parse, and reject all that is wrong at once."""
         parsed, wrong = self.parse_and_list(arguments)
-        refuse(*((True, text) for text in wrong))
+        raise_usage_errors(*((True, text) for text in wrong))
         return parsed
 
     def parse_and_list(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:

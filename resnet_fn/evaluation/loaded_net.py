@@ -25,7 +25,7 @@ from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.load import Source, load_weights, name_model, read_weights
+from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ class LoadedFile(NamedTuple):
     net: nn.Cell
     recipe: Recipe
     dataset: DataSet
-    weights: Source
+    weights: WeightFile
 
 
 def load_weight_file(

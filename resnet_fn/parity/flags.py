@@ -98,7 +98,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
     of_images = ("steps", "batch_size", "image_size", "in_channels", "num_classes")
     given = {name: value for name in (*of_images, "accumulate") if (value := getattr(parsed, name)) is not None}
     small = [f"--{flag_name(name)}: {value} is too small; give 1 or more" for name, value in given.items() if value < 1]
-    cli.refuse(*((True, words) for words in small))
+    cli.raise_usage_errors(*((True, words) for words in small))
     if parsed.inputs and (name := next((name for name in of_images if name in given), None)):
         raise UsageError(f"--{flag_name(name)}: --inputs returns the batches; leave it out")
     own = own_functions(parsed)

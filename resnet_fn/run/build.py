@@ -14,7 +14,7 @@ from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.config.recipe_file import check_together
-from resnet_fn.data.balance import class_balance, class_weights, describe
+from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
 from resnet_fn.data.feed import Feed, check_feed, make_feed
 from resnet_fn.data.order import split_batch
@@ -200,7 +200,7 @@ def build_run(
         total=total,
         class_weights=weights,
         class_balance=balance,
-        notes=[*first, *dataset.notes, *([describe(balance, dataset.classes)] if balance else [])],
+        notes=[*first, *dataset.notes, *([describe_balance(balance, dataset.classes)] if balance else [])],
         stop_request=stop_request,
         prefetcher=Prefetcher(feed, total, blank_batch(dataset, recipe, workers, options.feed)),
         writer=CheckpointWriter(state if workers.is_main else None),

@@ -39,9 +39,8 @@ def find_start(
     """
     folder, checkpoint = _choose(recipe, options, lock) if workers.is_main else (RunFolder(Path()), None)
     best = checkpoint.state["best"] if checkpoint else None
-    lost = False
-    if best and not folder.step(best["update"]).exists():
-        lost = True
+    lost = best is not None and not folder.step(best["update"]).exists()
+    if best and lost:
         print(f"warning: the best checkpoint, after update {best['update']}, is missing", file=sys.stderr, flush=True)
     decided = [str(folder.path), str(checkpoint.path if checkpoint else ""), lost]
     path, start, lost = json.loads(broadcast_text(json.dumps(decided), workers))

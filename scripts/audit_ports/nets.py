@@ -108,6 +108,16 @@ NETS = {
         "spectrum",
     ),
 }
+_NORMED = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
+_NORMED = {**_NORMED, "weight_norm_cell.weight": None, "weight_norm_cell.bias": "bias"}
+
+
+def _of_sound(name):
+    place = f"net.{name}.encoder.pos_conv_embed.conv"
+    return {f"{place}.{ours}": theirs and f"{place}.{theirs}" for ours, theirs in _NORMED.items()}
+
+
+MAPS = {name: _of_sound(name) for name in ("wav2vec2", "hubert")}  # what a user gives as --map
 _IDS, _MASK, _IMAGE = "input_ids", "attention_mask", "pixel_values"
 KINDS = {
     "text": (_IDS, _MASK),
