@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.recipes import load_recipe
+from resnet_fn.runtime.disk import finite_or_null
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     lacking, flip, size = weights and not parsed.recipe, parsed.tta != "none", parsed.image_size
     of_trained = parsed.report or flip or size or parsed.val_list or parsed.ema is not None
-    cli.refuse(
+    cli.raise_usage_errors(
         (parsed.batch_size < 1, f"--batch-size: {parsed.batch_size} is too small; give 1 or more"),
         (size < 0, f"--image-size: {size} is negative; give pixels, or 0 for the recipe's own"),
         (bool(trained) == bool(weights), "give either RUN or --weights FILE --recipe NAME"),
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     with cli.usage_errors():
         file = load_recipe(parsed.recipe).complete(**changes) if weights else None
     from resnet_fn.evaluation.evaluate import evaluate_in_detail, evaluate_weights
-    from resnet_fn.evaluation.task import all_metrics, describe
+    from resnet_fn.evaluation.task import all_metrics, describe_scores
     from resnet_fn.report.plots import available
     from resnet_fn.report.writer import write_report
     from resnet_fn.runtime.workers import join
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     if join().is_main:
         classes = dataset.classes
         metrics = all_metrics(scores, dataset.test.labels, len(classes))
-        print(f"{describe(metrics, classes)} of {metrics['count']} validation images")
+        print(f"{describe_scores(metrics, classes)} of {metrics['count']} validation images")
         if scores.areas is not None:
             metrics["average_precision"] = dict(zip(classes, scores.areas.tolist(), strict=True))
         if parsed.json:

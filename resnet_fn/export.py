@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     number = parsed.batch.isdigit() and int(parsed.batch) > 0
     weights = parsed.format == "safetensors"
     better, wrong = Path(parsed.out).with_suffix(f".{parsed.format}"), f"does not end in .{parsed.format}"
-    cli.refuse(
+    cli.raise_usage_errors(
         (Path(parsed.out).suffix != better.suffix, f"--out: {parsed.out} {wrong}; give --out {better}"),
         (fixed and not number, f"--batch: {parsed.batch!r} is not a whole number above 0; give one, or dynamic"),
         (fixed and weights, "--batch: a safetensors file holds weights only and takes any batch; leave it out"),

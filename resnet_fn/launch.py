@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     given = parser.parse(own)
     workers, nodes, port = given.workers, given.nnodes, given.master_port
     uneven = min(workers, nodes) > 0 and workers % nodes
-    cli.refuse(
+    cli.raise_usage_errors(
         (workers < 1, f"--workers: {workers} is too small; give 1 or more"),
         (nodes < 1, f"--nnodes: {nodes} is too small; give 1 or more"),
         (nodes > 0 and not 0 <= given.node_rank < nodes, f"--node-rank: {given.node_rank} is not in 0..{nodes - 1}"),

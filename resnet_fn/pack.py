@@ -34,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     bounds = {"shards": (1, 100000), "short_side": (0, 65535), "quality": (1, 95), "threads": (0, 4096)}
     given = [(flag_name(name), getattr(parsed, name), *limits) for name, limits in bounds.items()]
     text = "--{}: {} is not in {}..{}; give a number in it"
-    cli.refuse(*((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row]))
+    wrong = ((not least <= value <= most, text.format(*row)) for row in given for _, value, least, most in [row])
+    cli.raise_usage_errors(*wrong)
     from tqdm import tqdm
 
     from resnet_fn.config.recipe import Recipe

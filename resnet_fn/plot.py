@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = flags.parse(arguments)
     out = Path(parsed.out or "curves.png")
     unknown = out.suffix not in (".png", ".svg", ".pdf")
-    cli.refuse(
+    cli.raise_usage_errors(
         (parsed.out and parsed.table, "--out is for curves, --table prints; give one of them"),
         (unknown and not parsed.table, f"--out: {str(out)!r} has no ending that is known; use .png, .svg or .pdf"),
     )

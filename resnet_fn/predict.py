@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = flags.parse(arguments)
     least = parsed.threshold
     outside = least is not None and not 0 < least < 1
-    cli.refuse(
+    cli.raise_usage_errors(
         (parsed.top is not None and parsed.top < 1, f"--top: {parsed.top} is too small; give 1 or more"),
         (outside, f"--threshold: {least} is no probability between 0 and 1; give {SAID_FROM}"),
         (parsed.csv and parsed.json, "--csv writes what --json prints; give one of them"),
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     files, where = find_images(images), {"device": parsed.device, "threads": parsed.threads}
     trained = load_run(checkpoint, parsed.which, ema=parsed.ema, allow_non_finite=parsed.allow_non_finite, **where)
     doubt = parsed.sort == "doubt"
-    cli.refuse(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, least, doubt))
+    cli.raise_usage_errors(*task_of(trained.recipe.multi_label).wrong_flags(parsed.top, least, doubt))
     width = max(len(str(path)) for path in files)
     results = predict(trained, files, parsed.top or TOP, least or SAID_FROM)
     bad = sum("error" in result for result in results)

@@ -75,8 +75,6 @@ def test_each_part_measures(part, flags, others, python):
         )
     if part == "step":
         assert min(result["peak_mib"].values()) > 100  # each has imported a whole library
-    if part == "time-to-accuracy":  # compiling both functions takes five seconds
-        assert result["seconds"]["ours_from_cache"] < result["seconds"]["ours"]
     if part == "data":
         assert {"imagefolder", "mindrecord", "cifar", "cifar, trivialaugment", "torch"} == result["rates"].keys()
 

@@ -15,7 +15,7 @@ PACKAGE = Path(resnet_fn.__file__).parent
 TESTS = Path(__file__).parent
 # A module imports from its own room and from rooms before it; last come the commands, the top level's modules.
 ROOMS_TEXT = """
-config runtime data models update graphs checkpoint weights recipes evaluation telemetry report run parity.layers
+config runtime data models update checkpoint weights recipes evaluation telemetry report run parity.layers
 parity.reference parity inspect doctor
 """
 ROOMS = [*ROOMS_TEXT.split(), "commands"]

@@ -57,7 +57,7 @@ def class_balance(sampling: str, weights: Sequence[float], classes: int, labels:
     ]
 
 
-def describe(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
+def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
     """The rows of `class_balance` as a line."""
     texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"

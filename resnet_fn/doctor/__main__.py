@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     workers = process.start(parsed.device, parsed.threads)
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
-    description = machine.describe(parsed.device, parsed.threads, workers)
+    description = machine.describe_machine(parsed.device, parsed.threads, workers)
     if workers.is_main:
         print("\n".join([*machine.lines(description), ""]), flush=True)
     try:

@@ -19,7 +19,7 @@ _VARIABLES = (
 )
 
 
-def describe(device: str, threads: int, workers: Workers) -> dict[str, Any]:
+def describe_machine(device: str, threads: int, workers: Workers) -> dict[str, Any]:
     """Versions, device, threads, packages and variables, as JSON types; "" for a package that is not installed."""
     return {
         "resnet_fn": resnet_fn.__version__,

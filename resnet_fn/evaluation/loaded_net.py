@@ -12,8 +12,8 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.settings import changed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
@@ -25,7 +25,7 @@ from resnet_fn.models import build_net
 from resnet_fn.runtime import process
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.update.average import averages_of
-from resnet_fn.weights.load import Source, load_weights, name_model, read_weights
+from resnet_fn.weights.load import WeightFile, load_weights, name_model, read_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ class LoadedFile(NamedTuple):
     net: nn.Cell
     recipe: Recipe
     dataset: DataSet
-    weights: Source
+    weights: WeightFile
 
 
 def load_weight_file(

@@ -114,7 +114,7 @@ class Task:
         return top, 0.0
 
     def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
-        """Flags of `predict` without a meaning for this task, as arguments of `cli.refuse`."""
+        """Flags of `predict` without a meaning for this task, as arguments of `cli.raise_usage_errors`."""
         return [(threshold, "--threshold: this net's images have one class; give --top instead")]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
@@ -241,7 +241,7 @@ def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, A
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
-def describe(results: Mapping[str, Any], classes: Sequence[str]) -> str:
+def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:
     """The results of `summarise` as text; top-5 only if there are more than five classes."""
     titles = {"top1": "top-1", "map": "mAP"} | ({"top5": "top-5"} if len(classes) > TOP else {})
     rates = [f"{title} {results[name]:.2%}" for name, title in titles.items() if name in results]

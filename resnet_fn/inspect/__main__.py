@@ -15,13 +15,13 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
+from resnet_fn.runtime.disk import finite_or_null
 
 if TYPE_CHECKING:
-    from resnet_fn.weights.load import Source
+    from resnet_fn.weights.load import WeightFile
 
 _EXAMPLES = """examples:
   python -m resnet_fn.inspect runs/first                           every parameter in a few numbers
@@ -84,7 +84,7 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     go = f"{' and '.join(given)} go{'es' * (len(given) == 1)}"
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
     bare, of_file = runs and not folder, parsed.recipe or changes
-    cli.refuse(
+    cli.raise_usage_errors(
         (given and not runs, f"{go} with --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
         (size is not None and size < 1, f"--batch-size: {size} is too small; give 1 or more"),
@@ -120,7 +120,7 @@ def _histograms(folder: str | None) -> Iterator[Write]:
         raise ValueError(f"out_dir: {folder} cannot be written ({board.error.strerror}); make room")
 
 
-def _read(file: str, which: str) -> "Source":
+def _read(file: str, which: str) -> "WeightFile":
     from resnet_fn.weights.load import read_any_weights
 
     source = read_any_weights(file, which if Path(file).is_dir() else "last")  # one of two may be a file

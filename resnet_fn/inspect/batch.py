@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed
@@ -112,7 +111,7 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
 
     Returns:
         "samples" of the batch; their "loss", with its smoothing, without weight decay; rows of "layers", of the
-        gradients at their outputs, the first layer first; rows of "parameters", in the net's order, before clipping;
+        gradients at their outputs, in execution order; rows of "parameters", in the net's order, before clipping;
         "relative", by a parameter's name ‖gradient‖ / ‖parameter‖, infinite where the parameter is 0.
     """
     net, recipe, dataset = inspected.net, inspected.recipe, inspected.dataset
@@ -129,7 +128,8 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
         rows.append(array_statistics(name, values))
         visit_layer(name, values)
 
-    handles = list(_output_gradients(net, note))
+    order: list[str] = []
+    handles = list(_hooks(net, order, note))
     trained = tuple(net.trainable_params())
     with unchanged(net, handles):
         net.set_train(True)
@@ -141,22 +141,28 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
         visit_parameter(parameter.name, gradient.asnumpy())
         size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    measured = {"samples": len(images), "loss": float(value.asnumpy())}
-    return {**measured, "layers": rows[::-1], "parameters": parameters, "relative": relative}
+    layers = sorted(rows, key=lambda row: order.index(row.name))
+    measured = {"layers": layers, "parameters": parameters, "relative": relative}
+    return {"samples": len(images), "loss": float(value.asnumpy())} | measured
 
 
-def _output_gradients(net: nn.Cell, visit: Visitor) -> Iterator[Any]:
-    """Hooks by which `visit` is called with each layer's title and the gradient at its output, last layer first."""
-    calls: Counter[str] = Counter()
+def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:
+    """Add hooks that list each layer's title as it runs, and visit it with the gradient at its output, backward."""
 
-    def add_hooks(name: str, layer: nn.Cell) -> Iterator[Any]:
+    def of_layer(name: str, layer: nn.Cell) -> Iterator[Any]:
+        titles: list[str] = []
+
+        def forward(*_: object) -> None:
+            titles.append(f"{name} ({len(titles) + 1})" if titles else name)
+            order.append(titles[-1])
+
         def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
-            calls[name] -= 1  # backward, the last call comes first
+            title = titles.pop()  # backward, the last call comes first
             if isinstance(gradient[0], Tensor):
-                visit(f"{name} ({calls[name] + 1})" if calls[name] else name, gradient[0].asnumpy())
+                visit(title, gradient[0].asnumpy())
 
-        yield layer.register_forward_hook(lambda *_: calls.update([name]))
+        yield layer.register_forward_hook(forward)
         yield layer.register_backward_hook(backward)
 
     for name, layer in named_layers(net):
-        yield from add_hooks(name, layer)
+        yield from of_layer(name, layer)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resnet_fn.parity.layers.record import leaves
-from resnet_fn.parity.name_map import NameMap
+from resnet_fn.parity.name_map import GRADIENTS, NameMap
 from resnet_fn.parity.trace import Arrays, Batch, Task, Trace, Tree, map_tree, split
 
 UPDATES = 100
@@ -53,12 +53,14 @@ class Given(NamedTuple):
     weights: Arrays
     gradients: Arrays
     outputs: Arrays
+    last: Arrays  # the reference's weights after the last update that is followed
 
 
 def given_by(trace: Trace, names: NameMap) -> Given:
     """What the reference was given whose trace this is."""
     weights, gradients = made_up({name: array.shape for name, array in trace.gradients.items()})
-    return Given(names.rename(weights), names.rename(gradients), trace.train_outputs[0])
+    last = {name: trace.after[-1][name] for name in trace.gradients if trace.after}
+    return Given(names.rename(weights), names.rename(gradients, GRADIENTS), trace.train_outputs[0], names.rename(last))
 
 
 def changes_alone(
@@ -73,7 +75,7 @@ def changes_alone(
     """
     changes = {}
     for index, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True)):
-        update({name: array * np.float32(scale) for name, array in gradients.items()}, rate)
+        update({name: np.asarray(array * np.float32(scale)) for name, array in gradients.items()}, rate)
         if (title := f"update {index + 1}") in KEPT:
             changes[title] = {name: array - weights[name] for name, array in values().items()}
     return changes

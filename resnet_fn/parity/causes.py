@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from resnet_fn.parity import stages
+from resnet_fn.parity import name_map, stages
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.difference import DIFFERS, relative_error
 from resnet_fn.parity.layers.record import leaves
@@ -111,7 +111,8 @@ def _loss(case: StageCase) -> list[str]:
     if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
         logits = next(iter(outputs.values())).astype(np.float64)
         hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    return hints or another_part(case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients))
+    theirs = case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
+    return hints or another_part(case.ours.trace.gradients, theirs)
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
@@ -125,7 +126,7 @@ def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:
 
 
 def _gradients(case: StageCase) -> list[str]:
-    ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients)
+    ours, theirs = case.ours.trace.gradients, case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
     common = {name: theirs[name] for name in ours if name in theirs}
     return [
         *one_factor(ours, common, case.theirs.task.accumulate),
@@ -158,7 +159,7 @@ def another_clipping(clipped: Arrays, parts: Sequence[Arrays], limit: float) -> 
 
 def _clipping(case: StageCase) -> list[str]:
     limit, trace = case.theirs.task.recipe.clip_norm, case.theirs.trace
-    parts = [case.names.rename(part) for part in trace.parts or [trace.gradients]]
+    parts = [case.names.rename(part, name_map.GRADIENTS) for part in trace.parts or [trace.gradients]]
     return another_clipping(case.ours.trace.clipped, parts, limit) if limit else []
 
 

@@ -183,7 +183,7 @@ def live(arguments: Sequence[str]) -> int:
     parsed = parser.parse(arguments)
     alone = [name for name in flags.own_functions(parsed) if not getattr(parsed, f"our_{name}")]
     torch_net = "the torch module that it was ported from"
-    cli.refuse(
+    cli.raise_usage_errors(
         (parsed.net and not parsed.reference, f"--net: needs --reference FILE:FUNCTION, {torch_net}"),
         (parsed.net and parsed.model, "--net: give it or --model, not both"),
         (parsed.inputs and not parsed.net, "--inputs: goes with --net and --reference"),
@@ -214,7 +214,7 @@ def record(arguments: Sequence[str]) -> int:
     _add(parser.add_argument_group("what is written"), "out", "layers")
     parsed = parser.parse(arguments)
     set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
-    cli.refuse(
+    cli.raise_usage_errors(
         (not parsed.out, "--out: needs a folder to write; give --out trace"),
         (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
         (own and parsed.model, "--model: give it or a function, not both"),
@@ -256,7 +256,7 @@ def replay_trace(arguments: Sequence[str]) -> int:
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), *_WRITTEN)
     parsed = parser.parse(arguments)
-    cli.refuse((parsed.net and parsed.model, "--net: give it or --model, not both"))
+    cli.raise_usage_errors((parsed.net and parsed.model, "--net: give it or --model, not both"))
     functions, corrections = flags.load_functions(parsed), corrections_in(parsed)
     began = time.perf_counter()
     reference = load_recording(Path(parsed.trace))

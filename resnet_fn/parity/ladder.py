@@ -22,10 +22,11 @@ from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
 from resnet_fn.parity.randomness import with_doubts
-from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
-from resnet_fn.parity.trace import Recording, Rounding, split
+from resnet_fn.parity.stages import INITIALISATION, Stage, initialisation_stage, inputs_stage
+from resnet_fn.parity.trace import Arrays, Recording, Rounding, split
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
+Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
 Curves = dict[str, tuple[Sequence[float], Sequence[float]]]  # "loss", "learning rate": of each update, ours and theirs
 
 
@@ -68,7 +69,7 @@ class Ladder:
     @property
     def first_computed(self) -> Stage | None:
         """The first stage that differs although the weights were copied."""
-        copied = (stages.INITIALISATION, stages.UNTRAINED)
+        copied = (INITIALISATION, stages.UNTRAINED)
         return next((stage for stage in self.stages if stage.verdict == DIFFERS and stage.name not in copied), None)
 
     @property
@@ -91,10 +92,11 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         names: the reference's parameter and layer for each of ours.
         initialisation: compare the distributions of the initial parameters.
     """
+    builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
-        _initialisation(ours, theirs, names, initialisation),
-        _untrained(ours, theirs, names, initialisation),
+        _initialisation(ours, theirs, names, builds) if initialisation else Stage(INITIALISATION, note="not asked for"),
+        _untrained(ours, theirs, names, initialisation, _drawn(builds)),
     ]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
@@ -102,7 +104,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     used = [name for layer in ours.layers["eval"] for name in layer.owned() if name in names.parameters]
     order = list(dict.fromkeys([*used, *names.parameters]))
 
-    idle = stages.Comparison(ours, theirs, names, {}).without_gradient
+    compared = stages.Comparison(ours, theirs, names, {})
+    idle = compared.without_gradient
     decayed = [
         name
         for name in order
@@ -121,6 +124,9 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         changed.append("learning rates are the recipe's: one optimizer alone came with its own, which is not compared")
     if left := [name for name in ours.trainable if name not in {*names.parameters, *itertools.chain(*ours.tied)}]:
         changed.append(f"left out, since --map gives no counterpart: {few(left)}")
+    changed += [line for _, line in compared.without_counterpart()]
+    counted = "each of which has its gradient and its update: norms and updates differ"
+    changed += [f"{name}: {one} in the reference, {counted}" for name, one in names.parameters.items() if one.added]
     if decayed:
         changed.append(
             f"without a gradient, which torch leaves without weight decay and this step decays: {few(decayed)}"
@@ -151,20 +157,23 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
     return [stages.sure(Stage(name, outputs))] if outputs else []
 
 
-def _initialisation(ours: Recording, theirs: Recording, names: NameMap, asked: bool) -> Stage:
-    if not asked:
-        return Stage(stages.INITIALISATION, note="not asked for")
-    drawn, seams = names.rename(theirs.initial), names.seams(theirs.initial)
-    trained = [name for name in ours.trace.gradients if name in drawn]
-    builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
+def _initialisation(ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds]) -> Stage:
+    initial, seams, drawn = names.rename(theirs.initial), names.seams(theirs.initial), _drawn(builds)
+    compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
     if len(builds) > 1:
-        ours_, theirs_ = ([{name: one[name] for name in trained} for one in side] for side in zip(*builds, strict=True))
-        return builds_stage(ours_, theirs_, seams)
-    return initialisation_stage(ours.initial, {name: drawn[name] for name in trained}, seams)
+        sides = [[{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)]
+        return builds_stage(sides[0], sides[1], seams)
+    return initialisation_stage(ours.initial, {name: initial[name] for name in compared}, seams)
 
 
-def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool) -> Stage:
-    """Compare, bit for bit, the arrays that no update changes, before they are overwritten.
+def _drawn(builds: Sequence[Builds]) -> set[str]:
+    """Arrays that are random: two builds of one side differ in them."""
+    sides = zip(*builds[:2], strict=True) if len(builds) > 1 else ()
+    return {name for a, b in sides for name in a if not np.array_equal(a[name], b[name])}
+
+
+def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: bool, drawn: set[str]) -> Stage:
+    """Compare, bit for bit, the arrays that no update changes and that are not `drawn`, before they are overwritten.
 
     Without `statistics` only buffers: a net that loads trained weights has its statistics and frozen weights from them.
     """
@@ -172,7 +181,7 @@ def _untrained(ours: Recording, theirs: Recording, names: NameMap, statistics: b
     stage = Stage(stages.UNTRAINED)
     for name in [name for name in names.parameters if name in ours.initial and name in given]:
         sources = names.sources(name)
-        if trained & {name, *sources} or not (statistics or set(sources) <= set(theirs.constants)):
+        if name in drawn or trained & {name, *sources} or not (statistics or set(sources) <= set(theirs.constants)):
             continue
         a, b = ours.initial[name], given[name]
         b = b.astype(a.dtype) if a.dtype.kind == b.dtype.kind == "f" else b

@@ -100,8 +100,8 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
 def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
     assert ours.output is not None
     assert theirs.output is not None
-    theirs_output = _as_ours(ours.output, theirs.output)
-    output = _arrays(ours.title, ours.output, theirs_output, theirs.output_rounding)
+    ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))
+    output = _arrays(ours.title, ours_output, theirs_output, theirs.output_rounding)
     input_ = None
     # A port's last projection may be paired with a whole attention: the same output from another input.
     if ours.input is not None and theirs.input is not None and {ours.kind, theirs.kind} != {"attention", "dense"}:
@@ -114,7 +114,7 @@ def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
                 "its input differs already and no earlier layer's output does: look at what happens between the "
                 "layers (a function, a sum, a concatenation)"
             )
-        if ours.output.shape != theirs_output.shape:
+        if ours_output.shape != theirs_output.shape:
             hints.append(f"its output is {ours.output.shape} here, {theirs.output.shape} in the reference")
     return LayerDifference(mode, ours.title, theirs.title, output, input_, tuple(hints))
 
@@ -136,6 +136,14 @@ def layout(ours: np.ndarray, theirs: np.ndarray) -> Callable[[np.ndarray], np.nd
 def _as_ours(ours: Any, theirs: Any) -> Any:
     """The reference's array in our layout."""
     return theirs if ours is None or theirs is None else layout(ours, theirs)(theirs)
+
+
+def _repeated(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both arrays; what one side alone repeats for each sample (embedded positions), repeated on both."""
+    for shape in (a.shape, b.shape):
+        if {a.shape, b.shape} in ({shape, shape[1:]}, {shape, (1, *shape[1:])}) and len(shape) > 1:
+            return np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+    return a, b
 
 
 def _arrays(name: str, a: np.ndarray, b: np.ndarray, rounding: float) -> Difference:

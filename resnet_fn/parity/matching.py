@@ -268,7 +268,13 @@ def match(ours: Side, theirs: Side, corrections: Corrections | None = None) -> N
     sources |= {name: source for name, source in fixed.items() if source.parts}
     parameters = {name: sources[name] for name in ours.shapes if name in sources}
     problems += _fit(parameters, ours.shapes, theirs.shapes, fixed)
-    return NameMap(how, parameters, {**layers, **named_layers}, tuple(problems), tuple(theirs.tied))
+    apart: set[str] = set()
+    for name, source in fixed.items():
+        owners = {one.rpartition(".")[0] for one in source.names}
+        if source.added and len(owners) > 1:  # what one of these layers adds, another adds there
+            apart |= {name.rpartition(".")[0], *owners}
+    pairs = {a: b for a, b in {**layers, **named_layers}.items() if not {a, b} & apart}
+    return NameMap(how, parameters, pairs, tuple(problems), tuple(theirs.tied))
 
 
 def shapes_of(arrays: Arrays) -> dict[str, Shape]:
@@ -292,7 +298,7 @@ def _fit(
     """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
     for name, source in parameters.items():
-        shapes = {one: np.empty(theirs[one], np.bool_) for one in source.names}
+        shapes = {one: np.empty(theirs[one], np.int8) for one in source.names}
         try:
             made = source.build(shapes.get)
         except ValueError as error:

@@ -135,13 +135,14 @@ def record_net(
             )
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
-        given = given or Given({}, {}, outputs_of(like["train"]))
+        given = given or Given({}, {}, outputs_of(like["train"]), {})
         alone: dict[str, Arrays] = {}
         with contextlib.suppress(MissingKernelError), explained(inputs):
             alone = optimizer_alone(net, optimizer, given) if optimizer else {}
         losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
         used = optimizer or paired or make_optimizer(recipe, net)
-        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, set_masks if masks else None)
+        masking = set_masks if masks else None
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking)
         assign(net, start)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
@@ -211,8 +212,10 @@ def _evaluation(net: nn.Cell, inputs: Tree, like: Any) -> Callable[[Tree], Array
     forward, jit = with_inputs(net, inputs), compiler()
     keep, kept = output_recorder(like, "eval")
 
-    def recorded(x: Any) -> None:
-        keep(forward(x))
+    def recorded(x: Any) -> Any:
+        outputs = forward(x)
+        keep(outputs)
+        return outputs
 
     step = jit(recorded) if jit else recorded
 
@@ -233,13 +236,15 @@ def run_mindspore(
     optimizer: Optimizer,
     make_step: MakeStep,
     like: Mapping[str, Any],
+    last: Arrays,
     set_masks: Callable[[], None] | None = None,
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
     `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
-    its first micro-batch in training mode ("train"), for their structure; `set_masks` lets layers drop by masks, and is
-    called at the end. The rest is as in `record_net`.
+    its first micro-batch in training mode ("train"), for their structure; `last` the reference's weights after the last
+    update that is followed; `set_masks` lets layers drop by masks, and is called at the end. The rest is as in
+    `record_net`.
     """
     evaluate = _evaluation(net, task.batches[0][0], like["eval"])
     trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
@@ -289,6 +294,10 @@ def run_mindspore(
             break
         if update < LATER:
             trace.after.append(state(net))
+        if update + 1 == min(LATER, len(task.batches)):
+            assign(net, last)  # what is compared is all other state
+            trace.last_outputs = evaluate(inputs)
+            assign(net, trace.after[-1])
     if average is not None and runs:
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.

@@ -28,6 +28,7 @@ _OUT = re.compile(
     re.IGNORECASE,
 )
 
+VALUES, GRADIENTS = "values", "gradients"
 Piece = tuple[str, int, int]  # a parameter's name, which part of it, of how many
 
 
@@ -96,6 +97,7 @@ class Part:
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
     share: tuple[int, int] | None = None  # (index, count) of equal pieces along `axis`; None takes the whole
     axis: int = 0  # the axis of `rows` and `share`
+    sign: int = 1  # or -1
 
     def take(self, array: np.ndarray) -> np.ndarray:
         """This part of the reference's array; ValueError if the array has other axes, or fewer rows."""
@@ -118,7 +120,7 @@ class Part:
         return array.take(range(start, stop), self.axis)
 
     def __str__(self) -> str:
-        words = self.name
+        words = "-" * (self.sign < 0) + self.name
         if self.transpose is not None:
             words += f" transposed {list(self.transpose)}"
         if self.share is not None:
@@ -135,14 +137,17 @@ class Source:
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
     join: int = 0  # the axis along which they are joined
     shape: Shape | None = None  # the shape that the result gets; None keeps it
+    added: bool = False  # the parts are added, not joined
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the reference's arrays in it."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
-    def build(self, find: Callable[[str], np.ndarray | None]) -> np.ndarray | None:
+    def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """The array, where `find` gives the reference's by name; None if it gives None for one of them.
+
+        `what` they are: a sum's gradient is that of each of its parts.
 
         Raises:
             ValueError: the parts do not fit.
@@ -152,8 +157,11 @@ class Source:
             array = find(part.name)
             if array is None:
                 return None
-            taken.append(part.take(array))
-        array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
+            taken.append(-part.take(array) if part.sign < 0 else part.take(array))
+        if self.added:
+            array = np.stack(taken).sum(0) if what == VALUES else np.stack(taken).mean(0)
+        else:
+            array = taken[0] if len(taken) == 1 else np.concatenate(taken, self.join)
         if self.shape is None:
             return np.ascontiguousarray(array) if array.ndim else array
         if array.size != int(np.prod(self.shape)):
@@ -162,13 +170,13 @@ class Source:
 
     def seams(self, find: Callable[[str], np.ndarray | None]) -> list[int]:
         """Where each part but the first begins, along `join`."""
-        if len(self.parts) == 1:  # a number has no axis
+        if len(self.parts) == 1 or self.added:  # a number has no axis
             return []
         sizes = [part.take(array).shape[self.join] for part in self.parts if (array := find(part.name)) is not None]
         return [int(end) for end in np.cumsum(sizes)[:-1]]
 
     def __str__(self) -> str:
-        words = " + ".join(map(str, self.parts))
+        words = f"the sum of {', '.join(map(str, self.parts))}" if self.added else " + ".join(map(str, self.parts))
         return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
@@ -220,10 +228,10 @@ class NameMap:
         names = self.parameters[name].names if name in self.parameters else (name,)
         return tuple(first.get(one, one) for one in names)
 
-    def rename(self, theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def rename(self, theirs: Mapping[str, np.ndarray], what: str = VALUES) -> dict[str, np.ndarray]:
         """The reference's arrays under our names, cut and joined as ours are; those that it lacks are left out."""
         find = self._find(theirs)
-        built = {name: source.build(find) for name, source in self.parameters.items()}
+        built = {name: source.build(find, what) for name, source in self.parameters.items()}
         return {name: array for name, array in built.items() if array is not None}
 
     def seams(self, theirs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
@@ -250,7 +258,8 @@ def read_map(path: str) -> Corrections:
         ValueError: the file cannot be read, is no JSON object, or has an entry of another form.
     """
     try:
-        entries = json.loads(Path(path).read_text())
+        text = Path(path).read_text()
+        entries = json.loads(text)
     except OSError as error:
         hint = near_path(path, "name a JSON file")
         raise ValueError(f"--map: {path} cannot be read ({error.strerror}); {hint}") from None
@@ -258,40 +267,60 @@ def read_map(path: str) -> Corrections:
         raise ValueError(f"--map: {path} is no JSON ({error}); see docs/parity.md") from None
     if not isinstance(entries, dict):
         raise ValueError(f'--map: {path} holds {type(entries).__name__}; give an object {{"ours": "theirs"}}')
-    return {name: _source(name, entry) for name, entry in entries.items()}
+    corrections: Corrections = {}
+    for name, entry in entries.items():
+        try:
+            corrections[name] = _source(name, entry)
+        except ValueError as error:
+            key = re.search(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:", text)
+            line = text.count("\n", 0, key.start() if key else 0) + 1
+            raise ValueError(f"--map: {path} line {line}: {name}: {error}") from None
+    return corrections
 
 
 def _source(name: str, entry: Any) -> Source:
+    """What an entry of --map stands for. A ValueError has what is wrong with it."""
     if entry is None:  # no counterpart
         return Source(())
-    if isinstance(entry, str):
-        return plain(entry)
+    entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
-        raise ValueError(f'--map: {name}: give the reference\'s name, or an object with "from"; null: it has none')
+        raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
     for key in entry:
         if key not in ("from", "join", "shape", *_PART):
-            raise ValueError(f"--map: {name}: {key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
+            raise ValueError(f"{key!r} is unknown; {closest(key, ('from', 'join', 'shape', *_PART))}")
     listed = entry["from"] if isinstance(entry["from"], list) else [entry["from"]]
+    terms = _terms(entry["from"]) if isinstance(entry["from"], str) else [(one, 1) for one in listed]
     common = {key: entry[key] for key in _PART if key in entry}
-    shape = _whole(name, "shape", entry["shape"], None) if "shape" in entry else None
-    join = _whole(name, "join", [entry.get("join", 0)], 1)[0]
-    return Source(tuple(_part(name, one, common) for one in listed), join, shape)
+    shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
+    join = _whole("join", [entry.get("join", 0)], 1)[0]
+    parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
+    return Source(parts, join, shape, len(terms) > len(listed))
 
 
-def _part(name: str, one: Any, common: Mapping[str, Any]) -> Part:
+def _terms(text: str) -> list[tuple[str, int]]:
+    """The names and signs in "b_ih + b_hh", "-scale"."""
+    words = re.sub(r"^\s*-", "- ", text).split()
+    words = words if words[:1] == ["-"] else ["+", *words]
+    signs, names = words[::2], words[1::2]
+    if len(signs) != len(names) or not set(signs) <= {"+", "-"} or {"+", "-"} & set(names):
+        raise ValueError(f'"{text}" is neither a name nor a sum; write "b_ih + b_hh", "a - b" or "-scale"')
+    return [(name, int(f"{sign}1")) for sign, name in zip(signs, names, strict=True)]
+
+
+def _part(one: Any, common: Mapping[str, Any]) -> Part:
     given = {**common, **(one if isinstance(one, dict) else {"name": one})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(f'--map: {name}: "from" is a name, a list of names, or of objects with "name"; not {one!r}')
-    rows = _whole(name, "rows", given["rows"], 2) if "rows" in given else None
-    transpose = _whole(name, "transpose", given["transpose"], None) if "transpose" in given else None
-    axis = _whole(name, "axis", [given.get("axis", 0)], 1)[0]
+        raise ValueError(f'"from" is a name, a sum, a list of names, or of objects with "name"; not {one!r}')
+    rows = _whole("rows", given["rows"], 2) if "rows" in given else None
+    transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
+    axis = _whole("axis", [given.get("axis", 0)], 1)[0]
     return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, None, axis)
 
 
-def _whole(name: str, key: str, values: Any, count: int | None) -> Shape:
+def _whole(key: str, values: Any, count: int | None) -> Shape:
     fits = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
     if not fits or (count is not None and len(values) != count):
-        raise ValueError(f"--map: {name}: {key} {values} is not a list of {count or 'whole'} whole numbers from 0")
+        raise ValueError(f"{key} {values} is not a list of {count or 'whole'} whole numbers from 0")
     return tuple(values)
 
 

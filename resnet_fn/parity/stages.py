@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from resnet_fn.config.hints import few
+from resnet_fn.parity import name_map
 from resnet_fn.parity.alone import made_up
 from resnet_fn.parity.layers.difference import (
     CEILING,
@@ -27,7 +28,7 @@ from resnet_fn.parity.layers.difference import (
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
-from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
+from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Task, Trace, named_leaves
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
@@ -41,6 +42,7 @@ GRADIENTS, NORM, CLIPPED, RATE = "gradients", "gradient norm", "clipped gradient
 SETTINGS, ALONE, LOSS_ALONE = "optimizer settings", "optimizer alone", "loss alone"
 CHANGE, STATISTICS = "change by update 1", "BatchNorm statistics after update 1"
 TRAJECTORY, LAST, AVERAGE = "loss trajectory", f"weights after update {LATER}", "averaged weights after the last update"
+MOVED = "eval forward after the updates"
 
 _OF_CHANGE = 1e-3  # the tolerance of a change: a weight that begins at zero is its change
 SKIPPED = "skipped"
@@ -113,6 +115,7 @@ class Row(NamedTuple):
     # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
+    what: str = name_map.VALUES  # they are (`Source.build`)
 
 
 STAGES = (
@@ -121,9 +124,9 @@ STAGES = (
     Row(TRAIN_FORWARD, 1e-5, "", lambda trace: trace.train_outputs[0] if trace.train_outputs else {}),
     Row(LOSS, 1e-5, "", lambda trace: {"loss": np.asarray(trace.losses[:1])}),
     Row(LOSS_ALONE, 0.0, "alone", lambda trace: {}),
-    Row(GRADIENTS, 1e-4, "backward", lambda trace: trace.gradients),
+    Row(GRADIENTS, 1e-4, "backward", lambda trace: trace.gradients, name_map.GRADIENTS),
     Row(NORM, 1e-5, "", lambda trace: {"norm": np.asarray(trace.norms[:1])}),
-    Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped),
+    Row(CLIPPED, 1e-4, "backward", lambda trace: trace.clipped, name_map.GRADIENTS),
     Row(RATE, 1e-6, "", lambda trace: _updates(trace.rates)),
     Row(SETTINGS, 0.0, "settings", lambda trace: {}),
     Row(ALONE, 0.0, "alone", lambda trace: {}),
@@ -131,6 +134,7 @@ STAGES = (
     Row(STATISTICS, 1e-5, "rest", _statistics),
     Row(TRAJECTORY, 1e-3, "", lambda trace: _updates(trace.losses)),
     Row(LAST, 1e-4, "all", lambda trace: trace.after[-1] if len(trace.after) > 1 else {}),
+    Row(MOVED, 1e-4, "", lambda trace: trace.last_outputs),
     Row(AVERAGE, 1e-4, "all", lambda trace: trace.average),
 )
 # What is compared on each batch, with the weights before any update.
@@ -140,6 +144,7 @@ _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
+LAST_WEIGHTS = (LAST, MOVED, AVERAGE)  # Adam's are where rounding has led them: noise is followed through all updates
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
@@ -177,6 +182,11 @@ def sure(stage: Stage) -> Stage:
         stage.differences = decided
         stage.note = f"without {lost} arrays of which the reference itself is unsure"
     return stage
+
+
+def is_adaptive(task: Task) -> bool:
+    """Whether an optimizer may change a weight by the learning rate whatever its gradient's size."""
+    return task.recipe.optimizer != "sgd" or task.own_optimizer
 
 
 def later_stage(name: str) -> str:
@@ -235,7 +245,7 @@ class Comparison:
     def _zero(self) -> set[str]:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
-        limit = _SMALL * norm(_flat(gradients.values()))
+        limit = _SMALL * math.hypot(*map(norm, gradients.values()))
         parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE or not part.take(a).any()]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
@@ -256,7 +266,8 @@ class Comparison:
         """Elements whose gradients, of the first batch or of any, are rounding, by our names."""
 
         def apart(ours: Arrays, theirs: Arrays) -> Arrays:
-            pairs = {name: (ours[name], b) for name, b in self.names.rename(theirs).items() if name in ours}
+            renamed = self.names.rename(theirs, name_map.GRADIENTS)
+            pairs = {name: (ours[name], b) for name, b in renamed.items() if name in ours}
             return {name: np.abs(a - b) > _OTHER * np.abs(b) for name, (a, b) in pairs.items()}
 
         a, b = self.ours.trace, self.theirs.trace
@@ -268,7 +279,7 @@ class Comparison:
         """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
         source = self.names.parameters[name]
         parts = thirds(source.names[0], array) if source == plain(source.names[0]) else source.parts
-        if len(parts) == 3 and self._zero.intersection(map(str, parts)):
+        if len(parts) == 3 and not source.added and self._zero.intersection(map(str, parts)):
             rows = len(array) // 3
             places = [slice(index * rows, (index + 1) * rows) for index in range(3)]
             return [(f"{name} part {i + 1} of 3", name, str(parts[i]), place) for i, place in enumerate(places)]
@@ -288,6 +299,7 @@ class Comparison:
             ALONE: not (ours.alone and theirs.alone),
             LOSS_ALONE: not (ours.losses_alone and theirs.losses_alone),
             TRAJECTORY: not ours.after,  # of an optimizer without a kernel: one loss
+            MOVED: not ours.after,
             AVERAGE: not (theirs.average or ours.average),
         }
         stages = []
@@ -298,6 +310,8 @@ class Comparison:
                 stage = Stage(SETTINGS, settings, hints=set_apart)
             elif row.name in (ALONE, LOSS_ALONE):
                 stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
+            elif row.name == MOVED:
+                stage = self._state_of_training(row)
             elif not row.of:
                 stage = self._numbers(row, self._least(row.name))
             elif row.name == LAST and len(ours.after) == 1:
@@ -349,7 +363,26 @@ class Comparison:
             return {"loss": outputs.get("update 1", 0.0)}
         if name == NORM:
             return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
+        if name == MOVED:
+            return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
         return self._growing(outputs) if name == TRAJECTORY else {}
+
+    def _state_of_training(self, row: Row) -> Stage:
+        """What training moves beside weights, by the outputs that it leads to."""
+        if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
+            return Stage(MOVED, note="a trace of an earlier version has no outputs after the updates; record it again")
+        stage = sure(self._numbers(row, self._least(MOVED)))
+        if stage.verdict == DIFFERS:
+            stage.hints = [line for mode, line in self.without_counterpart() if mode == "evaluation"]
+        return stage
+
+    def without_counterpart(self) -> list[tuple[str, str]]:
+        """What the reference's training moves (`Trace.moved`) and we lack: the mode that shows it, and a line."""
+        ours = {*self.ours.trace.start, *itertools.chain(*map(self.names.sources, self.names.parameters))}
+        words = "training moves it in the reference; it has no counterpart here, and it changes "
+        where = {"": "no output", "training": "outputs in training mode, which later losses alone compare"}
+        moved = [(name, mode) for name, mode in self.theirs.trace.moved.items() if name not in ours]
+        return [(mode, f"{name}: {words}{where.get(mode, 'outputs in evaluation mode')}") for name, mode in moved]
 
     def _optimizer_alone(self) -> Stage:
         """The changes of all weights by made-up gradients: by the first update, and by all."""
@@ -358,7 +391,7 @@ class Comparison:
         stage = Stage(ALONE)
         for update, changes in theirs.alone.items():
             for name, b in self.names.rename(changes).items():
-                if name in self.ours.trace.alone[update]:
+                if name in self.ours.trace.alone[update] and not self.names.parameters[name].added:
                     # Each update rounds a weight to float32; the errors add up as in a random walk.
                     steps = float(update.split()[1]) ** 0.5 * 2.0**-24 * norm(weights[name])
                     error = steps / (norm(b) or 1.0)
@@ -390,7 +423,7 @@ class Comparison:
         stage = row.name
         if not names:
             return Stage(stage, note="there are none")
-        ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace))
+        ours, theirs = row.values(self.ours.trace), self.names.rename(row.values(self.theirs.trace), row.what)
         common = [name for name in names if name in ours and name in theirs and not self._idle(name, theirs, stage)]
         if not common:
             return Stage(stage, note="one side keeps none" if self.ours.trace.after else "not run here")
@@ -399,7 +432,7 @@ class Comparison:
         roundings = [errors.get(key, self.of_name(stage, name)) for _, name, key, _ in pieces]
         # A small array may be close to its float64 values by luck; the median is what float32 costs here.
         usual = float(np.median([error for error in roundings if error <= _LENT] or [0.0]))
-        whole, largest = norm(_flat(theirs.values())), self._largest_change(stage, theirs)
+        whole, largest = math.hypot(*map(norm, theirs.values())), self._largest_change(stage, theirs)
         differences = []
         for (title, name, key, rows), error in zip(pieces, roundings, strict=True):
             a, b = ours[name][rows], theirs[name][rows]
@@ -427,7 +460,7 @@ class Comparison:
     def _largest_change(self, stage: str, values: Arrays) -> float:
         """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""
         task, start = self.theirs.task, self.ours.trace.start
-        if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
+        if stage not in _WEIGHTS or not is_adaptive(task):
             return 0.0
         names = [name for name in self.ours.trace.gradients if name in values]
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)
@@ -509,9 +542,10 @@ def initialisation_stage(
 
 def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
     """Split off the rows that are constant on one side, if the array is not."""
-    if a.ndim < 2 or a[0].size < 2 or not (a.std() and b.std()):
+    if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
         return [(a, b, title)]
-    constant = np.array([row.std() == 0 for row in a]) | np.array([row.std() == 0 for row in b])
+    same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
+    constant = same[0] | same[1]
     if not constant.any() or constant.all():
         return [(a, b, title)]
     rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]

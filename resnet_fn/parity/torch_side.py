@@ -26,11 +26,12 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
-from resnet_fn.parity.randomness import cut_random, is_random
+from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
     LATER,
+    STATISTICS,
     Arrays,
     Batch,
     Flipped,
@@ -89,7 +90,11 @@ def record_reference(
 
     def run(precision: str) -> Trace:
         with _in_float64() if precision == "float64" else contextlib.nullcontext():
-            return run_torch(reference, task, criterion, make_optimizer, precision, dropping)
+            trace, later = run_torch(reference, task, criterion, make_optimizer, precision), task.batches[1:]
+            trace.later = [_on_batch(reference, task, one, criterion, precision, trace.start) for one in later]
+            if dropping is not None:
+                trace.dropped = [run_torch(dropping, task, criterion, make_optimizer, precision, updates=1)]
+            return trace
 
     def trained() -> Arrays:
         outputs = first_call(reference, first, True)
@@ -116,6 +121,11 @@ def record_reference(
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
+    if rounded == "float32" and stages.is_adaptive(task):
+        with _Noise(_NOISY_RUNS):
+            one = run_torch(reference, task, criterion, make_optimizer, rounded)
+        through = stages.rounding(one, first_update)
+        noisy.append({name: through[name] for name in stages.LAST_WEIGHTS})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     @functools.cache
@@ -180,6 +190,8 @@ def _in_float64() -> Iterator[None]:
 
     class Widen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.__deepcopy__:  # whose second argument is all that was copied so far
+                return function(*args, **(kwargs or {}))
             function = torch.Tensor.double if function is torch.Tensor.float else function
             return wide(function(*wide(args), **wide(kwargs or {})))
 
@@ -237,13 +249,21 @@ def layers_of(module: torch.nn.Module, inputs: Tree, train: bool) -> list[Layer]
 def _unchanged(module: torch.nn.Module, train: bool) -> Iterator[None]:
     """Inside, a module is in training mode or not; its parameters, buffers and mode are put back."""
     kept = copy.deepcopy(module.state_dict())  # with the layers' versions, which some ask for
+    others = {name: value.clone() for name, value in module.named_buffers() if name not in kept}  # not persistent
     was_training = module.training
     module.train(train)
     try:
         yield
     finally:
         module.load_state_dict(kept)
+        for name, value in others.items():
+            _set_buffer(module, name, value)
         module.train(was_training)
+
+
+def _set_buffer(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+    layer, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(layer), leaf, value)
 
 
 def _owned(layer: torch.nn.Module, inside: bool) -> Iterator[tuple[str, Any]]:
@@ -310,7 +330,6 @@ def run_torch(
     loss: Loss,
     make_optimizer: MakeOptimizer | None,
     precision: str,
-    dropping: torch.nn.Module | None = None,
     updates: int | None = None,
 ) -> Trace:
     """Train a copy of a torch module for a few updates and record everything that the ladder compares.
@@ -321,18 +340,14 @@ def run_torch(
         make_optimizer: module → optimizer; None: the recipe's. Each group gets the task's learning rate times its share
             of the largest.
         precision: "float32", "float64", or "float16": automatic mixed precision.
-        dropping: the module with masks, which makes the first update once more.
         updates: how many of the task's updates; None: all.
     """
     dtype = _DTYPES[precision]
-    untrained, module = module, copied(module).to(dtype)
+    module = copied(module).to(dtype)
     optimizer, shares = _optimizer_and_shares(module, task, make_optimizer)
     average = Average(module, task.recipe, task.updates_per_epoch) if task.recipe.ema else None
     trace = Trace(_evaluate(module, task.batches[0], precision), start=state(module), rates=task.rates)
-    trace.later = [_on_batch(untrained, task, batch, loss, precision, trace.start) for batch in task.batches[1:updates]]
-    if dropping is not None:
-        trace.dropped = [run_torch(dropping, task, loss, make_optimizer, precision, updates=1)]
-    parameters = _trained(module)
+    parameters, buffers = _trained(module), {name: one.clone() for name, one in module.named_buffers()}
     trace.settings = torch_settings(optimizer.param_groups, {id(one): name for name, one in parameters.items()})
     if not make_optimizer:  # the recipe's optimizer has no learning rate of its own
         del trace.settings[RATE]
@@ -355,6 +370,9 @@ def run_torch(
             average.update(module)
         if update < LATER:
             trace.after.append(state(module))
+        if update + 1 == min(LATER, len(task.batches)):
+            trace.last_outputs = _evaluate(module, task.batches[0], precision)
+            trace.moved = _moved(module, buffers, split(tuple(task.batches[0]), task.accumulate)[0][0])
     if average is not None:
         trace.average = state(average.module)
     return trace
@@ -367,6 +385,31 @@ def _on_batch(module: torch.nn.Module, task: Task, batch: Batch, loss: Loss, pre
     value, outputs, _ = _backward(module, batch, task, loss, precision)
     trace.losses, trace.train_outputs, trace.gradients = [value], [outputs], _gradients(_trained(module))
     return trace
+
+
+def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree) -> dict[str, str]:
+    """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
+    dtype = next((p.dtype for p in module.parameters()), torch.float32)
+
+    def outputs(train: bool, name: str = "") -> Arrays:
+        one = copied(module).train(train)
+        if name:
+            _set_buffer(one, name, first[name].clone())
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            return outputs_of(call(one, tensors(inputs, dtype)))
+
+    changes: dict[str, str] = {}
+    for name, value in module.named_buffers():
+        before = first.get(name)
+        if name.rpartition(".")[2] in STATISTICS or before is None or before.shape != value.shape:
+            continue
+        counts = value.numel() == 1 and value.dtype != torch.bool and float(value - before).is_integer()
+        if counts or torch.equal(before, value):
+            continue
+        modes = {"evaluation": False, "training": True}.items()
+        changes[name] = next((mode for mode, train in modes if is_apart(outputs(train), outputs(train, name))), "")
+    return changes
 
 
 _NOISY_RUNS = 4

@@ -211,6 +211,11 @@ class Trace:
     later: list["Trace"] = field(default_factory=list)  # of each further batch, with the first weights
     dropped: list["Trace"] = field(default_factory=list)  # update 1 once more, with masks, if a layer drops by one
     builds: list[Arrays] = field(default_factory=list)  # initial values of several nets (`several_builds`)
+    # as `eval_outputs`, at the end of `after`: with the reference's weights, and the side's own state
+    last_outputs: Arrays = field(default_factory=dict)
+    # buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their first
+    # values would change an output: "evaluation", "training" or ""
+    moved: dict[str, str] = field(default_factory=dict)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -271,7 +276,7 @@ class Recording:
         return self.drops or (), self.layers["train"]
 
 
-_STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
+STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")
 
 
 def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[str]) -> dict[str, Any]:
@@ -285,7 +290,7 @@ def parameter_roles(parameters: Sequence[tuple[str, Any]], untrained: Iterable[s
     return {
         "tied": [tuple(group) for group in names.values() if len(group) > 1],
         "trainable": [name for name, parameter in parameters if parameter.requires_grad],
-        "constants": [name for name in untrained if name.rpartition(".")[2] not in _STATISTICS],
+        "constants": [name for name in untrained if name.rpartition(".")[2] not in STATISTICS],
     }
 
 

@@ -146,7 +146,8 @@ def train_epoch(run: Run) -> int:
     """Do the updates that are left of the current epoch; returns the signal that ended it early, or 0.
 
     What happens within an update, and in which order, is `apply` in update/step.py: `run.train_step` computes loss and
-    gradients, sums them over the workers, and changes `run.state`, or skips the update where a number is not finite.
+    gradients, sums them over the workers (update/exchange.py) and changes `run.state`. Where a number is not finite it
+    skips the update: weights, the optimizer's state and BatchNorm's statistics stay as they were.
     """
     progress, options = run.progress, run.options
     epoch = progress.update // run.feed.updates_per_epoch
@@ -154,7 +155,7 @@ def train_epoch(run: Run) -> int:
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
-        # `make_schedule` makes it of the recipe (warm-up, schedule, milestones); skipped updates count too.
+        # A function of recipe and update, `make_schedule` in update/schedule.py; skipped updates count too.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes

@@ -23,7 +23,7 @@ File = str | Path
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class WeightFile:
     """A weight file, read.
 
     Attributes:
@@ -47,7 +47,7 @@ class Source:
     classes: tuple[str, ...] = ()
 
 
-def read_weights(file: File, which: str = "last") -> Source:
+def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
     Of a run folder, the "last" intact checkpoint or the "best"; the moving average of the weights if there is one.
@@ -62,7 +62,7 @@ def read_weights(file: File, which: str = "last") -> Source:
     return source
 
 
-def read_any_weights(file: File, which: str = "last") -> Source:
+def read_any_weights(file: File, which: str = "last") -> WeightFile:
     """As `read_weights`, to inspect only: no net and no names are rejected.
 
     If the names are of no known style, `style` is "own" and the arrays keep the file's names.
@@ -81,13 +81,15 @@ def read_any_weights(file: File, which: str = "last") -> Source:
     try:
         style = recognise_style(arrays)
     except ValueError as error:
-        return Source(path, arrays, "own", str(error), True, model, averaged, update, classes)
+        return WeightFile(path, arrays, "own", str(error), True, model, averaged, update, classes)
     ours = {new: arrays[old] for old, new in to_ours(arrays, style).items()}
     warning, useless = differences(style, ours)
-    return Source(path, ours, style, warning, useless, model, averaged, update, classes)
+    return WeightFile(path, ours, style, warning, useless, model, averaged, update, classes)
 
 
-def load_weights(net: nn.Cell, file: File | Source, reset_head: bool = False, allow_non_finite: bool = False) -> None:
+def load_weights(
+    net: nn.Cell, file: File | WeightFile, reset_head: bool = False, allow_non_finite: bool = False
+) -> None:
     """Load a file's weights and BatchNorm statistics into a net of ours, by exact name and shape, or nothing at all.
 
     A difference between the file's net and ours under equal names is printed to stderr as a warning, or rejected.
@@ -101,7 +103,7 @@ def load_weights(net: nn.Cell, file: File | Source, reset_head: bool = False, al
         WeightsError: lists the names that are missing, unexpected or of another shape.
         ValueError: names the arrays that are not finite.
     """
-    source = file if isinstance(file, Source) else read_weights(file)
+    source = file if isinstance(file, WeightFile) else read_weights(file)
     kept = HEAD if reset_head else ()
     parameters = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name not in kept}
     arrays = {name: array for name, array in source.arrays.items() if name not in kept}
@@ -114,7 +116,7 @@ def load_weights(net: nn.Cell, file: File | Source, reset_head: bool = False, al
     assign(tuple(parameters.values()), arrays)
 
 
-def name_model(recipe: Recipe, source: Source | None) -> Recipe:
+def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
     """The recipe with the model of its weights, if it names none itself.
 
     Raises:
@@ -132,7 +134,7 @@ def name_model(recipe: Recipe, source: Source | None) -> Recipe:
     return dataclasses.replace(recipe, model=model["name"], stem=recipe.stem or stem, norm=model["norm"])
 
 
-def read_start(recipe: Recipe) -> tuple[Recipe, Source | None]:
+def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
     """A run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
     if not recipe.weights:
         return name_model(recipe, None), None
@@ -143,7 +145,7 @@ def read_start(recipe: Recipe) -> tuple[Recipe, Source | None]:
         raise WeightsError(f"weights: {error}") from None
 
 
-def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[str]) -> str:
+def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequence[str]) -> str:
     """Load weights into a net that is about to be trained; returns a line that names them.
 
     The net keeps its own last layer if theirs is for other classes, and with `reset_head`. A WeightsError names the
@@ -153,7 +155,7 @@ def start_from(net: nn.Cell, source: Source, recipe: Recipe, classes: Sequence[s
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
-        raise WeightsError(f"weights: {_other_net(net, source, recipe) or error}") from None
+        raise WeightsError(f"weights: {_other_net(net, source, recipe.model, recipe.weights) or error}") from None
     kept = other or ("as --reset-head wants" if recipe.reset_head else "")
     return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
 
@@ -199,27 +201,27 @@ def convert_weights(
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
 
-def _other_net(net: nn.Cell, source: Source, recipe: Recipe) -> str:
-    """How a source's net differs from ours, and the fix; "" if only some names differ."""
-    ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, recipe.model)
+def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
+    """How the net of weights, `given` so, differs from ours, a `model`, and the fix; "" if only some names differ."""
+    ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
     except ValueError as error:  # no net of ours
-        return f"{recipe.weights}: {error}"
+        return f"{given}: {error}"
     name = theirs["name"]
-    if name not in (recipe.model, *same_parameters(recipe.model)):
-        return f"{recipe.weights} holds a {name}, the net is a {recipe.model}; give --model {name}"
+    if name not in (model, *same_parameters(model)):
+        return f"{given} holds a {name}, the net is a {model}; give --model {name}"
     for key in ("stem", "norm"):
         if theirs[key] != ours[key]:
-            return f"{recipe.weights} has the {key} {theirs[key]!r}, the net {ours[key]!r}; give --{key} {theirs[key]}"
+            return f"{given} has the {key} {theirs[key]!r}, the net {ours[key]!r}; give --{key} {theirs[key]}"
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
         have = f"{channels} channel{'s' * (channels > 1)}, the data set's have {ours['in_channels']}"
-        return f"{recipe.weights} is for images of {have}; give other weights"
+        return f"{given} is for images of {have}; give other weights"
     return ""
 
 
-def other_classes(source: Source, classes: Sequence[str]) -> str:
+def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
     """How the classes of a source's last layer differ; "" if they do not, or if it names none."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"

@@ -36,7 +36,7 @@ def _without_dropout(config):
 def _logits(outputs, task):
     if task == "Model":  # of text and images
         return outputs["logits_per_image"]
-    logits = outputs["logits"]
+    logits = outputs[0] if type(outputs) is tuple else outputs["logits"]
     return logits.mean(-1) if task == "ForCTC" else logits
 
 

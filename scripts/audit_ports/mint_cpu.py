@@ -95,6 +95,11 @@ def gelu(input, approximate="none"):
     return input * 0.5 * (1 + ops.erf(input * 0.7071067811865476))
 
 
+def softplus(input, beta=1, threshold=20):
+    assert beta == 1, beta
+    return ops.relu(input) + ops.log1p(ops.exp(-ops.abs(input)))
+
+
 def dropout(input, p=0.5, training=True, inplace=False):
     return ops.dropout(input, p, True) if training and p else input
 
@@ -186,7 +191,7 @@ def _like(make):
 
 _FUNCTIONAL = {
     **{one.__name__: one for one in (layer_norm, group_norm, batch_norm, embedding, conv2d, conv1d, max_pool2d, gelu)},
-    **{one.__name__: one for one in (avg_pool2d, dropout, softmax, pad, normalize, interpolate)},
+    **{one.__name__: one for one in (avg_pool2d, dropout, softmax, softplus, pad, normalize, interpolate)},
     "adaptive_avg_pool2d": adaptive_avg_pool,
     "adaptive_avg_pool1d": adaptive_avg_pool,
     "relu6": lambda input, inplace=False: ops.relu6(input),

@@ -18,11 +18,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Start each side anew, in turns."""
     spec = specification(options.net, options.threads)
 
-    def start(kind: str, given: dict[str, Any], _: int) -> list[float]:
-        with Side(kind, given) as side:
+    def start(kind: str, _: int) -> list[float]:
+        with Side(kind, spec) as side:
             return [side.facts["ready_seconds"]]
 
-    runs = {kind: partial(start, kind, spec) for kind in sides_of(options)}
+    runs = {kind: partial(start, kind) for kind in sides_of(options)}
     seconds = interleave(runs, options.rounds)
     medians = {kind: statistics.median(values) for kind, values in seconds.items()}
     ratio = {kind: medians[kind] / medians["ours"] for kind in medians if kind != "ours"}

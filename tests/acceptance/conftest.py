@@ -19,7 +19,7 @@ import pytest
 
 import resnet_fn
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.doctor.machine import describe, lines
+from resnet_fn.doctor.machine import describe_machine, lines
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.telemetry import read_log
 
@@ -154,7 +154,7 @@ class Kit:
     def write(self):
         """Write the report; what the trainings wrote goes where all is well."""
         file = self.out / "doctor.json"
-        machine = json.loads(file.read_text()) if file.exists() else describe(self.device, 0, Workers())
+        machine = json.loads(file.read_text()) if file.exists() else describe_machine(self.device, 0, Workers())
         result = {
             "machine": {name: value for name, value in machine.items() if name not in ("findings", "broken")},
             "workers": self.workers,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resnet_fn.data.balance import balanced_order, class_balance, class_weights, describe
+from resnet_fn.data.balance import balanced_order, class_balance, class_weights, describe_balance
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)
 CLASSES = ("bee", "cat with a space", "éléphant")
@@ -56,7 +56,7 @@ def test_the_balance_is_listed_class_by_class():
     assert {row["times_seen"] for row in weighted} == {1.0}
     sampled = class_balance("balanced", (), 3, LABELS[:90])  # of the third class there is none
     assert [list(row.values()) for row in sampled] == [[60, 1.0, 0.75], [30, 1.0, 1.5], [0, 1.0, 0.0]]
-    assert describe(sampled[:2], CLASSES[:2]) == (
+    assert describe_balance(sampled[:2], CLASSES[:2]) == (
         "images      bee 60 of weight 1, seen 0.75 times; cat with a space 30 of weight 1, seen 1.5 times"
     )
 

@@ -43,7 +43,7 @@ def test_this_machine_passes_and_its_versions_are_listed(report):
 
 def test_what_is_not_installed_is_named_and_other_variables_are_left_out(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
-    described = machine.describe("CPU", 3, Workers(0, 2))
+    described = machine.describe_machine("CPU", 3, Workers(0, 2))
     assert (described["threads"], described["workers"], "SECRET_TOKEN" in described["variables"]) == (3, 2, False)
     described["packages"] |= {"torch": "", "onnx": "1.2"}
     text = "\n".join(machine.lines(described))

@@ -9,7 +9,7 @@ from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.evaluation import scoring
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.scoring import StoppedError, score
-from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe, summarise
+from resnet_fn.evaluation.task import ANY_CLASSES, ONE_CLASS, Scores, describe_scores, summarise
 from resnet_fn.models import create_model
 from resnet_fn.runtime.workers import Workers
 
@@ -81,8 +81,8 @@ def test_summary_is_the_definition():
 
 def test_top_5_needs_more_than_five_classes():
     metrics = {"loss": 1.5, "top1": 0.5, "top5": 1.0, "count": 4}
-    assert describe(metrics, "abcde") == "loss 1.5000, top-1 50.00%"
-    assert describe(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
+    assert describe_scores(metrics, "abcde") == "loss 1.5000, top-1 50.00%"
+    assert describe_scores(metrics, "abcdef") == "loss 1.5000, top-1 50.00%, top-5 100.00%"
 
 
 def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, monkeypatch):
@@ -108,7 +108,7 @@ def test_with_several_classes_any_number_of_workers_gives_the_same_bits(device, 
     assert ANY_CLASSES.by_class(alone, labels, 3)["support"].tolist() == labels.sum(0).tolist()
     assert summarise(alone)["map"] == pytest.approx(alone.areas.mean(), rel=1e-12)
     assert set(summarise(alone)) == {"loss", "map", "count"}
-    assert describe({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef") == "loss 0.5000, mAP 25.00%"
+    assert describe_scores({"loss": 0.5, "map": 0.25, "count": 4}, "abcdef") == "loss 0.5000, mAP 25.00%"
 
 
 def test_probabilities_of_several_classes_keep_their_digits_at_both_ends():

@@ -176,7 +176,7 @@ DYING = """
 import os, signal
 from resnet_fn.runtime.console import typed_command
 if os.environ["MS_ROLE"] == "MS_WORKER":
-    print("typed:", *typed_command())
+    print("typed:", *typed_command()[:6])
     print("[INFO] DISTRIBUTED(1,7f88,python):2026-01-02 [tcp_client.cc:367] Start] Event base", flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
 """
@@ -193,7 +193,7 @@ def test_however_it_was_started_its_workers_alone_are_its_own(launcher, tmp_path
     command, code = ("python", "-c", DYING), 128 + signal.SIGSEGV
     output = launcher.finish(tmp_path / "run", *command, inside=inside, code=code, seconds=60)
     assert re.search(r"^launch: worker [01] ended with exit code 139 \(SIGSEGV\); its log ends:$", output, re.M)
-    assert f"typed: {sys.executable} -m resnet_fn.launch --workers 2 -- python -c \n" in output
+    assert f"typed: {sys.executable} -m resnet_fn.launch --workers 2 --\n" in output
     assert "[INFO]" not in output
     if child := re.search(r"^child (\d+)$", output, re.M):
         os.kill(int(child[1]), signal.SIGTERM)  # a ProcessLookupError where it is gone

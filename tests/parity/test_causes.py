@@ -146,7 +146,7 @@ def test_label_smoothing_over_the_other_classes(climb):
     ]
 
 
-def test_every_other_definition_of_a_loss_is_told():
+def test_every_other_definition_of_a_loss_is_named():
     rng = np.random.default_rng(0)
     logits, labels, smoothing, classes = rng.normal(size=(6, 4)), np.array([0, 1, 2, 3, 0, 1]), 0.2, 4
     log = logits - np.log(np.exp(logits).sum(1, keepdims=True))
@@ -162,7 +162,7 @@ def test_every_other_definition_of_a_loss_is_told():
     assert causes.another_loss(1.1 * reference, reference, logits, labels, smoothing) == []
 
 
-def test_every_other_way_of_clipping_is_told():
+def test_every_other_way_of_clipping_is_named():
     rng = np.random.default_rng(0)
     parts = [{"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)} for _ in range(2)]
     mean = {name: (parts[0][name] + parts[1][name]) / 2 for name in parts[0]}

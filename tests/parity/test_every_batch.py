@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import mindspore
 import numpy as np
 import pytest
 from mindspore import nn, ops
@@ -33,15 +34,18 @@ class Theirs(torch.nn.Module):
 
 
 class Ours(nn.Cell):
-    def __init__(self, approximate=False, limit=None):
+    def __init__(self, approximate=False, cuts=""):
         super().__init__()
         self.first, self.act, self.head = nn.Dense(8, 8), nn.GELU(approximate), nn.Dense(8, 3)
-        self.limit = limit
+        self.cuts = cuts
 
     def construct(self, x):
-        if self.limit and not self.training:
-            x = ops.minimum(x, self.limit)
+        kept = (x < 3).astype(mindspore.float32)
+        if self.cuts == ("training" if self.training else "evaluation"):
+            x = ops.minimum(x, 3)
         x = self.first(x)
+        if self.cuts == "gradients":
+            x = x * kept + ops.stop_gradient(x * (1 - kept))
         return self.head(x + 1e-6 * self.act(x))
 
 
@@ -61,12 +65,17 @@ def test_a_layer_of_small_weight_is_compared_by_its_own_output():
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_what_a_later_batch_alone_shows_in_evaluation_mode(clip_norm):
-    """Inputs above 3 are cut; the first batch has none."""
+@pytest.mark.parametrize(
+    ("cuts", "stage"), [("evaluation", "eval forward"), ("training", "train forward"), ("gradients", "gradients")]
+)
+def test_what_a_later_batch_alone_shows(cuts, stage, clip_norm):
+    """Inputs above 3 are cut, or gradients where they are; the first batch has none."""
     assert ONE.max() < 3
-    ladder = climb(clip_norm, TWO + 2, limit=3.0)
-    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == ["eval forward, later batches"]
-    assert ladder.first_stage.first.name == "logits of batch 2"
+    ladder = climb(clip_norm, TWO + 2, cuts=cuts)
+    assert ladder.first_stage.name == f"{stage}, later batches", table(ladder)
+    assert ladder.first_stage.first.name.endswith(" of batch 2")
+    if cuts == "evaluation":
+        assert [one.name for one in ladder.stages if one.verdict == "DIFFERS"] == [ladder.first_stage.name]
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])

@@ -1,10 +1,13 @@
 """Initial values by several builds: what only the distribution of one build would not show is named."""
 
+import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.initial import builds_stage, several_builds
 from resnet_fn.parity.trace import Arrays
 
@@ -85,3 +88,59 @@ def test_each_build_has_a_seed_of_its_own_whatever_the_build_seeds():
     assert len({float(one["w"][0]) for one in made}) == len(made) == 20
     assert build()[0] == build()[0]  # seeding is as before
     assert len(several_builds(build, lambda net: {"w": np.zeros(2**22)}, {})) == 2
+
+
+THEIRS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", 3 * torch.randn(48))
+        self.register_buffer("table", torch.arange(48.0))
+        self.head = nn.Linear(48, 10)
+
+    def forward(self, x):
+        return self.head(torch.sin(self.frequencies * x.reshape(len(x), -1) + self.table))
+"""
+OURS = """
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        drawn = FREQUENCIES.astype(np.float32)
+        self.frequencies = Parameter(Tensor(drawn), requires_grad=False)
+        self.table = Parameter(Tensor(np.arange(48, dtype=np.float32)), requires_grad=False)
+        self.head = nn.Dense(48, 10)
+
+    def construct(self, x):
+        return self.head(ops.sin(self.frequencies * x.reshape(len(x), -1) + self.table))
+"""
+
+
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        ("3 * np.random.normal(size=48)", ""),
+        ("np.random.normal(size=48)", "drawn in .* with standard deviation [01]"),
+        ("np.zeros(48)", "all 0 here, drawn in"),
+    ],
+)
+def test_a_buffer_that_is_drawn_is_compared_by_its_moments(drawn, words, tmp_path, capsys):
+    pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    (tmp_path / "ours.py").write_text(OURS.replace("FREQUENCIES", drawn))
+    nets = ["--reference", "theirs.py:Net", "--net", "ours.py:Net", "--image-size", "4", "--steps", "2"]
+    assert main([*nets, "--json", "ladder.json"]) == bool(words)
+    ladder = json.loads((tmp_path / "ladder.json").read_text())
+    by_name = {stage["name"]: stage for stage in ladder["stages"]}
+    assert [item["name"] for item in by_name["untrained arrays"]["differences"]] == ["table"]
+    differing = [stage["name"] for stage in ladder["stages"] if stage["verdict"] == "DIFFERS"]
+    assert differing == (["initialisation"] if words else []), capsys.readouterr().out
+    hints = [hint for hint in by_name["initialisation"]["hints"] if not hint.startswith("head")]
+    assert all(hint.startswith("frequencies") for hint in hints)
+    assert bool(hints) == bool(words)
+    assert not words or re.search(words, hints[0])

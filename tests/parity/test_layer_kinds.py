@@ -354,7 +354,7 @@ def test_a_right_port_is_matched_and_the_same_function(paired, name):
 
 
 def matrix(paired: Any) -> str:
-    """The table of docs/parity.md: what is compared of each kind, as the recorder says."""
+    """The table of docs/parity.md: what is compared of each kind, by the recorder."""
     rows = ["| PyTorch | MindSpore | settings | initialisation |", "|---|---|---|---|"]
     for kind in KINDS:
         module, net = Reference(kind.theirs(), kind.inputs), Port(kind.ours(), kind.inputs, "first", "layer")

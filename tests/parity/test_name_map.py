@@ -1,13 +1,14 @@
-"""What a net's array is made of, and what --map says of it."""
+"""What a net's array is made of, and how --map corrects it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from resnet_fn.parity.matching import Side, match
-from resnet_fn.parity.name_map import NameMap, Part, Source, joined, plain, read_map
+from resnet_fn.parity.name_map import GRADIENTS, NameMap, Part, Source, joined, plain, read_map
 
 FUSED = np.arange(24.0).reshape(6, 4)
 ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
@@ -89,6 +90,43 @@ def test_every_entry_is_done():
     np.testing.assert_array_equal(found["table"], theirs["row"][:, None])
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected", "words"),
+    [
+        ("a + b", [5, 2], "the sum of a, b"),
+        ("a - b", [-3, 6], "the sum of a, -b"),
+        ("- a + b", [3, -6], "the sum of -a, b"),
+        ("-a", [-1, -4], "-a"),
+        ({"from": "-a - b", "shape": [2, 1]}, [[-5], [-2]], "the sum of -a, -b as [2, 1]"),
+    ],
+)
+def test_a_sum_and_signs(entry, expected, words):
+    """The gradient of a sum is that of each part."""
+    expected = np.array(expected, np.float32)
+    theirs = {name: (2,) for name in "ab" if name in str(entry)}
+    names = match(Side({"x": expected.shape}), Side(theirs), read({"x": entry}))
+    source = names.parameters["x"]
+    assert (str(source), names.problems) == (words, ())
+    theirs = {"a": np.array([1, 4], np.float32), "b": np.array([4, -2], np.float32)}
+    np.testing.assert_array_equal(names.rename(theirs)["x"], expected)
+    gradient = np.array([[3, -5]], np.float32).reshape(expected.shape)  # of the sum; so of a part, with its sign
+    of_parts = {part.name: part.sign * np.ravel(gradient) for part in source.parts}
+    np.testing.assert_array_equal(names.rename(of_parts, GRADIENTS)["x"], gradient)
+
+
+@pytest.mark.parametrize("text", ["a +", "+", "", "a b", "a + + b", "a * b", "a +b"])
+def test_a_malformed_sum_names_its_line_and_a_form_that_works(text):
+    Path("names.json").write_text(f'{{\n  "first": "a",\n  "x.bias": {json.dumps(text)}\n}}')
+    with pytest.raises(ValueError, match=r"^--map: names.json line 3: x.bias: .*; write \"b_ih \+ b_hh\"") as error:
+        read_map("names.json")
+    assert f'"{text}"' in str(error.value)
+
+
+def test_parts_of_several_shapes_are_not_added():
+    names = match(Side({"x": (2,)}), Side({"a": (2,), "b": (1,)}), read({"x": "a + b"}))
+    assert [problem.startswith("--map: x: ") and "shape" in problem for problem in names.problems] == [True]
+
+
 def test_rows_that_are_one_of_three_projections_are_known_as_that():
     ours, theirs = {"k.weight": (2, 4)}, {"fused": (6, 4), "bias": (6,)}
     for rows, words in ([2, 4], "fused [part 2 of 3]"), ([1, 3], "fused [1:3]"):
@@ -125,7 +163,7 @@ def test_a_layer_stands_for_all_that_it_holds():
 def test_what_it_cannot_mean_is_refused(entries, message):
     with pytest.raises(ValueError) as error:
         match(Side(OURS), Side(THEIRS), read(entries))
-    assert str(error.value).startswith(message)
+    assert re.sub(r"names.json line \d+: ", "", str(error.value)).startswith(message)
 
 
 def test_a_file_that_is_not_there_or_no_json_is_refused():

@@ -138,7 +138,7 @@ NAMES = NameMap(
 )
 
 
-def test_copies_of_what_the_reference_shares_are_told():
+def test_copies_of_what_the_reference_shares_are_named():
     assert sharing_notes(NAMES, []) == [
         "embed.embedding_table: a copy of head.weight here, one array in the reference (embed.weight = head.weight); "
         "share it"
@@ -146,14 +146,14 @@ def test_copies_of_what_the_reference_shares_are_told():
     assert sharing_notes(NAMES, [("embed.embedding_table", "head.weight")]) == []
 
 
-def test_what_is_frozen_in_one_net_only_is_told():
+def test_what_is_frozen_in_one_net_only_is_named():
     both = ["embed.embedding_table", "head.weight", "bn.gamma"], ["embed.weight", "head.weight", "bn.weight"]
     assert training_notes(NAMES, *both) == []
     assert training_notes(NAMES, both[0][:2], both[1]) == ["bn.gamma: frozen here, trained in the reference"]
     assert training_notes(NAMES, both[0], both[1][:2]) == ["bn.gamma: trained here, frozen in the reference"]
 
 
-def test_a_trained_padding_row_is_told_and_nothing_else():
+def test_a_trained_padding_row_is_named_and_nothing_else():
     table = "embed.embedding_table"
     layers = [Layer("embed", 0, "embedding", "Embedding", {"padding_idx": 1}, None, None, (), True)]
     theirs = np.random.default_rng(0).normal(size=(5, 4))

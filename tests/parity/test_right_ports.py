@@ -160,7 +160,7 @@ def unused() -> tuple[nn.Cell, Any]:
 
 @pytest.mark.parametrize("use", [SGD, ADAMW], ids=["SGD", "AdamW"])
 def test_parameters_that_no_side_uses(use):
-    """torch gives them neither state nor weight decay; a sentence says so."""
+    """torch gives them neither state nor weight decay; a line reports that."""
     ladder = agrees(*unused(), vectors(5), dataclasses.replace(use, decay_all=True))
     (line,) = [line for line in ladder.changed if "token" in line]
     assert "pooler.weight" in line
@@ -588,6 +588,28 @@ def test_a_parameter_that_is_one_number():
     module = theirs(forward, t.Sigmoid(), scale=t.Parameter(torch.tensor(2.6592)))
     net = ours(forward, nn.Sigmoid(), scale=Parameter(Tensor(2.6592, mindspore.float32)))
     agrees(net, module, vectors(), ADAMW, initialisation=True)
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_positions_that_one_side_looks_up_for_each_sample(batch):
+    batches = [(RNG.integers(0, 9, (6, 5)), classes(6)) for _ in range(2)]
+
+    def each(self, x):
+        places = torch.arange(5, device=x.device).expand(len(x), 5)
+        return self.head(torch.tanh(self.token(x) + self.position(places)).mean(1))
+
+    def once(self, x):
+        return self.head(ops.tanh(self.token(x) + self.position(self.places)).mean(1))
+
+    def net(first):
+        places = Tensor(np.broadcast_to((np.arange(5) + first) % 5, (*batch, 5)).astype(np.int32))
+        return ours(once, token=nn.Embedding(9, 8), position=nn.Embedding(5, 8), places=places)
+
+    module = theirs(each, token=t.Embedding(9, 8), position=t.Embedding(5, 8))
+    agrees(net(0), module, batches)
+    layer = ladder_of(net(1), module, batches).first_layer
+    assert layer is not None
+    assert layer.name == "position"
 
 
 class Path(t.Module):

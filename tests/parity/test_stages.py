@@ -97,7 +97,7 @@ def test_what_flipped_ties_change_is_rounding():
     assert compared(ours, theirs, exact, flipped)["gradients"].verdict == "rounding"
 
 
-def test_a_gradient_that_is_zero_but_for_rounding_must_be_small():
+def test_a_gradient_that_is_zero_except_for_rounding_must_be_small():
     ours, theirs, exact = traces()
     for trace, noise in ((ours, 3e-9), (theirs, -2e-9), (exact, 1e-25)):
         prefix = "" if trace is ours else "theirs."
@@ -110,7 +110,7 @@ def test_a_gradient_that_is_zero_but_for_rounding_must_be_small():
 
 @pytest.mark.parametrize(("noise", "verdict"), [(3e-9, "rounding"), (-2e-8, "rounding"), (1e-3, "DIFFERS")])
 def test_the_key_bias_of_an_attention_that_adam_trains(noise, verdict):
-    """Its gradient is zero but for rounding; Adam divides it by its own size: a step of up to the rate's."""
+    """Its gradient is zero except for rounding; Adam divides it by its own size: a step of up to the rate's."""
     ours, theirs, exact = traces()
     for trace, rounded in ((ours, noise), (theirs, 1e-11), (exact, 1e-18)):
         w, bias = trace.start
@@ -282,7 +282,7 @@ def test_a_tie_is_as_wide_as_four_times_the_largest_error_in_training_mode():
 
 
 class Ported(nn.Cell):
-    """Computes the same but for what float32 cannot hold: it adds 1e-12 to what the ReLU is given."""
+    """Computes the same except for what float32 cannot hold: it adds 1e-12 to what the ReLU is given."""
 
     def __init__(self, fault=1.0):
         super().__init__()

@@ -48,7 +48,7 @@ def test_batches_are_the_seeds_and_each_class_has_its_pattern():
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     assert set(labels) == {0, 1, 2, 3}
     means = np.stack([images[labels == label].mean(0).ravel() for label in range(4)])
-    # The nearest mean tells the class; the values have the variance of pattern and noise, 2 · 0.7².
+    # The nearest mean is of the class; the values have the variance of pattern and noise, 2 · 0.7².
     assert (((images.reshape(len(images), 1, -1) - means) ** 2).sum(2).argmin(1) == labels).mean() > 0.99
     assert images.var() == pytest.approx(2 * 0.7**2, rel=0.1)
 

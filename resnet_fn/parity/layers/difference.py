@@ -88,14 +88,20 @@ def relative_error(a: Any, b: Any) -> float:
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return math.inf
-    if a.size and not finite.any():
-        return math.nan
-    a, b = a[finite], b[finite]
-    large = np.abs(b) > _APART * np.median(np.abs(b)) if b.any() else np.zeros(b.shape, bool)
-    parts = [large, ~large] if large.any() and np.median(np.abs(b)) else [...]
-    return max(norm(a[part] - b[part]) / (norm(b[part]) or 1.0) for part in parts)
+    if not finite.all():  # else nothing is copied: a net's arrays are large
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return math.inf
+        if not finite.any():
+            return math.nan
+        a, b = a[finite], b[finite]
+    sizes = np.abs(b)
+    # The median is dear; if more than half are near the largest, none is far beyond it.
+    if a.size and np.count_nonzero(sizes > sizes.max() / _APART) <= a.size // 2:
+        median = np.median(sizes)
+        large = sizes > _APART * median
+        if median and large.any():
+            return max(norm(a[part] - b[part]) / (norm(b[part]) or 1.0) for part in (large, ~large))
+    return norm(a - b) / (norm(b) or 1.0)
 
 
 def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, rounding: float = 0.0) -> Difference:
@@ -107,10 +113,13 @@ def difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0, roundi
     if a.shape != b.shape:
         raise ValueError(f"{name}: shape {a.shape} here, {b.shape} in the reference; make them equal")
     with np.errstate(invalid="ignore"):
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-    apart = np.where(np.isnan(apart), np.inf, apart)
+        apart = np.abs(a - b)
+    unclear = ~np.isfinite(apart)
+    if unclear.any():
+        equal = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.where(unclear, np.where(equal, 0.0, np.inf), apart)
     place = np.unravel_index(int(apart.argmax()), a.shape) if a.size else ()
-    finite = np.isfinite(a) & np.isfinite(b)
+    finite = np.isfinite(a) & np.isfinite(b) if unclear.any() else ...
     norms = norm(a[finite]) * norm(b[finite])
     return Difference(
         name=name,

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 CLASSES = 10
 
-# One of each kind: what differs from these in depth alone is told from the two tables.
+# One of each kind: what differs from these in depth alone follows from the two tables.
 KINDS = (
     *("resnet8", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "se_resnet18", "se_resnet50"),
     *("genet50_minus", "genet50", "genet50_plus"),
@@ -83,7 +83,7 @@ def logits_error(net: nn.Cell, ref: "torch.nn.Module", images: np.ndarray) -> fl
     return relative(ours, theirs)
 
 
-# The odd size tells ceil-mode pooling and `same` padding apart.
+# At the odd size ceil-mode pooling and `same` padding differ.
 @pytest.mark.parametrize(
     ("name", "stem", "size"), [("resnet18", "", 37), ("resnet8", "d", 33), ("genet50_plus", "", 37)]
 )

@@ -1,0 +1,147 @@
+"""State that training moves, beside weights: outputs in evaluation mode after the updates, with the same weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+from resnet_fn.parity.replay import compare_step, replay
+from resnet_fn.parity.report import table
+from resnet_fn.parity.trace import Task
+from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.recipes import recipe
+
+torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
+pytestmark = pytest.mark.usefixtures("device")
+
+STAGE = "eval forward after the updates"
+RECIPE = dataclasses.replace(recipe("digits"), learning_rate=0.02, label_smoothing=0.0)
+RNG = np.random.default_rng(0)
+BATCHES = [(RNG.normal(1, 1, (6, 8)).astype(np.float32), np.array([0, 1, 2] * 2, np.int32)) for _ in range(3)]
+
+
+class Theirs(torch.nn.Module):
+    """Training centres features by a batch's mean, evaluation by a mean of old ones, if it is `read` there."""
+
+    def __init__(self, read="evaluation", persistent=True):
+        super().__init__()
+        self.first, self.head, self.read = torch.nn.Linear(8, 8), torch.nn.Linear(8, 3), read
+        self.register_buffer("center", torch.zeros(8), persistent)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        x = self.first(x)
+        if self.training:
+            with torch.no_grad():
+                self.center.mul_(0.5).add_(0.5 * x.mean(0))
+                self.calls += 1
+        mode = "training" if self.training else "evaluation"
+        if self.read == mode:
+            x = x + 1e-3 * self.center
+        return self.head(x)
+
+
+class Ours(nn.Cell):
+    def __init__(self, read="evaluation", name="center", keep=0.5):
+        super().__init__()
+        self.first, self.head, self.read, self.keep = nn.Dense(8, 8), nn.Dense(8, 3), read, keep
+        self.state = None
+        if name:
+            setattr(self, name, Parameter(Tensor(np.zeros(8, np.float32)), name=name, requires_grad=False))
+            self.state = getattr(self, name)
+
+    def construct(self, x):
+        x = self.first(x)
+        if self.state is not None:
+            if self.training:
+                ops.assign(self.state, self.keep * self.state + (1 - self.keep) * ops.stop_gradient(x.mean(0)))
+            if (self.read == "training") == self.training:
+                x = x + 1e-3 * self.state
+        return self.head(x)
+
+
+def climb(theirs, ours):
+    torch.manual_seed(0)
+    return compare_step(ours, theirs, BATCHES, RECIPE, initialisation=False)
+
+
+def stage_of(ladder):
+    (stage,) = [stage for stage in ladder.stages if stage.name == STAGE]
+    return stage
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("name", ["center", "average"])
+def test_state_that_moves_alike_agrees_under_any_name(persistent, name):
+    ladder = climb(Theirs(persistent=persistent), Ours(name=name))
+    assert ladder.agrees, table(ladder)
+    assert stage_of(ladder).verdict == "ok"
+    assert not [line for line in ladder.changed if "calls" in line]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_only_the_reference_moves_and_reads_differs(persistent):
+    ladder = climb(Theirs(persistent=persistent), Ours(name=None))
+    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(ladder)
+    assert ladder.first_stage.hints[0].startswith("center: training moves it in the reference")
+
+
+def test_state_that_moves_otherwise_differs_by_the_outputs():
+    """Under another name: no stage compares the arrays."""
+    ladder = climb(Theirs(persistent=False), Ours(name="average", keep=0.9))
+    assert [stage.name for stage in ladder.stages if stage.verdict == "DIFFERS"] == [STAGE], table(ladder)
+
+
+@pytest.mark.parametrize(("read", "words"), [("", "no output"), ("training", "outputs in training mode")])
+def test_a_buffer_that_moves_and_is_not_read_in_evaluation_is_a_line(read, words):
+    ladder = climb(Theirs(read, persistent=False), Ours(name=None))
+    assert stage_of(ladder).verdict == "ok", table(ladder)
+    (line,) = [line for line in ladder.changed if line.startswith("center: ")]
+    assert f"changes {words}" in line
+    assert read or ladder.agrees
+
+
+def test_weights_are_the_reference_s_and_statistics_each_side_s(tmp_path):
+    """By torch itself: evaluation with the reference's last weights and the statistics of this side."""
+    from resnet_fn.parity.torch_side import record_reference
+
+    class Normed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.head = torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(self.norm(x))
+
+    class Cell(nn.Cell):
+        def __init__(self, momentum):
+            super().__init__()
+            self.norm, self.head = nn.BatchNorm1d(8, momentum=momentum), nn.Dense(8, 3)
+
+        def construct(self, x):
+            return self.head(self.norm(x))
+
+    reference = record_reference(Normed(), Task(RECIPE, BATCHES))
+    net = Cell(0.8)
+    item = stage_of(replay(reference, net, initialisation=False)).differences[0]
+    start, last = reference.trace.start, reference.trace.after[-1]
+    module = Normed()
+    module.load_state_dict({name: torch.from_numpy(value) for name, value in last.items()}, strict=False)
+    with torch.no_grad():
+        module.norm.running_mean.copy_(torch.from_numpy(start["norm.running_mean"]))
+        module.norm.running_var.copy_(torch.from_numpy(start["norm.running_var"]))
+        module.norm.momentum = 0.2
+        for images, _ in BATCHES:
+            module.norm.train()(torch.from_numpy(images))
+        outputs = module.eval()(torch.from_numpy(BATCHES[0][0]))
+    assert item.verdict == "DIFFERS"
+    assert item.ours == pytest.approx(float(outputs[item.place]), rel=1e-5)
+
+    save_recording(reference, tmp_path / "trace")
+    loaded = load_recording(tmp_path / "trace")
+    assert replay(loaded, Cell(0.9), initialisation=False).agrees
+    loaded.trace.last_outputs = {}  # as in a trace that was recorded before there was such a stage
+    stage = stage_of(replay(loaded, Cell(0.8), initialisation=False))
+    assert stage.verdict == "skipped"
+    assert "record it again" in stage.note
