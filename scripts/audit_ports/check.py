@@ -216,6 +216,6 @@ FAULTS = {
     "hubert": ("weight norm is assigned: g has no gradient", "computed", _COMPUTED),
 }
 
-if __name__ == "__main__":
-    for one in sys.argv[1:]:
-        print(one, check(one) or "right", check_initial(one) or "begins alike", sep="\n  ")
+if __name__ == "__main__":  # check.py NET [right]: its first finding, with the fault put right
+    name, *right = sys.argv[1:]
+    print((check(name, **(FAULTS[name][2] if right else {})) or ["nothing"])[0])
