@@ -211,7 +211,11 @@ FAULTS = {
     "qwen2": ("nn.Embedding trains its padding row", "without a padding row", _UNPADDED),
     "whisper": ("the encoder's positions are not frozen", "frozen", {"repair": _freeze}),
     "fnet": ("NumPy's transform has no gradient", "by products", {"repair": _transform}),
-    "phi3": ("calls `get_usable_length`, which no cache has", "without one, or a padding row", _UNCACHED | _UNPADDED),
+    "phi3": (
+        "calls `get_usable_length`, which no cache has; its padding row (468) trains",
+        "without one, or a padding row",
+        _UNCACHED | _UNPADDED,
+    ),
     "qwen3": ("takes the first layer of an empty cache", "without a cache", _UNCACHED),
     "hubert": ("weight norm is assigned: g has no gradient", "computed", _COMPUTED),
 }
