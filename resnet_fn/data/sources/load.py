@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import few, near_path, renamed
+from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
-from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.files import FileSplit, is_image
