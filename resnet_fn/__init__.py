@@ -24,10 +24,8 @@ import sys
 def _obstacle() -> str:
     """Why the package cannot work here, before anything that would fail without a word of it; "" where it can."""
     here, version = os.path.dirname(os.path.realpath(__file__)), sys.version_info[:2]
-    if not (3, 10) <= version <= (3, 12):  # setup.cfg's python_requires
-        return (
-            f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 10) else 'new'}: use 3.10, 3.11 or 3.12"
-        )
+    if not (3, 11) <= version <= (3, 12):  # setup.cfg's python_requires
+        return f"Python {version[0]}.{version[1]} is too {'old' if version < (3, 11) else 'new'}: use 3.11 or 3.12"
     if sys.path and os.path.realpath(sys.path[0] or ".") == here:
         return f"the package's own folder hides Python's inspect; go to another: cd {os.path.dirname(here)}"
     import importlib.util

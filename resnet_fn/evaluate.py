@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resnet_fn.config import cli
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.recipes import load_recipe
+from resnet_fn.runtime.disk import finite_or_null
 
 _EXAMPLES = """examples:
   python -m resnet_fn.evaluate runs/first --which best

@@ -14,13 +14,19 @@ from resnet_fn.checkpoint.run_folder import settings_of
 from resnet_fn.config import cli
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import RecipeFile
+from resnet_fn.config.recipe_file import Draft
 from resnet_fn.recipes import RECIPES, load_recipe
 from resnet_fn.runtime import console
 
+# What --help lists: the ten that are used most, and others.
 _FIRST = (
     *("dataset", "data_dir", "model", "weights", "epochs", "batch_size", "learning_rate", "seed"),
     *("out_dir", "resume"),
+)
+_SHOWN = (
+    *("image_size", "validation_share", "multi_label", "flip", "policy", "mixup", "freeze", "precision", "schedule"),
+    *("warmup_epochs", "loss", "label_smoothing", "class_weights", "optimizer", "momentum", "weight_decay", "ema"),
+    *("clip_norm", "monitor", "patience", "data_threads", "accumulate", "device", "threads", "checkpoint_every"),
 )
 _EXAMPLES = """examples:
   python -m resnet_fn.train                                      the digits, on one worker
@@ -34,21 +40,23 @@ def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]
     """Turn flags into a recipe, options, and a line for each setting left out; all validated (UsageError)."""
     about = "Train a recipe; every flag changes one of its fields (python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
-    names = f"a file (.toml, .json), or one of {', '.join(RECIPES)}"
+    names = f"a .toml file, or one of {', '.join(RECIPES)}"
+    parser.add_argument("--help-all", action="help", help="show every setting; --help shows those that are used most")
     parser.add_argument("--recipe", metavar="NAME", help=f"{names}; default digits, with --resume PATH the run's own")
     first = cli.Parser("train", about)
     for flag in ("--recipe", "--resume"):
         first.add_argument(flag, default="")
     early, _ = first.parse_known_args([word for word in arguments if word not in ("-h", "--help")])
     if not early.recipe and early.resume not in ("", "auto", "never"):
-        base = RecipeFile.of_run(settings_of(early.resume))
+        base = Draft.of_run(settings_of(early.resume))
     else:
         with cli.usage_errors():
             base = load_recipe(early.recipe or "digits")
     parser.description = f"{about}\nDefaults are those of the recipe {base.recipe.name}, * marks what it sets."
-    cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST)
+    shown = () if "--help-all" in arguments else _SHOWN
+    cli.add_fields(parser, base.recipe, base.options, skip=("name",), first=_FIRST, shown=shown)
     parsed, wrong = parser.parse_and_list(arguments)
-    file, more = base.combined(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
+    file, more = base.checked(cli.settings_in(parsed, Recipe) | cli.settings_in(parsed, RunOptions))
     cli.raise_usage_errors(*((True, text) for text in (*wrong, *more)))
     return file.recipe, file.options, file.notes
 

@@ -148,6 +148,18 @@ def says() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
+def write_recipe() -> Callable[[dict[str, Any]], str]:
+    """write_recipe(settings) writes them as the recipe file mine.toml and returns its name."""
+
+    def write(settings: dict[str, Any]) -> str:
+        lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
+        Path("mine.toml").write_text("".join(lines), encoding="utf-8")
+        return "mine.toml"
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def events() -> Callable[..., list[dict[str, Any]]]:
     """events(run, kind) reads a run's log; every line of it must be whole."""
 

@@ -137,7 +137,12 @@ def unknown_flags(module, words, helps={}):  # noqa: B006 (each command is asked
     """The flags among the words after a command that its help does not have."""
     if module not in helps:
         program, *more = module.split()
-        command = [sys.executable, *([ROOT / program] if "/" in program else ["-m", program]), *more, "--help"]
+        command = [
+            sys.executable,
+            *([ROOT / program] if "/" in program else ["-m", program]),
+            *more,
+            "--help-all" if module == "resnet_fn.train" else "--help",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{module}: {done.stderr}"
         helps[module] = done.stdout

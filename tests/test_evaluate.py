@@ -1,6 +1,5 @@
 """The evaluate command: what it refuses."""
 
-import json
 from pathlib import Path
 
 import mindspore
@@ -20,25 +19,25 @@ def test_evaluate_mistakes(python):
         assert python("-m", "resnet_fn.evaluate", *words, code=code).stderr.startswith(f"evaluate: error: {message}")
 
 
-def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(device, folder):
+def test_a_weight_file_is_scored_with_the_check_of_files_of_the_recipe_file(device, folder, write_recipe):
     net = create_model("resnet8", num_classes=3)
     mindspore.save_checkpoint(net, "net.ckpt")
     settings = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
     bad = folder / "val" / "bee" / "00 ü.JPEG"
     bad.write_bytes(bad.read_bytes()[:300])
     for check, message in (("auto", "1 of 9 validation files are bad"), ("no", "00 ü.JPEG: cannot be decoded")):
-        Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder), "check_files": check}))
+        recipe = write_recipe({**settings, "data_dir": str(folder), "check_files": check})
         with pytest.raises(ValueError, match=message):
-            main(["--weights", "net.ckpt", "--recipe", "mine.json"])
+            main(["--weights", "net.ckpt", "--recipe", recipe])
     assert sorted(path.name for path in folder.iterdir()) == ["train", "val"]  # nothing beside the data
 
 
-def test_weights_for_other_classes_are_rejected_with_what_can_be_done(device, folder):
+def test_weights_for_other_classes_are_rejected_with_what_can_be_done(device, folder, write_recipe):
     mindspore.save_checkpoint(create_model("resnet8", num_classes=4), "net.ckpt")
     settings = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "eval_resize": 8}
-    Path("mine.json").write_text(json.dumps({**settings, "data_dir": str(folder)}))
+    recipe = write_recipe({**settings, "data_dir": str(folder)})
     with pytest.raises(
         ValueError, match=r"^net\.ckpt: .*fc\.weight \(4, 64\) instead of \(3, 64\).*train --weights"
     ) as error:
-        main(["--weights", "net.ckpt", "--recipe", "mine.json"])
+        main(["--weights", "net.ckpt", "--recipe", recipe])
     assert "--reset-head" not in str(error.value)  # which this command lacks

@@ -111,7 +111,7 @@ def test_debug_shows_the_traceback(train):
 )
 def test_help_shows_meaning_unit_and_the_values_of_the_recipe(flags, shown, capsys):
     with pytest.raises(SystemExit):
-        parse([*flags, "--help"])
+        parse([*flags, "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     for part in shown.split(" | "):
         assert part in text

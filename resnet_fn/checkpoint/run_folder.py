@@ -32,7 +32,7 @@ _STEP = re.compile(r"step-(\d{8})")
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
 # Files that a run writes at its start; other programs may have written one, too.
-FILES = ("config.json", "recipe.toml", "recipe.json", "metrics.jsonl")
+FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ class RunFolder:
         for left in self.path.iterdir():  # of a process that was killed; the lock keeps others out
             if _LEFT_FILE.fullmatch(left.name):
                 left.unlink()
-        path = self.path / f"recipe{'.json' if recipe_file.startswith('{') else '.toml'}"
+        path = self.path / "recipe.toml"
         written = self.config().get("recipe_file")
         changed = written is not None and path.exists() and sha256_of_file(path) != written
         if not changed:

@@ -15,13 +15,12 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from resnet_fn.config.fields import GROUPS, YES_NO_AUTO, explain, flag_name
-from resnet_fn.config.gone import flag_hint
 from resnet_fn.config.hints import closest, closest_flag, first_line
 
 _OFTEN = "most used"
@@ -125,10 +124,7 @@ class Parser(argparse.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
         words = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         hints = {word: hint for word, (ours, hint) in _ELSEWHERE.items() if ours in flags}
-        wrong = [
-            flag_hint(word) or f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}"
-            for word in words
-        ]
+        wrong = [f"unknown argument {word!r}; {hints.get(word) or closest_flag(word, flags)}" for word in words]
         if unknown and not wrong:
             wrong = [f"unknown argument {unknown[0]!r}; flags start with --; yes/no flags take no value"]
         return parsed, [*wrong, *self._wrong]
@@ -184,31 +180,37 @@ def add_device_flags(parser: Parser) -> argparse._ArgumentGroup:
 
 
 def add_fields(
-    parser: argparse.ArgumentParser, *configs: Any, skip: Iterable[str] = (), first: Iterable[str] = ()
+    parser: argparse.ArgumentParser,
+    *configs: Any,
+    skip: Iterable[str] = (),
+    first: Sequence[str] = (),
+    shown: Collection[str] = (),
 ) -> None:
-    """Add one flag for each setting but `skip`; flags that are not given are not in the namespace.
+    """Add one flag for each setting except `skip`; flags that are not given are not in the namespace.
 
-    `configs` are dataclasses, or instances, whose values the help shows (with a * if they are not the defaults). The
-    help lists `first` before the groups of all others.
+    Args:
+        configs: dataclasses, or instances, whose values the help shows (with a * if they are not the defaults).
+        first: settings that the help lists before the groups of all others.
+        shown: other settings that the help lists; empty: all.
     """
     fields = {field.name: (config, field) for config in configs for field in dataclasses.fields(config)}
-    names = [*first, *(name for name in fields if name not in first)]
-    places = {
-        name: _OFTEN if name in first else fields[name][1].metadata["group"] for name in names if name not in skip
-    }
-    groups = {name: parser.add_argument_group(name) for name in (_OFTEN, *GROUPS) if name in places.values()}
-    for name, place in places.items():
+    groups = {title: parser.add_argument_group(title) for title in (_OFTEN, *GROUPS)}
+    for name in dict.fromkeys((*first, *fields)):
+        if name in skip:
+            continue
         config, field = fields[name]
-        about, group, flag = field.metadata, groups[place], flag_name(name)
-        also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
+        about, flag = field.metadata, flag_name(name)
+        group = groups[_OFTEN if name in first else about["group"]]
+        is_shown = not shown or name in first or name in shown
         options: dict[str, Any] = {
-            "help": explain(field, getattr(config, name)) + also,  # a dataclass itself has the defaults
+            "help": explain(field, getattr(config, name)) if is_shown else argparse.SUPPRESS,
             "default": argparse.SUPPRESS,
             "dest": name,
         }
         if about["choices"] == YES_NO_AUTO:
             group.add_argument(f"--{flag}", action="store_const", const="yes", **options)
-            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options | {"help": "never"})
+            options["help"] = "never" if is_shown else argparse.SUPPRESS
+            group.add_argument(f"--no-{flag}", action="store_const", const="no", **options)
             continue
         if isinstance(field.default, bool):
             options["action"] = argparse.BooleanOptionalAction

@@ -1,11 +1,8 @@
-"""Texts: what an error message says beside the fault (the nearest name, the first few of many); what JSON can hold."""
+"""What an error message has beside the fault: the nearest name or path, the first few of many."""
 
 import difflib
-import math
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 
 def closest(word: str, known: Iterable[str], main: Iterable[str] = ()) -> str:
@@ -44,26 +41,7 @@ def first_line(error: BaseException) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
-def renamed(before: Sequence[str], now: Sequence[str]) -> str:
-    """Which names are others than before, in words; "" where none is."""
-    return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])
-
-
 def few(items: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
     """The first items of a list, and how many more there are."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return separator.join(map(str, items[:limit])) + more
-
-
-def printable(name: str) -> str:
-    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def finite_or_null(value: Any) -> Any:
-    """A value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
-    if isinstance(value, dict):
-        return {key: finite_or_null(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite_or_null(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""A recipe as a file: the settings that flags would change, with their names and checks, a line each.
+"""A recipe as a TOML file: the settings that flags would change, with their names and checks, a line each.
 
 extends = "imagenet_resnet50_v1"    a recipe's name, or another file; without it the settings' own defaults
 epochs = 30
@@ -6,166 +6,176 @@ lr = 0.05
 """
 
 import dataclasses
+import json
+import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import aliases, check_value, combine, faults, off_value, to_dict
-from resnet_fn.config.gone import GONE, translated
-from resnet_fn.config.hints import closest
+from resnet_fn.config.fields import aliases, check_names, to_dict
+from resnet_fn.config.hints import closest, near_path
 from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe, recipe_from_dict
-from resnet_fn.config.settings_file import ENDINGS, read_settings, settings_text
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.rules import Source, Value, apply_rules
+from resnet_fn.config.settings import typed_values, unchecked, values_of
 
-_FIELDS = {field.name: (config, field) for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
+ENDING = ".toml"
+FORMAT = 1  # of a recipe file, in its line `format`
+_FIELDS = {field.name: field for config in (Recipe, RunOptions) for field in dataclasses.fields(config)}
 _NAMES = {name: name for name in _FIELDS} | aliases(Recipe) | aliases(RunOptions)
 # Options that a run leaves out of its own recipe file.
 _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 
 @dataclasses.dataclass(frozen=True)
-class RecipeFile:
-    """A recipe and the options of its file; unchecked as a whole, see `combined`.
+class Draft:
+    """A recipe and options on the way from files and flags.
 
     Attributes:
-        recipe: the settings of the file over those of what it extends.
-        options: the `RunOptions` that it gives.
-        places: of each setting that a file gives: "mine.toml line 3".
-        typed: the settings that the file itself gives another value than their default, not what it extends.
-        notes: what is left out of what it extends, and what it gives that has gone, a line each.
+        values: of all settings of `Recipe` and `RunOptions`, not checked yet.
+        notes: what was left out so far, a line each.
     """
 
-    recipe: Recipe
-    options: RunOptions = RunOptions()
-    places: dict[str, str] = dataclasses.field(default_factory=dict)
-    typed: frozenset[str] = frozenset()
+    values: Mapping[str, Value]
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of_run(cls, settings: Mapping[str, Any]) -> "RecipeFile":
-        """The settings of a run's config.json with which it resumes: all but where it is kept.
+    def of(cls, recipe: Recipe, options: RunOptions | None = None, source: Source = Source.RECIPE) -> "Draft":
+        """The settings of both; this source gave what is not at its default."""
+        return cls(values_of(recipe, source) | values_of(options or RunOptions(), source))
 
-        Nobody types them again: options that have no effect by today's rules are left out, with a line.
-        """
+    @classmethod
+    def of_run(cls, settings: Mapping[str, Any]) -> "Draft":
+        """The settings of a run's config.json with which it resumes: all but where it is kept."""
         options = {name: value for name, value in settings["options"].items() if name not in _OWN_PLACE}
-        recipe, now = recipe_from_dict(settings["recipe"]), translated(RunOptions, options)
-        of_run = RunOptions.__new__(RunOptions, **now)
-        vars(of_run).update({**vars(RunOptions()), **now})
-        of_run, lines = combine(of_run, {}, recipe=recipe)
-        return cls(recipe, of_run, notes=tuple(lines))
+        check_names(Recipe, settings["recipe"])
+        check_names(RunOptions, options)
+        return cls.of(unchecked(Recipe, settings["recipe"]), unchecked(RunOptions, options), Source.RUN)
 
-    def combined(self, given: Mapping[str, Any]) -> tuple["RecipeFile", list[str]]:
-        """This with the flags that were given, and all that is wrong then, with the line of a file.
+    @property
+    def recipe(self) -> Recipe:
+        """The values of the recipe."""
+        return unchecked(Recipe, {name: value.value for name, value in self.values.items()})
 
-        A flag may give what the file lacks. A setting of the file that loses its effect by the flags is left out.
-        """
-        alone = [*faults(self.recipe, self.typed), *faults(self.options, self.typed, self.recipe)]
-        typed = frozenset({*given, *(text.partition(":")[0] for text in alone)})
-        of_recipe, of_options = _by_config(given)
-        recipe, lines = combine(self.recipe, of_recipe, typed)
-        options, more = combine(self.options, of_options, typed, recipe)
-        places = {name: place for name, place in self.places.items() if name not in given}
-        marks = {name: f"{place}: " for name, place in places.items()}
-        wrong = (*faults(recipe, typed), *faults(options, typed, recipe))
-        file = RecipeFile(recipe, options, places, typed, (*self.notes, *lines, *more))
-        return file, [marks.get(text.partition(":")[0], "") + text for text in wrong]
+    @property
+    def options(self) -> RunOptions:
+        """The values of the options."""
+        return unchecked(RunOptions, {name: value.value for name, value in self.values.items()})
 
-    def complete(self, **given: Any) -> "RecipeFile":
+    def checked(self, given: Mapping[str, Any]) -> tuple["Draft", list[str]]:
+        """This with the flags that were given, without what has no effect then; and all that is wrong."""
+        flags = {name: Value(_FIELDS[name], value, Source.FLAG) for name, value in given.items()}
+        values, left_out, faults = apply_rules({**self.values, **flags})
+        return Draft(values, (*self.notes, *left_out)), list(faults.values())
+
+    def complete(self, **given: Any) -> "Draft":
         """This with other settings, checked as a whole; a ValueError of all that is wrong with it."""
-        file, wrong = self.combined(given)
+        draft, wrong = self.checked(given)
         if wrong:
             raise ValueError("; ".join(wrong))
-        return file
-
-    def checked(self) -> Recipe:
-        """The recipe, checked as a whole; errors as `complete`."""
-        return self.complete().recipe
+        return draft
 
 
-def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> RecipeFile:
+def read_recipe_file(path: Path, named: Mapping[str, Recipe], above: tuple[Path, ...] = ()) -> Draft:
     """Read a recipe file and what it extends.
 
     Args:
-        path: ends in .toml or .json.
+        path: ends in .toml.
         named: the recipes that it may extend by name.
         above: the files that extend this one.
 
     Raises:
-        ValueError: it cannot be read; a name that is no setting, or a value that a setting cannot have, with its line.
+        ValueError: it cannot be read, is of another format, or has a name that is no setting; with its line.
     """
-    entries = read_settings(path)
-    base = RecipeFile(Recipe())
+    entries = read_toml(path)
+    number, place = entries.pop("format", (FORMAT, ""))
+    if number != FORMAT:
+        raise ValueError(f"{place}: format: {number!r} is not {FORMAT}, the only one that this version reads")
+    base = Draft.of(Recipe())
     if "extends" in entries:
         word, place = entries.pop("extends")
         try:
             base = _extended(path, word, named, (*above, path.resolve()))
         except ValueError as error:
             raise ValueError(f"{place}: extends: {error}") from None
-    values: dict[str, Any] = {"name": path.stem}
-    typed: dict[str, tuple[str, str]] = {}
-    notes = list(base.notes)
+    values = {**base.values, "name": Value(_FIELDS["name"], path.stem, Source.FILE)}
+    words: dict[str, str] = {}
     for word, (value, place) in entries.items():
         name = _NAMES.get(word.replace("-", "_"))
-        gone = GONE.get(word.replace("-", "_") if name is None else name)
-        if gone and (name is None or value in tuple(gone.values)):
-            if value not in (gone.same or ()):
-                notes.append(f"{place}: {word} {value!r} has gone: {gone.now}")
-            if name is None:
-                continue
-            value = translated(_FIELDS[name][0], {name: value})[name]
         if name is None:
             raise ValueError(f"{place}: unknown setting {word!r}; {closest(word.replace('-', '_'), _NAMES)}")
-        if name in typed:
-            other, line = typed[name][0], typed[name][1].rpartition(" ")[2]
-            raise ValueError(f"{place}: {word}: is given on line {line} already, as {other}; keep one")
-        config, field = _FIELDS[name]
-        try:
-            numbers = isinstance(value, list) and all(type(part) in (int, float) for part in value)
-            if numbers and type(field.default) is tuple:
-                value = tuple(map(float, value))
-            check_value(config, name, value)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
-        values[name], typed[name] = value, (word, place)
-    places = {name: place for name, (_, place) in typed.items()}
-    of_recipe, of_options = _by_config(values)
-    recipe, lines = combine(base.recipe, of_recipe)
-    options, more = combine(base.options, of_options)
-    # A run's own file gives nearly all settings: what it gives as its default needs nothing.
-    given = frozenset(name for name in typed if values[name] != off_value(_FIELDS[name][1]))
-    return RecipeFile(recipe, options, {**base.places, **places}, given, (*notes, *lines, *more))
+        if name in words:
+            line = values[name].place.rpartition(" ")[2]
+            raise ValueError(f"{place}: {word}: is given on line {line} already, as {words[name]}; keep one")
+        words[name], values[name] = word, Value(_FIELDS[name], value, Source.FILE, place)
+    return Draft(values, base.notes)
 
 
-def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> RecipeFile:
+def _extended(path: Path, word: Any, named: Mapping[str, Recipe], above: tuple[Path, ...]) -> Draft:
     if not isinstance(word, str):
         raise ValueError(f"{word!r} is not a text")
-    if not word.endswith(ENDINGS):
+    if not word.endswith(ENDING):
         if word not in named:
             raise ValueError(f"{word!r} is unknown; {closest(word, named)}")
-        return RecipeFile(named[word])
+        return Draft.of(named[word])
     other = path.parent / word
     if other.resolve() in above:
         raise ValueError(f"{word} extends itself; name another recipe")
-    return read_recipe_file(other, named, above).complete()  # what is extended must be whole
+    draft = read_recipe_file(other, named, above).complete()  # what is extended must be whole
+    values = Draft.of(draft.recipe, draft.options).values
+    return Draft({name: value._replace(place=draft.values[name].place) for name, value in values.items()}, draft.notes)
 
 
-def _by_config(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of the recipe, and those of the options."""
-    of_recipe = {name: value for name, value in values.items() if _FIELDS[name][0] is Recipe}
-    return of_recipe, {name: value for name, value in values.items() if name not in of_recipe}
+def read_toml(path: Path) -> dict[str, tuple[Any, str]]:
+    """The values of a TOML file, and where each stands, "mine.toml line 3"; a ValueError if it is not valid."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n")
+        settings = tomllib.loads(text + "\n")
+    except FileNotFoundError:
+        hint = near_path(path, f"give a recipe's name, or a file that ends in {ENDING}")
+        raise ValueError(f"{path}: does not exist; {hint}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); give a file") from None
+    except RecursionError:
+        raise ValueError(f"{path}: is nested too deeply; write one name and value for each setting") from None
+    except tomllib.TOMLDecodeError as error:
+        wrong = f"{path}: is not TOML ({error})"
+        if match := re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error)):
+            why, line, column = match.groups()
+            start = text.splitlines()[int(line) - 1].strip()
+            wrong = f"{path} line {line}: {start!r} is not TOML ({why}, column {column})"
+        fix = "text stands in quotes, yes and no are true and false, several numbers are [1, 2]"
+        raise ValueError(f"{wrong}; {fix}") from None
+    entries = {}
+    for word, value in settings.items():
+        key = re.escape(word)
+        match = re.search(rf"^[^\S\n]*(?:[\"']?{key}[\"']?\s*[=.]|\[+\s*{key}\b)", text, re.M)
+        place = f"{path} line {text.count(chr(10), 0, match.start() if match else 0) + 1}"
+        if isinstance(value, dict):
+            raise ValueError(f"{place}: [{word}]: there are no sections; write name = value, one a line")
+        entries[word] = value, place
+    return entries
 
 
 def recipe_text(recipe: Recipe, options: RunOptions) -> str:
-    """A run as a recipe file that reproduces it, also in a later version: see `settings_text`.
+    """A run as a recipe file that reproduces it, also in a later version.
 
-    All settings of the recipe that change something; of the options those that are not their defaults, without where
+    All settings of the recipe that have an effect; of the options those that are not their defaults, without where
     the run is kept.
     """
-    idle = {text.partition(":")[0] for text in faults(recipe, vars(recipe))}  # a file that gave them would be rejected
+    typed = {name: value._replace(source=Source.FILE) for name, value in values_of(recipe, Source.FILE).items()}
+    idle = apply_rules(typed).faults  # a file that gave them would be rejected
     values = {name: value for name, value in to_dict(recipe).items() if name not in idle}
     usual = to_dict(RunOptions())
     values |= {k: v for k, v in to_dict(options).items() if v != usual[k] and k not in _OWN_PLACE}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        groups.setdefault(_FIELDS[name][1].metadata["group"], {})[name] = value
-    return settings_text(groups)
+    groups = {_FIELDS[name].metadata["group"]: "" for name in values}
+    for name, value in values.items():  # JSON's texts, numbers and lists are TOML's, except DEL, which must be escaped
+        groups[_FIELDS[name].metadata["group"]] += f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+    parts = (f"\n# {title}\n{lines}" for title, lines in groups.items())
+    return f"format = {FORMAT}\n{''.join(parts)}".replace("\x7f", "\\u007f")
+
+
+def check_together(recipe: Recipe, options: RunOptions) -> None:
+    """Raise a ValueError if options have no effect with a recipe, or are invalid."""
+    apply_rules(values_of(recipe, Source.RECIPE) | typed_values(options)).check()

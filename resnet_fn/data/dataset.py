@@ -6,7 +6,6 @@ from typing import Protocol
 
 import numpy as np
 
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.data.order import Batch
@@ -140,11 +139,10 @@ def check_batch(images: np.ndarray, labels: np.ndarray, classes: int, update: in
         raise ValueError(f"update {update}: it has label {wrong}, outside 0..{classes - 1}; fix the labels")
 
 
-def blank_batch(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Batch:
-    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose samples cannot be read."""
-    count, classes = recipe.batch_size // workers.size, len(dataset.classes)
-    soft = recipe.mixes or dataset.train.labels.ndim == 2
-    images = np.zeros((count, dataset.input.channels, recipe.image_size, recipe.image_size), dtype)
+def blank_batch(dataset: DataSet, count: int, size: int, mixes: bool, dtype: str = "float32") -> Batch:
+    """Zeros of the shapes and dtypes of `Feed.batch`, for a worker whose `count` samples cannot be read."""
+    classes, soft = len(dataset.classes), mixes or dataset.train.labels.ndim == 2
+    images = np.zeros((count, dataset.input.channels, size, size), dtype)
     return images, np.zeros((count, classes), np.float32) if soft else np.zeros(count, np.int32)
 
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from resnet_fn.config.options import check_feed
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import colour_arrays, crop_and_flip
 from resnet_fn.data.dataset import DataSet, Split
@@ -66,6 +65,13 @@ def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dt
     if isinstance(dataset.train, Split):
         return MemoryFeed(dataset, recipe, workers)
     return FileFeed(dataset, recipe, workers, as_bytes=dtype == "uint8")
+
+
+def check_feed(recipe: Recipe, dtype: str) -> None:
+    """Raise a ValueError if `dtype` is "uint8" and the recipe needs images that are normalised on the host."""
+    needs = "sets in memory are" if not recipe.of_files else "mixup, cutmix and erasing work on images that are"
+    if dtype != "float32" and (not recipe.of_files or recipe.mixes or recipe.erasing):
+        raise ValueError(f"feed: {dtype!r} gives images as they were decoded, and {needs} normalised; give float32")
 
 
 class MemoryFeed:

@@ -1,12 +1,13 @@
 """The input of a net: defined by its data set, written into every checkpoint, read by evaluation and prediction."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.config.gone import translated
+from resnet_fn.config.hints import few
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,11 @@ class InputSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types, also of an earlier version; absent fields take their default."""
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in translated(cls, fields).items()}
+        """Rebuild it from JSON types; absent fields take their default."""
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**values)
+
+
+def renamed(before: Sequence[str], now: Sequence[str]) -> str:
+    """Which names are others than before, in words; "" where none is."""
+    return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])

@@ -32,6 +32,23 @@ class Streams:
     BALANCED = 11  # seed, epoch, 11: the order of an epoch that sees every class equally often
 
 
+def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
+    """Samples of one micro-batch: batch_size / (workers · accumulate).
+
+    Raises:
+        ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
+    """
+    parts = workers * accumulate
+    if batch_size % parts == 0:
+        return batch_size // parts
+    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
+    values = " or ".join(str(value) for value in (below, above) if value)
+    raise ValueError(
+        f"batch_size: {batch_size} does not divide into {workers} workers x {accumulate} micro-batches; "
+        f"use {values}, or another --accumulate"
+    )
+
+
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
     """An epoch's order of the samples: a permutation of 0..samples−1, int32, from (seed, epoch) alone."""
     # int32 takes half the memory of permutation(samples), and is shuffled to the same order.

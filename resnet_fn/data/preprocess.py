@@ -108,7 +108,8 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
 
     image, size = open_upright(data), recipe.image_size
     rng = np.random.default_rng([recipe.seed, epoch, Streams.VIEW, repeat, number])
-    box, mirrored = draw_view(recipe, image.size, rng)
+    box = draw_box(image.size[0], image.size[1], recipe.crop_scale, rng)
+    mirrored = recipe.flip and rng.random() < 0.5
     # resize(box=…) would mix pixels outside of the box into its edges.
     image = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
     if not recipe.colours:
@@ -117,11 +118,6 @@ def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number
     if mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(colour(image, recipe, epoch, repeat, number))
-
-
-def draw_view(recipe: Recipe, size: tuple[int, int], rng: np.random.Generator) -> tuple[Box, bool]:
-    """The box that training cuts from an image of this width and height, and whether the crop is mirrored."""
-    return draw_box(*size, recipe.crop_scale, rng), recipe.flip and rng.random() < 0.5
 
 
 def draw_box(width: int, height: int, smallest: float, rng: np.random.Generator) -> Box:

@@ -7,10 +7,11 @@ from typing import Any
 
 from mindspore import nn
 
-from resnet_fn.config.hints import closest, renamed
+from resnet_fn.config.hints import closest
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_settings, check_state
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.data.input_spec import renamed
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.evaluation.loaded_net import FlipAverage, LoadedNet, load_run, load_weight_file, open_trained_dataset
 from resnet_fn.evaluation.scoring import score

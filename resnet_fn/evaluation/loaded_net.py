@@ -12,8 +12,8 @@ from mindspore import Tensor, nn
 from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError
 from resnet_fn.checkpoint.parameters import assign_all, check_finite
 from resnet_fn.checkpoint.run_folder import find_checkpoint
-from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
+from resnet_fn.config.settings import changed
 from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.images import prepare
 from resnet_fn.data.input_spec import InputSpec

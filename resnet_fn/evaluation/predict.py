@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
-from resnet_fn.config.hints import near_path, printable
+from resnet_fn.config.hints import near_path
 from resnet_fn.data.sources.files import ENDINGS, describe_left_out, list_images
 from resnet_fn.evaluation.loaded_net import LoadedNet, load_run
 from resnet_fn.evaluation.metrics import SAID_FROM
 from resnet_fn.evaluation.scoring import BLOCK
 from resnet_fn.evaluation.task import task_of
+from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:

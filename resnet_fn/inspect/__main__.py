@@ -15,10 +15,10 @@ import numpy as np
 
 from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.inspect.statistics import array_statistics, compare_arrays, comparison_table, statistics_table
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime import process
+from resnet_fn.runtime.disk import finite_or_null
 
 if TYPE_CHECKING:
     from resnet_fn.weights.load import WeightFile

@@ -12,8 +12,8 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from resnet_fn.checkpoint.folder import Checkpoint
-from resnet_fn.config.fields import changed
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.data.balance import class_weights
 from resnet_fn.data.dataset import DataSet, eval_batches
 from resnet_fn.data.feed import make_feed

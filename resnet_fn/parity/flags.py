@@ -7,8 +7,9 @@ from typing import Any
 from resnet_fn import recipes
 from resnet_fn.config import cli
 from resnet_fn.config.cli import UsageError, add_fields, settings_in
-from resnet_fn.config.fields import changed, flag_name
+from resnet_fn.config.fields import flag_name
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
 from resnet_fn.parity.trace import Task, make_batches, recipe_batches
 from resnet_fn.parity.user_files import imports_beside, load_function
 from resnet_fn.recipes import load_recipe
@@ -74,7 +75,7 @@ def recipe_named_in(arguments: list[str]) -> Recipe:
     early.add_argument("--recipe", default=_RECIPE)
     name = early.parse_known_args(arguments)[0].recipe
     try:
-        return load_recipe(name).checked()
+        return load_recipe(name).complete().recipe
     except ValueError:  # reported when the flags are read
         return recipes.recipe(_RECIPE)
 
@@ -105,7 +106,7 @@ def task_of(parsed: argparse.Namespace) -> Task:
     settings = settings_in(parsed, Recipe).items()
     changes = {name: value for name, value in settings if name in allowed and value is not None}
     with cli.usage_errors():
-        named = load_recipe(parsed.recipe or _RECIPE).checked()
+        named = load_recipe(parsed.recipe or _RECIPE).complete().recipe
         size, place = parsed.batch_size or 4, parsed.inputs
         recipe = ladder_recipe(named, size, parsed.learning_rate, changes)
         if place:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from resnet_fn.config.cli import write_text
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layers.difference import OK, ROUNDING, UNDECIDED, Difference
 from resnet_fn.parity.stages import GRADIENTS, SKIPPED, Stage
+from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 3  # of the JSON file; docs/parity.md describes it
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.config.fields import changed, typed_values
 from resnet_fn.config.hints import closest
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import RecipeFile, read_recipe_file
-from resnet_fn.config.settings_file import ENDINGS
+from resnet_fn.config.recipe_file import ENDING, Draft, read_recipe_file
+from resnet_fn.config.rules import Source
+from resnet_fn.config.settings import changed, typed_values
 
 RECIPES: dict[str, Recipe] = {}  # by name, in the order of this file
 
@@ -170,25 +170,26 @@ def recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def load_recipe(name: str) -> RecipeFile:
-    """A recipe by its name, or from a .toml or .json file with its options; not checked as a whole yet: flags follow.
+def load_recipe(name: str) -> Draft:
+    """A recipe by its name, or from a .toml file with its options; not checked yet, for flags may follow.
 
     Raises:
         ValueError: an unknown name, with the nearest ones; a wrong line of a file.
     """
-    if name.endswith(ENDINGS):
+    if name.endswith(ENDING):
         try:
             return read_recipe_file(Path(name), RECIPES)
         except ValueError as error:
             raise ValueError(f"recipe: {error}" if str(error).startswith(f"{name}: ") else str(error)) from None
     if {".", "/"} & set(name):
-        raise ValueError(f"recipe: {name!r} is unknown; a file's name ends in .toml or .json")
-    return RecipeFile(recipe(name))
+        raise ValueError(f"recipe: {name!r} is unknown; a file's name ends in .toml")
+    return Draft.of(recipe(name))
 
 
-def read_recipe(name: str, options: RunOptions) -> RecipeFile:
+def read_recipe(name: str, options: RunOptions) -> Draft:
     """A recipe by its name or from a file, checked; options that were typed (`typed_values`) win over the file's."""
-    return load_recipe(name).complete(**typed_values(options))
+    values = typed_values(options).items()
+    return load_recipe(name).complete(**{key: value.value for key, value in values if value.source is Source.FLAG})
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:

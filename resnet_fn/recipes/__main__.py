@@ -11,7 +11,7 @@ from resnet_fn.config import cli
 from resnet_fn.config.fields import flag_name, show_value
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.config.recipe_file import RecipeFile
+from resnet_fn.config.recipe_file import Draft
 from resnet_fn.recipes import load_recipe
 from resnet_fn.runtime.console import wrapped
 
@@ -33,21 +33,21 @@ def details(name: str) -> str:
     """The settings of one recipe; * marks those that differ from the default, a file's have their line."""
     file = load_recipe(name).complete()
     chosen, options = file.recipe, vars(file.options)
-    title = [chosen.name] if file.places else [name, about(name)]
+    title = [chosen.name] if name not in recipes.RECIPES else [name, about(name)]
     lines = [*title, "", "settings (* differs from the setting's default):"]
     fields = {field.name: field for field in (*dataclasses.fields(Recipe), *dataclasses.fields(RunOptions))}
     lines += [_line(fields[key], getattr(chosen, key), file) for key in vars(chosen) if key != "name"]
-    if given := [key for key in options if key in file.places]:
+    if given := [key for key in options if file.values[key].place]:
         lines += ["", "how it is run:", *(_line(fields[key], options[key], file) for key in given)]
     lines += ["", *file.notes] if file.notes else []
     lines += ["", cli.as_typed(f"python -m resnet_fn.train --recipe {shlex.quote(name)}")]
     return "\n".join(lines)
 
 
-def _line(field: "dataclasses.Field[Any]", value: object, file: RecipeFile) -> str:
+def _line(field: "dataclasses.Field[Any]", value: object, file: Draft) -> str:
     mark = "*" if value != field.default else " "
     unit = f" [{field.metadata['unit']}]" if field.metadata["unit"] else ""
-    place = f" ({file.places[field.name]})" if field.name in file.places else ""
+    place = f" ({where})" if (where := file.values[field.name].place) else ""
     start = f" {mark} --{flag_name(field.name):22} {show_value(value) or '-':12} "
     return f"{start:{_MEANING}}{field.metadata['meaning']}{unit}{place}"
 

@@ -8,8 +8,8 @@ import mindspore
 import numpy as np
 from mindspore import Tensor, nn
 
-from resnet_fn.config.hints import printable
 from resnet_fn.data.dataset import DataSet
+from resnet_fn.runtime.console import printable
 
 _PNG_UP_TO = 64  # pixels; a PNG of a photograph has five times the bytes of a JPEG
 _AT_A_TIME = 8  # images

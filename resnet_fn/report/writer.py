@@ -16,7 +16,6 @@ import numpy as np
 
 from resnet_fn.checkpoint.run_folder import run_of
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import finite_or_null, printable
 from resnet_fn.evaluation import metrics
 from resnet_fn.evaluation.evaluate import Evaluation
 from resnet_fn.evaluation.task import summarise
@@ -24,6 +23,8 @@ from resnet_fn.report import plots
 from resnet_fn.report.curves import draw_run
 from resnet_fn.report.page import Pictures, page
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
+from resnet_fn.runtime.console import printable
+from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.telemetry import read_log
 
 MISTAKES = 36

@@ -11,12 +11,13 @@ from mindspore import ops
 from resnet_fn.checkpoint.folder import Checkpoint
 from resnet_fn.checkpoint.run_folder import RunFolder
 from resnet_fn.checkpoint.writer import CheckpointWriter
-from resnet_fn.config.fields import faults
-from resnet_fn.config.options import RunOptions, check_feed, split_batch
+from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.recipe_file import check_together
 from resnet_fn.data.balance import class_balance, class_weights, describe_balance
 from resnet_fn.data.dataset import DataSet, blank_batch
-from resnet_fn.data.feed import Feed, make_feed
+from resnet_fn.data.feed import Feed, check_feed, make_feed
+from resnet_fn.data.order import split_batch
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.evaluation.eval_step import EvalStep, make_eval_step
 from resnet_fn.evaluation.task import task_of
@@ -149,8 +150,7 @@ def build_run(
     """
     split_batch(recipe.batch_size, workers.size, options.accumulate)
     check_feed(recipe, options.feed)
-    if wrong := faults(options, recipe=recipe):
-        raise ValueError("; ".join(wrong))
+    check_together(recipe, options)
     recipe, source = (recipe, None) if checkpoint else read_start(recipe)
     dataset = open_dataset(
         recipe,
@@ -176,6 +176,7 @@ def build_run(
     task = task_of(recipe.multi_label)
     jit = mindspore.jit if options.mode == "graph" else None
     total = recipe.epochs * feed.updates_per_epoch
+    blank = blank_batch(dataset, recipe.batch_size // workers.size, recipe.image_size, recipe.mixes, options.feed)
     return Run(
         recipe=recipe,
         options=options,
@@ -202,7 +203,7 @@ def build_run(
         class_balance=balance,
         notes=[*first, *dataset.notes, *([describe_balance(balance, dataset.classes)] if balance else [])],
         stop_request=stop_request,
-        prefetcher=Prefetcher(feed, total, blank_batch(dataset, recipe, workers, options.feed)),
+        prefetcher=Prefetcher(feed, total, blank),
         writer=CheckpointWriter(state if workers.is_main else None),
         norms=LayerNorms(state.trained, options.norms_every),
     )

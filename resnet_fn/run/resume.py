@@ -15,12 +15,13 @@ from resnet_fn.checkpoint.folder import Checkpoint, CheckpointError, load_checkp
 from resnet_fn.checkpoint.parameters import restore_state
 from resnet_fn.checkpoint.run_folder import FILES, RunFolder, find_checkpoint, locate
 from resnet_fn.config.fields import to_dict
-from resnet_fn.config.hints import finite_or_null, renamed
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.data.balance import BALANCED
 from resnet_fn.data.feed import Feed
+from resnet_fn.data.input_spec import renamed
 from resnet_fn.run.build import Progress, Run
+from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
@@ -112,7 +113,7 @@ def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     if keys:
         differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
         run = checkpoint.path.parent.parent
-        file = next((f" --recipe {run / name}" for name in FILES[1:3] if (run / name).exists()), "")
+        file = f" --recipe {run}/recipe.toml" if (run / "recipe.toml").exists() else ""
         more = f"for more epochs from its weights give{file} --weights {run} --epochs N and another --out-dir"
         other = "for another run give another --out-dir, without --resume"
         raise ValueError(

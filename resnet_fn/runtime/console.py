@@ -65,3 +65,8 @@ def typed_command() -> list[str]:
     start = next((place for place, word in enumerate(words, 1) if Path(word).name == "msrun"), 0)
     flags = ["--worker_num", count, "--local_worker_num", count, "--join", "True"]
     return ["msrun", *(words[start:] if start else [*flags, *sys.orig_argv])]
+
+
+def printable(name: str) -> str:
+    """A file's or folder's name as text: bytes that are not UTF-8 become "\\xff" (Python holds them as surrogates)."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

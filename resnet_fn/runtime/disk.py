@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -77,3 +78,12 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
     """Write a text file as `replace_file` does, in UTF-8."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", errors=errors)
+
+
+def finite_or_null(value: Any) -> Any:
+    """A value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
+    if isinstance(value, dict):
+        return {key: finite_or_null(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_null(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from resnet_fn.config.hints import finite_or_null
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.runtime.disk import no_room, replace_file
+from resnet_fn.runtime.disk import finite_or_null, no_room, replace_file
 from resnet_fn.telemetry import read_log
 from resnet_fn.telemetry.board import Board
 

@@ -155,7 +155,7 @@ def start_from(net: nn.Cell, source: WeightFile, recipe: Recipe, classes: Sequen
     try:
         load_weights(net, source, recipe.reset_head or bool(other))
     except WeightsError as error:
-        raise WeightsError(f"weights: {_other_net(net, source, recipe) or error}") from None
+        raise WeightsError(f"weights: {_other_net(net, source, recipe.model, recipe.weights) or error}") from None
     kept = other or ("as --reset-head wants" if recipe.reset_head else "")
     return f"weights     {source.path}{f', {kept}: the last layer is new' if kept else ''}"
 
@@ -201,23 +201,23 @@ def convert_weights(
     return {"model": net_options["name"], "path": read.path, **styles, "tensors": len(shapes), "warnings": warnings}
 
 
-def _other_net(net: nn.Cell, source: WeightFile, recipe: Recipe) -> str:
-    """How a source's net differs from ours, and the fix; "" if only some names differ."""
-    ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, recipe.model)
+def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
+    """How the net of weights, `given` so, differs from ours, a `model`, and the fix; "" if only some names differ."""
+    ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)
     except ValueError as error:  # no net of ours
-        return f"{recipe.weights}: {error}"
+        return f"{given}: {error}"
     name = theirs["name"]
-    if name not in (recipe.model, *same_parameters(recipe.model)):
-        return f"{recipe.weights} holds a {name}, the net is a {recipe.model}; give --model {name}"
+    if name not in (model, *same_parameters(model)):
+        return f"{given} holds a {name}, the net is a {model}; give --model {name}"
     for key in ("stem", "norm"):
         if theirs[key] != ours[key]:
-            return f"{recipe.weights} has the {key} {theirs[key]!r}, the net {ours[key]!r}; give --{key} {theirs[key]}"
+            return f"{given} has the {key} {theirs[key]!r}, the net {ours[key]!r}; give --{key} {theirs[key]}"
     channels = theirs["in_channels"]
     if channels != ours["in_channels"]:
         have = f"{channels} channel{'s' * (channels > 1)}, the data set's have {ours['in_channels']}"
-        return f"{recipe.weights} is for images of {have}; give other weights"
+        return f"{given} is for images of {have}; give other weights"
     return ""
 
 

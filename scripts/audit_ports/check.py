@@ -5,8 +5,9 @@
 - Weights: the reference's, + 0.05 · N(0, 1), in both. No dropout. One batch, in evaluation and in training mode.
 - Logits, loss, every gradient and, after one training pass, every statistic (no counter of batches) are compared with
   the reference in float64. Allowed are 1e-4 of an array's norm, 16 × what the reference's own float32 is off, and for a
-  gradient 2⁻²³ of the norm of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of float32's minimum, which
-  absorbs in float32 what it is added to): then the reference's float32 is what is compared with, by 1e-4.
+  gradient 2⁻²³ of the norm of all. If that float32 is 1e-3 off in the logits, float64 is another function (a mask of
+  float32's minimum, which absorbs in float32 what it is added to): then the reference's float32 is what is compared
+  with, by 1e-4.
 - Initial values of two builds with two seeds: what repeats on both sides is equal to 1e-5 of the array's largest; what
   repeats on one side alone is wrong; of the rest mean, deviation and, of 1,000 numbers, the fourth moment are within
   six standard errors.
@@ -203,30 +204,16 @@ def _waves(size):
 _UNPADDED, _UNCACHED, _UNLIMITED = {"pad_token_id": None}, {"use_cache": False}, {"sliding_window": None}
 _BIASED, _COMPUTED = {"repair": _bias}, {"repair": _normed}
 
-# Where a port is wrong: file and line in mindone 0.5.0 (`bert:677` is transformers/models/bert/modeling_bert.py), what
-# it does, and what makes the check agree, which proves it.
+# What a port does wrong at its first place of `nets.WHERE`, and what makes the check agree, which proves it.
 FAULTS = {
-    "bert_mlm": ("bert:677", "the last layer has no bias; its Parameter is never added", "with it", _BIASED),
-    "mistral": ("mistral:646", "the sliding window is commented out", "without a window", _UNLIMITED),
-    "qwen2": ("qwen2:716", "nn.Embedding trains its padding row", "without a padding row", _UNPADDED),
-    "whisper": ("whisper:641", "the encoder's positions are not frozen", "frozen", {"repair": _freeze}),
-    "fnet": ("fnet:176", "NumPy's transform has no gradient", "by products", {"repair": _transform}),
-    "phi3": ("phi3:310", "calls `get_usable_length`, which no cache has", "without a cache", _UNCACHED),
-    "qwen3": ("qwen3:644", "takes the first layer of an empty cache", "without a cache", _UNCACHED),
-    "hubert": ("utils/weight_norm.py:46", "weight norm is assigned: g has no gradient", "computed", _COMPUTED),
-}
-# Where a port begins otherwise: `_init_weights` does nothing, asks for a class that the net does not contain
-# (`deberta_v2`), or is that of an older transformers (`mamba`).
-BEGINS = {"clip": 406, "t5": 611, "poolformer": 275, "resnet": 273, "timesformer": 472, "gpt2": 459, "regnet": 287}
-BEGINS = {
-    **BEGINS,
-    "focalnet": 630,
-    "siglip": 381,
-    "deit": 479,
-    "pvt": 465,
-    "deberta_v2": 712,
-    "mamba": 279,
-    "qwen3": 457,
+    "bert_mlm": ("the last layer has no bias; its Parameter is never added", "with it", _BIASED),
+    "mistral": ("the sliding window is commented out", "without a window", _UNLIMITED),
+    "qwen2": ("nn.Embedding trains its padding row", "without a padding row", _UNPADDED),
+    "whisper": ("the encoder's positions are not frozen", "frozen", {"repair": _freeze}),
+    "fnet": ("NumPy's transform has no gradient", "by products", {"repair": _transform}),
+    "phi3": ("calls `get_usable_length`, which no cache has", "without a cache", _UNCACHED),
+    "qwen3": ("takes the first layer of an empty cache", "without a cache", _UNCACHED),
+    "hubert": ("weight norm is assigned: g has no gradient", "computed", _COMPUTED),
 }
 
 if __name__ == "__main__":

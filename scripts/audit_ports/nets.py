@@ -158,3 +158,23 @@ def batches(kind, many, updates=3):
         inputs = {name: values[name] for name in KINDS[kind]}
         made.append(({k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in inputs.items()}, labels))
     return made
+
+
+# Where a port is wrong: `bert:677` is a line of mindone 0.5.0's transformers/models/bert/modeling_bert.py. What begins
+# otherwise has an `_init_weights` that does nothing, asks for a class that the net does not contain (`deberta_v2`), or
+# is that of an older transformers (`mamba`).
+_EMPTY = {"clip": 406, "t5": 611, "poolformer": 275, "resnet": 273, "timesformer": 472, "gpt2": 459, "regnet": 287}
+_EMPTY |= {"focalnet": 630, "siglip": 381, "deit": 479, "pvt": 465, "deberta_v2": 712, "mamba": 279}
+_SOUND_NORM = ("utils/weight_norm.py:46",)
+WHERE = {
+    **{name: (f"{name}:{line}",) for name, line in _EMPTY.items()},
+    "bert_mlm": ("bert:677",),
+    "mistral": ("mistral:646", "mistral:337"),
+    "qwen2": ("qwen2:716",),
+    "whisper": ("whisper:641",),
+    "fnet": ("fnet:176",),
+    "phi3": ("phi3:310",),
+    "qwen3": ("qwen3:644", "qwen3:457"),
+    "hubert": _SOUND_NORM,
+    "wav2vec2": _SOUND_NORM,
+}

@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from nets import MAPS, NETS
+from nets import MAPS, NETS, WHERE
 
 _MOST = 150  # seconds for the ladder and the check of a net
 _FAILS = "it fails: "
@@ -86,10 +86,8 @@ def is_true(row):
     if row["verdict"] == "failed":  # rightly, if the net itself fails, of the same
         return any(one.startswith(_FAILS) and one.removeprefix(_FAILS) in row["words"] for one in row["computes"])
     kinds = row["verdict"].split(", ")
-    return kinds != ["undecided"] and ("differs" in kinds, "begins otherwise" in kinds) == (
-        bool(row["computes"]),
-        bool(row["begins"]),
-    )
+    wrong = [kind for kind, key in (("differs", "computes"), ("begins otherwise", "begins")) if row[key]]
+    return kinds == (wrong or ["same"])
 
 
 def print_faults(names):
@@ -101,31 +99,27 @@ def print_faults(names):
         for name in names or check.FAULTS:
             subprocess.run([sys.executable, __file__, "--faults", name], stderr=subprocess.DEVNULL, check=True)
         return
-    place, words, how, changes = check.FAULTS[names[0]]
+    words, how, changes = check.FAULTS[names[0]]
     found = []
     for given in ({}, changes):
         try:
             found.append((check.check(names[0], **given) or ["nothing"])[0])
         except Exception as error:
             found.append(f"{_FAILS}{_line(error)}")
-    print(f"| `{names[0]}` | `{place}`: {words} | {found[0]} | {how}: {found[1]} |")
+    print(f"| `{names[0]}` | `{WHERE[names[0]][0]}`: {words} | {found[0]} | {how}: {found[1]} |")
 
 
 def table(rows):
     """The Markdown table of {name: row}."""
-    import check
-
-    where = {name: f"`{fault[0]}`" for name, fault in check.FAULTS.items()} | {"wav2vec2": "as hubert"}
-    for name, line in check.BEGINS.items():
-        where[name] = ", ".join([*([where[name]] if name in where else []), f"`{name}:{line}`"])
     head = ("net", "verdict", "true?", "the check finds", "where", "seconds", "what the ladder prints")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in rows.items():
+        places = ", ".join(f"`{place}`" for place in WHERE.get(name, ()))
         found = [*row["computes"][:1], *row["begins"][:1]]
         found = "; ".join(dict.fromkeys(found)) or "nothing"
-        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, where.get(name, ""))
+        cells = (f"`{name}`", row["verdict"], "yes" if is_true(row) else "**no**", found, places)
         cells = [cell.replace("|", "/") for cell in (*cells, f"{row['seconds']:.0f}", row["words"])]
-        lines.append(f"| {' | '.join(cell if len(cell) < 200 else f'{cell[:200]}…' for cell in cells)} |")
+        lines.append(f"| {' | '.join(cell if len(cell) < 130 else f'{cell[:130]}…' for cell in cells)} |")
     return "\n".join(lines)
 
 

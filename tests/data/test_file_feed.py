@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.file_feed import FileFeed
 from resnet_fn.data.mix import erase
@@ -108,21 +107,6 @@ def test_a_resume_costs_nothing_that_was_seen(photographs):
     for index in np.concatenate([feed.indices(update) for update in range(3)]):
         Path(photographs.train.path(index)).unlink()
     assert bytes_of(make_feed(photographs, RECIPE), [3, 4]) == walk[3:]
-
-
-@pytest.mark.parametrize("keep", [300, 0.5])
-def test_a_file_that_is_cut_ends_the_run_in_one_line_when_its_turn_comes(photographs, keep):
-    unchecked = dataclasses.replace(photographs.train, sizes=np.zeros(0, np.int64))
-    feed = make_feed(dataclasses.replace(photographs, train=unchecked), RECIPE)
-    path = Path(unchecked.path(feed.indices(2)[1]))
-    data = path.read_bytes()
-    path.write_bytes(data[: keep if keep > 1 else int(len(data) * keep)])
-    bytes_of(feed, range(2))
-    with pytest.raises(BadSampleError) as caught:
-        feed.batch(2)
-    assert str(caught.value).startswith(f"{path}: cannot be decoded; fix it and go on")
-    path.write_bytes(data)
-    assert bytes_of(feed, range(2, 5)) == bytes_of(make_feed(photographs, RECIPE), range(2, 5))
 
 
 def test_erasing_draws_what_the_whole_epochs_numbers_say(photographs):

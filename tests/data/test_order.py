@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from resnet_fn.config.options import split_batch
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.balance import balanced_order
-from resnet_fn.data.order import Plan, epoch_order
+from resnet_fn.data.order import Plan, epoch_order, split_batch
 from resnet_fn.runtime.workers import Workers
 
 LABELS = np.repeat([0, 1, 2], [60, 30, 7]).astype(np.int32)

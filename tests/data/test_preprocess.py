@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import choose
-from resnet_fn.data.preprocess import draw_box, draw_view, eval_pixels, open_upright, training_pixels
+from resnet_fn.data.preprocess import draw_box, eval_pixels, open_upright, training_pixels
 from resnet_fn.data.sources.bundled import photograph
 from resnet_fn.data.sources.scan import REASONS, examine
 from resnet_fn.evaluation.loaded_net import read_pixels
@@ -142,7 +142,9 @@ def drawn(kind, number=5):
 def cropped_and_flipped(data, transforms):
     """By torchvision: the image, its box and flip from the same random numbers as ours."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    (left, top, right, bottom), mirrored = draw_view(RECIPE, image.size, drawn(8))
+    rng = drawn(8)
+    left, top, right, bottom = draw_box(*image.size, RECIPE.crop_scale, rng)
+    mirrored = rng.random() < 0.5
     sides = (top, left, bottom - top, right - left)
     image = transforms.functional.resized_crop(image, *sides, [48, 48], antialias=True)
     return transforms.functional.hflip(image) if mirrored else image

@@ -34,15 +34,15 @@ def test_the_evaluate_command_scores_what_training_scored():
     assert figures.keys() >= {"loss", "top1", "macro_f1"}  # what can be monitored
 
 
-def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(run, main, capsys):
+def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(run, main, capsys, write_recipe):
     best = load_checkpoint(run / "checkpoints/step-00000005")
     spec = best.state["dataset"] | {"classes": list("1023456789")}
     last = run / "checkpoints/step-00000006"
     write_checkpoint(last, best.weights, best.training, best.state | {"update": 6, "dataset": spec})
-    Path("mine.json").write_text('{"model": "resnet8", "image_size": 8}')
+    recipe = write_recipe({"model": "resnet8", "image_size": 8})
     other = f"warning: {last}: its last layer is for these classes in another order: '1' → '0', '0' → '1'; it is scored"
     for which, path, warning in (("last", last, other), ("best", best.path, "")):
-        flags = ("--recipe", "mine.json", "--json", "result.json", "--which", which)
+        flags = ("--recipe", recipe, "--json", "result.json", "--which", which)
         assert main("evaluate", "--weights", run, *flags) == 0
         out, err = capsys.readouterr()
         assert (out.splitlines()[0], err.partition(" as")[0]) == (f"weights     {path}", warning)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.checkpoint.run_folder import RunFolder
-from resnet_fn.config.settings_file import best_ending
 
 RECIPE = ["--model", "resnet8", "--norm", "none", "--image-size", "8", "--batch-size", "240", "--epochs", "2"]
 TRAIN = ["-m", "resnet_fn.train", *RECIPE, "--threads", "1", "--out-dir", "run"]  # 5 updates an epoch
@@ -32,7 +31,7 @@ def test_a_console_that_is_full_or_gone_costs_nothing(redirection):
     assert RunFolder(Path("run")).updates() == [5, 10]
     assert "error" not in done.stderr.lower()
     assert {path.name for path in Path("run").iterdir() if not path.name.startswith("events.")} == {
-        *("config.json", f"recipe{best_ending()}", "metrics.jsonl", "checkpoints", "lock")
+        *("config.json", "recipe.toml", "metrics.jsonl", "checkpoints", "lock")
     }
 
 

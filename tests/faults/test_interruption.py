@@ -215,7 +215,7 @@ def test_signals_before_the_first_update_end_it_at_once(wait_until, number, code
 @pytest.mark.slow
 @pytest.mark.alone
 def test_ctrl_c_while_the_first_update_is_compiled_on_all_cpus(form, all_cpus, wait_until, tmp_path):
-    process = popen([*all_cpus, *command(tmp_path / "run", ["--no-compile-cache"], form)])
+    process = popen([*all_cpus, *command(tmp_path / "run", form=form)])
     wait_until((tmp_path / "run" / "config.json").exists, 120, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)

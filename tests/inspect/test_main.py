@@ -128,7 +128,7 @@ def test_mistakes(arguments, message):
     assert str(error.value).startswith(message)
 
 
-def test_a_recipe_file_says_which_lists(folder):
+def test_a_recipe_file_says_which_lists(folder, write_recipe):
     net = create_model("resnet8", num_classes=2, in_channels=3)
     write_arrays("b.safetensors", {p.name: p.asnumpy() for p in net.get_parameters()})
     for half in ("train", "val"):
@@ -137,5 +137,5 @@ def test_a_recipe_file_says_which_lists(folder):
     settings = {"extends": "finetune", "model": "resnet8", "data_dir": str(folder)}
     settings |= {"train_list": "train.txt", "val_list": "val.txt"}
     settings |= {"image_size": 24, "eval_size": 24, "eval_resize": 32}
-    Path("mine.json").write_text(json.dumps(settings))
-    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", "mine.json"]) == 0
+    recipe = write_recipe(settings)
+    assert inspect.main(["b.safetensors", "--activations", "--batch-size", "2", "--recipe", recipe]) == 0

@@ -8,7 +8,6 @@ import pytest
 
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe_file import recipe_text
-from resnet_fn.config.settings_file import best_ending
 from resnet_fn.recipes import RECIPES, load_recipe, read_recipe
 from resnet_fn.run.loop import train
 from resnet_fn.train import parse
@@ -17,8 +16,8 @@ from resnet_fn.train import parse
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none.json", "recipe: none.json: does not exist; give a recipe's name, or a file that ends in .toml or .json"),
-        ("mine.yaml", "recipe: 'mine.yaml' is unknown; a file's name ends in .toml or .json"),
+        ("none.toml", "recipe: none.toml: does not exist; give a recipe's name, or a file that ends in .toml"),
+        ("mine.json", "recipe: 'mine.json' is unknown; a file's name ends in .toml"),
         ("digit", "recipe: 'digit' is unknown; did you mean digits"),
     ],
 )
@@ -28,19 +27,18 @@ def test_what_is_no_recipe_is_an_error(name, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_files_options_count_where_python_gives_none():
-    Path("mine.json").write_text('{"epochs": 3, "log_every": 5, "data_dir": "there"}')
-    file = read_recipe("mine.json", RunOptions(data_dir="here"))
+def test_a_files_options_count_where_python_gives_none(write_recipe):
+    settings = {"epochs": 3, "log_every": 5, "data_dir": "there"}
+    file = read_recipe(write_recipe(settings), RunOptions(data_dir="here"))
     assert (file.recipe.epochs, file.options) == (3, RunOptions(data_dir="here", log_every=5))
-    Path("mine.json").write_text('{"epochs": 3, "batch_size": 0}')
-    with pytest.raises(ValueError, match=r"^mine.json line 1: batch_size: 0 is too small; give 1 or more$"):
-        read_recipe("mine.json", RunOptions())
+    with pytest.raises(ValueError, match=r"^mine.toml line 2: batch_size: 0 is too small; give 1 or more$"):
+        read_recipe(write_recipe({"epochs": 3, "batch_size": 0}), RunOptions())
 
 
 @pytest.mark.slow
 def test_a_run_writes_the_file_that_reproduces_it(device):
     """Every loss and the last weights, to the bit."""
-    name = f"recipe{best_ending()}"
+    name = "recipe.toml"
     recipe = dataclasses.replace(
         RECIPES["digits"], name="mine", model="resnet8", image_size=8, batch_size=240, epochs=1
     )

@@ -6,7 +6,6 @@ import pty
 import struct
 import sys
 import termios
-from pathlib import Path
 
 import pytest
 
@@ -26,23 +25,21 @@ def test_recipes_are_listed_and_explained(capsys):
     assert "   --momentum               0.9 " in text
 
 
-def test_a_file_shows_what_it_comes_to_and_where(capsys):
-    Path("mine.json").write_text('{"extends": "digits",\n"lr": 0.1,\n"log_every": 5}')
-    assert recipe_list.main(["mine.json"]) == 0
+def test_a_file_shows_what_it_comes_to_and_where(capsys, write_recipe):
+    assert recipe_list.main([write_recipe({"extends": "digits", "lr": 0.1, "log_every": 5})]) == 0
     text = capsys.readouterr().out
     assert text.startswith("mine\n")
     assert (
-        " * --learning-rate          0.1          peak learning rate, for the whole batch (mine.json line 2)\n" in text
+        " * --learning-rate          0.1          peak learning rate, for the whole batch (mine.toml line 2)\n" in text
     )
     assert " * --max-rotation           15.0         random rotation of a training image, each way [degrees]\n" in text
     assert (
-        "how it is run:\n * --log-every              5            how often to log [updates] (mine.json line 3)\n"
+        "how it is run:\n * --log-every              5            how often to log [updates] (mine.toml line 3)\n"
         in text
     )
-    assert text.endswith("python -m resnet_fn.train --recipe mine.json\n")
-    Path("mine.json").write_text('{"lr": 0}')
-    with pytest.raises(cli.UsageError, match=r"mine.json line 1: learning_rate: 0 must be above 0"):
-        recipe_list.main(["mine.json"])
+    assert text.endswith("python -m resnet_fn.train --recipe mine.toml\n")
+    with pytest.raises(cli.UsageError, match=r"mine.toml line 1: learning_rate: 0\.0 must be above 0"):
+        recipe_list.main([write_recipe({"lr": 0})])
 
 
 @pytest.mark.parametrize("name", ["digits", "finetune", "cifar10_resnet18"])

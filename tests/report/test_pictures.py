@@ -8,13 +8,13 @@ import pytest
 from mindspore import Tensor
 from PIL import Image
 
-from resnet_fn.config.hints import printable
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.preprocess import eval_pixels
 from resnet_fn.data.sources.bundled import load_digits
 from resnet_fn.data.sources.load import open_dataset
 from resnet_fn.models import build_net
 from resnet_fn.report.pictures import class_maps, heat_picture, sample_name, sample_pictures
+from resnet_fn.runtime.console import printable
 
 pytestmark = pytest.mark.usefixtures("device")
 

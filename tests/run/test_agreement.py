@@ -140,10 +140,9 @@ def test_evaluations_agree_too(more, by_rank, folder):
 
 
 @pytest.mark.usefixtures("device")
-def test_evaluations_are_of_the_same_weights(by_rank):
+def test_evaluations_are_of_the_same_weights(by_rank, write_recipe):
     """Of a bare weight file at another place, which may differ."""
     for name, seed in (("a", 0), ("b", 1)):
         train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False))
-    Path("mine.json").write_text(json.dumps(RECIPE))
-    line = by_rank("evaluate", "none", "--weights b", "--recipe", "mine.json", "--weights", "a")
+    line = by_rank("evaluate", "none", "--weights b", "--recipe", write_recipe(RECIPE), "--weights", "a")
     assert re.match(f"rank 1: weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights", line)

@@ -101,11 +101,12 @@ def write_lists(train, val):
 
 
 @pytest.mark.slow
-def test_workers_compute_and_score_the_same_with_several_classes_an_image(msrun, python, compare_runs, events, device):
+def test_workers_compute_and_score_the_same_with_several_classes_an_image(
+    msrun, python, compare_runs, events, device, write_recipe
+):
     options = write_lists(60, 150)
     settings = {**SEVERAL, **options, "norm": "none", "mixup": 0.2}
-    Path("mine.json").write_text(json.dumps(settings))
-    train_command = ["-m", "resnet_fn.train", "--recipe", "mine.json"]
+    train_command = ["-m", "resnet_fn.train", "--recipe", write_recipe(settings)]
     assert "classes     " in python(*train_command, "--out-dir", "one", seconds=300).stdout
     msrun(2, *train_command, "--out-dir", "two")
     compare_runs("one", "two")

@@ -28,7 +28,7 @@ def make_prefetcher(photographs):
     """make_prefetcher(total=15) prefetches from a feed of its own."""
 
     def make(total=15):
-        return Prefetcher(make_feed(photographs, RECIPE), total, blank_batch(photographs, RECIPE))
+        return Prefetcher(make_feed(photographs, RECIPE), total, blank_batch(photographs, 4, 24, False))
 
     return make
 

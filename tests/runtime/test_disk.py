@@ -1,12 +1,14 @@
 """Files that are whole or not there: what replaces a file is written beside it, and an error leaves the old one."""
 
+import math
 import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from resnet_fn.runtime.disk import replace_file, sha256, sha256_of_file, write_synced
+from resnet_fn.runtime.disk import finite_or_null, replace_file, sha256, sha256_of_file, write_synced
 
 # FIPS 180-2, of "abc" and of a million times "a"
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -55,3 +57,9 @@ def test_the_umask_decides_who_may_read(umask, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path("a").stat().st_mode) == mode
+
+
+def test_what_is_not_finite_is_null_at_any_depth():
+    value = {"a": math.nan, "b": [1.5, -math.inf, {"c": (math.inf, 2)}], "d": np.float64("nan"), "e": 2**70}
+    expected = {"a": None, "b": [1.5, None, {"c": [None, 2]}], "d": None, "e": 2**70}
+    assert finite_or_null(value) == expected

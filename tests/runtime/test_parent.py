@@ -56,15 +56,6 @@ def msrun_of_sleepers(tmp_path, start_msrun, sleepers, wait_until):
     return start
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_worker_ends_with_an_msrun_that_waits_for_it(number, msrun_of_sleepers, sleepers, wait_until):
-    msrun, pids = msrun_of_sleepers("--join", "True", "--tail_worker_log", "2")
-    assert len(pids) == 3  # the scheduler too
-    msrun.send_signal(number)
-    assert msrun.wait() == -number
-    wait_until(lambda: not sleepers(), 10)
-
-
 def test_a_worker_outlives_an_msrun_that_leaves(msrun_of_sleepers, sleepers):
     """Without --join True msrun returns at once, which is no reason to end."""
     msrun, pids = msrun_of_sleepers()

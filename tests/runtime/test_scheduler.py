@@ -11,16 +11,6 @@ from resnet_fn.runtime.msrun import claim_port
 from resnet_fn.runtime.parent import children
 
 
-def test_a_taken_port_is_named_before_mindspore_tries_it(python):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = python("-m", "resnet_fn.train", code=1, seconds=60, **job_at(port), MS_ROLE="MS_SCHED")
-    assert done.stderr == (
-        f"train: error: master port {port} at 127.0.0.1 cannot be used (OSError: Address already in use); "
-        "give msrun another --master_port\n"
-    )
-
-
 def test_a_signal_does_not_end_it_before_the_workers_of_its_job(wait_until):
     """Workers save first, and MindSpore lets one that has lost its scheduler wait for it for 20 s."""
     job = job_at(port := claim_port("127.0.0.1", 0))

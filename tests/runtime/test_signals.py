@@ -24,19 +24,6 @@ def test_the_first_signal_counts_and_further_ones_change_nothing(number, votes):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_ignored_sighup_stays_ignored():
-    """Of a run that nohup has started."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with StopRequest() as request:
-            request.install_handlers()
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert not request.stop_flags().any()
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def test_a_blocked_sigint_is_waited_for_in_a_thread():
     before = threading.active_count()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -51,19 +38,6 @@ def test_a_blocked_sigint_is_waited_for_in_a_thread():
         assert threading.active_count() == before
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def test_a_blocked_sigint_with_nothing_to_lose_ends_the_process(python):
-    code = (
-        "import os, signal, time\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # as train does: before NumPy's threads start
-        "from resnet_fn.runtime.signals import StopRequest\n"
-        "with StopRequest() as request:\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(20)\n"
-    )
-    done = python("-c", code, code=130, seconds=15)
-    assert (done.stdout, done.stderr) == ("", "interrupted before the first update: there is nothing to save\n")
 
 
 def test_all_ranks_stop_for_one_signal():

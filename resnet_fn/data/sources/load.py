@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from resnet_fn.config.hints import few, near_path, renamed
+from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.agreement import check_data
 from resnet_fn.data.dataset import DataSet, check_images, check_labels
-from resnet_fn.data.input_spec import InputSpec
+from resnet_fn.data.input_spec import InputSpec, renamed
 from resnet_fn.data.sources.bundled import load_digits, make_synthetic
 from resnet_fn.data.sources.cifar import load_cifar
 from resnet_fn.data.sources.files import FileSplit, is_image
@@ -92,22 +92,21 @@ def open_dataset(
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")
     if "train" in splits and recipe.name == "digits" and isinstance(dataset.train, FileSplit):
-        notes += _note_on_size(recipe, dataset.train.path(0))
+        notes += _note_on_size(recipe.image_size, recipe.learning_rate, dataset.train.path(0))
     return dataclasses.replace(dataset, notes=tuple(notes))
 
 
-def _note_on_size(recipe: Recipe, path: str) -> list[str]:
+def _note_on_size(size: int, learning_rate: float, path: str) -> list[str]:
     """A warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
     from PIL import Image
 
     with Image.open(path) as image:
         width, height = image.size
-    size = recipe.image_size
     if min(width, height) < 4 * size:
         return []
     return [
         f"warning: {path} has {width} x {height} pixels, the net sees {size} x {size}, at a learning rate of "
-        f"{recipe.learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
+        f"{learning_rate}: the recipe digits is for small images; give --recipe imagenet_resnet50_v1"
     ]
 
 

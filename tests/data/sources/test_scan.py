@@ -137,8 +137,6 @@ def test_a_resumed_run_leaves_out_the_same_files(zoo, tmp_path):
     assert again.train.sizes.tolist() == first.train.sizes.tolist()
     assert again.notes[0] == "leaving out 5 files, those of the run's bad_files.txt"
     assert len(open_dataset(SKIP, str(moved)).train) == 32
-    (run / "bad_files.txt").write_text(f"{moved}/train/bee/grey.jpg: cut or damaged\n")  # an earlier version's
-    assert len(open_dataset(SKIP, str(moved), run=run).train) == 32
 
 
 def test_a_resumed_run_without_bad_files_decodes_none_again(folder, tmp_path):

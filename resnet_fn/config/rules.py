@@ -1,0 +1,254 @@
+"""What settings need of each other: `RULES`, a table that reads from top to bottom, and the function that applies it.
+
+Each value has a source, and the weaker source gives way. With `--recipe imagenet_resnet50_v1 --schedule cosine` the
+recipe's milestones have no effect, because the flag is stronger: they are left out, and the run begins with a line
+that names them. With `--schedule cosine --milestones 30` both are flags: the error names what does not go together.
+Flags, recipe files, `Recipe(…)` and runs that resume all go through `apply_rules`.
+"""
+
+import enum
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from resnet_fn.config.fields import as_declared, fault, flag_name, show_value
+
+
+class Source(enum.IntEnum):
+    """Who gave a value, the weakest first. The user typed what `FILE` and `FLAG` give."""
+
+    DEFAULT = 0  # or equal to the default
+    RECIPE = 1  # a named recipe, or a file that the user's file extends
+    RUN = 2  # the run that resumes
+    FILE = 3  # the user's own recipe file
+    FLAG = 4  # or a keyword in Python
+
+
+class Value(NamedTuple):
+    """A setting's value.
+
+    Attributes:
+        field: its declaration, see `fields.setting`.
+        value: of any type; `apply_rules` rejects another than the default's.
+        source: who gave it.
+        place: its line in a file, "mine.toml line 3"; "" if it is from no file.
+    """
+
+    field: Any
+    value: Any
+    source: Source = Source.DEFAULT
+    place: str = ""
+
+    @property
+    def off(self) -> Any:
+        """What the setting becomes where it is left out."""
+        return False if isinstance(self.field.default, bool) else self.field.default
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it asks for something: it is not off, or it was typed and is neither False, 0 nor empty."""
+        return self.value != self.off or (self.source >= Source.FILE and bool(self.value))
+
+
+class Rule(NamedTuple):
+    """A setting that has no effect, or makes no sense, unless a condition holds.
+
+    Attributes:
+        fields: the settings that need it, with spaces between.
+        holds: the condition; its parameters are the settings that it reads, by name.
+        text: the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value.
+        keep: no source gives way, because the recipe would be another: the error names the stronger one's setting.
+        instead: where the setting that it reads is from the weaker source, it becomes this; else as `keep`.
+    """
+
+    fields: str
+    holds: Callable[..., Any]
+    text: str
+    keep: bool = False
+    instead: Any = None
+
+
+_ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
+
+
+def of_files(dataset: str) -> bool:
+    """Whether images are decoded from files on the fly."""
+    return dataset in ("imagefolder", "mindrecord")
+
+
+def mixes(mixup: float, cutmix: float) -> bool:
+    """Whether labels are probabilities, float32 [n, classes], in every batch of the run."""
+    return mixup > 0 or cutmix > 0
+
+
+def _trains_head(freeze: str, train_only: str) -> bool:
+    """Whether the last layer is trained: see `models.parts.select`."""
+
+    def named(path: str, names: str) -> bool:
+        return any(fnmatchcase(word, name.strip()) for name in names.split(",") for word in ("fc", path))
+
+    paths = ("fc.weight", "fc.bias")
+    return not all(named(path, freeze) or (train_only and not named(path, train_only)) for path in paths)
+
+
+# A rule stands below those that change what it reads.
+RULES = (
+    # data
+    Rule("monitor", lambda monitor, multi_label: monitor != "map" or multi_label, "needs --multi-label"),
+    Rule("multi_label", lambda dataset: dataset == "imagefolder", "needs --dataset imagefolder", keep=True),
+    Rule("multi_label", lambda loss: loss != "cross_entropy", "needs --loss bce or focal", instead="bce"),
+    Rule("multi_label", lambda label_smoothing: label_smoothing == 0, "needs --label-smoothing 0", instead=0.0),
+    Rule("multi_label", lambda monitor: monitor != "top1", "needs --monitor map, macro_f1 or loss", instead="map"),
+    Rule("multi_label", lambda class_weights: not class_weights, "goes without --class-weights", instead=""),
+    Rule("multi_label", lambda sampling: sampling == "shuffle", "needs --sampling shuffle", instead="shuffle"),
+    Rule(
+        "train_list val_list",
+        lambda train_list, val_list: train_list and val_list,
+        "needs both --train-list and --val-list",
+    ),
+    Rule("validation_share", lambda dataset: dataset == "imagefolder", "is for --dataset imagefolder; leave it out"),
+    Rule("synthetic_samples synthetic_classes", lambda dataset: dataset == "synthetic", "needs --dataset synthetic"),
+    Rule("on_bad_sample check_files data_threads", of_files, "is for sets of image files; leave it out"),
+    # images
+    Rule(
+        "max_shift max_rotation max_zoom crop_padding",
+        lambda dataset: not of_files(dataset),
+        "is for sets in memory; give 0 (image files take crop_scale, flip and policy)",
+    ),
+    Rule("crop_scale", of_files, "is for sets of image files; leave it out (sets in memory take crop_padding)"),
+    Rule("policy color_jitter", lambda dataset: dataset != "digits", "needs colour images, which the digits are not"),
+    Rule("policy_ops policy_noise", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule("policy_magnitude", lambda policy: policy == "randaugment", "needs --policy randaugment"),
+    Rule("eval_resize", of_files, "is for sets of image files; sets in memory are resized to --eval-size"),
+    Rule(
+        "eval_resize",
+        lambda eval_resize, eval_size, image_size: eval_resize >= (eval_size or image_size),
+        "is below the crop, eval_size {eval_size}, or image_size {image_size} where that is 0; give 0",
+    ),
+    # mixing of images
+    Rule(
+        "mixup cutmix mix_off_epochs",
+        lambda mix_off_epochs, epochs: mix_off_epochs < epochs,
+        "needs --mix-off-epochs below epochs ({epochs})",
+    ),
+    Rule("mix_off_epochs label_threshold", mixes, "needs --mixup or --cutmix"),
+    Rule("mix_switch", lambda mixup, cutmix: mixup > 0 and cutmix > 0, "needs both --mixup and --cutmix"),
+    Rule("label_threshold", lambda loss: loss != "cross_entropy", "needs --loss bce or focal"),
+    # net and weights
+    Rule("sync_batchnorm zero_init_residual", lambda norm: norm == "batch", "needs --norm batch"),
+    Rule("which reset_head", lambda weights: weights, "needs weights; give --weights FILE"),
+    Rule("train_only", lambda freeze: not freeze, "goes without --freeze {freeze}; give one of them", keep=True),
+    Rule("head_learning_rate", _trains_head, "needs a last layer that is trained; leave it out, or --freeze"),
+    # updates
+    Rule(
+        "repeats",
+        lambda repeats, batch_size: batch_size % repeats == 0,
+        "does not divide the batch size {batch_size}",
+        keep=True,
+    ),
+    Rule(
+        "accumulate",
+        lambda accumulate, sync_batchnorm: accumulate == 1 or not sync_batchnorm,
+        "micro-batches are normalised one by one, which --sync-batchnorm is to prevent; give --accumulate 1",
+    ),
+    Rule("nesterov", lambda optimizer: optimizer == "sgd", "is SGD's, not {optimizer}'s; give --no-nesterov"),
+    Rule("nesterov", lambda momentum: momentum > 0, "needs momentum above 0; give --no-nesterov"),
+    Rule("trust_coefficient", lambda optimizer: optimizer == "lars", "needs --optimizer lars"),
+    Rule(
+        "trust_coefficient", lambda weight_decay: weight_decay > 0, "is for layers with weight decay; give it above 0"
+    ),
+    Rule("beta2 epsilon", lambda optimizer: optimizer in _ADAM, "needs --optimizer adam, adamw or lamb"),
+    Rule("milestones milestone_factor", lambda schedule: schedule == "step", "needs --schedule step"),
+    Rule("schedule", lambda schedule, milestones: schedule != "step" or milestones, "needs --milestones", keep=True),
+    Rule("min_learning_rate", lambda schedule: schedule in ("cosine", "linear"), "needs --schedule cosine or linear"),
+    Rule(
+        "min_learning_rate",
+        lambda min_learning_rate, learning_rate: min_learning_rate <= learning_rate,
+        "is above learning_rate {learning_rate}",
+        keep=True,
+    ),
+    Rule("warmup_epochs", lambda warmup_epochs, epochs: warmup_epochs <= epochs, "is above epochs {epochs}", keep=True),
+    Rule("ema ema_start", lambda ema_start, epochs: ema_start < epochs, "needs --ema-start below epochs ({epochs})"),
+    Rule("ema_every ema_start", lambda ema: ema > 0, "needs --ema"),
+    Rule("smoothing_over", lambda label_smoothing: label_smoothing > 0, "needs --label-smoothing"),
+    Rule("loss_scale loss_scale_interval", lambda precision: precision == "fp16", "needs --precision fp16"),
+    Rule(
+        "max_skips",
+        lambda precision: precision == "fp16",
+        "needs --precision fp16; in float32 the first overflow ends the run",
+    ),
+    Rule("fast_math", lambda device: device == "Ascend", "needs --device Ascend; CPU kernels repeat to the bit"),
+)
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+class Checked(NamedTuple):
+    """What `apply_rules` returns.
+
+    Attributes:
+        values: of all settings, without those that gave way.
+        left_out: a line for each setting that gave way and was not at its default.
+        faults: by setting, what is wrong with it (invalid, or typed and without effect), after its line of a file.
+    """
+
+    values: dict[str, Value]
+    left_out: list[str]
+    faults: dict[str, str]
+
+    def check(self) -> dict[str, Any]:
+        """The plain values; a ValueError of all that is wrong."""
+        if self.faults:
+            raise ValueError("; ".join(self.faults.values()))
+        return {name: value.value for name, value in self.values.items()}
+
+
+def apply_rules(given: Mapping[str, Value]) -> Checked:
+    """Check the values of a recipe, of options or of both, and apply the rules.
+
+    A rule is skipped if it reads an invalid value, or one that is not there (a recipe's, to options alone).
+    """
+    values = {name: value._replace(value=as_declared(value.field, value.value)) for name, value in given.items()}
+    gave_way = set()
+    left_out: list[str] = []
+    faults: dict[str, str] = {}
+
+    def add_fault(name: str, text: str) -> None:
+        text = f"{values[name].place}: {text}" if values[name].place else text
+        faults[name] = f"{faults[name]}; {text}" if name in faults else text
+
+    for name, value in values.items():
+        if wrong := fault(value.field, value.value):
+            add_fault(name, wrong)
+    known = values.keys() - faults.keys()
+    for rule in RULES:
+        reads = _parameters(rule.holds)
+        plain = {name: values[name].value for name in reads if name in known}
+        if len(plain) < len(reads) or rule.holds(**plain):
+            continue
+        needs = rule.text.format(**plain)
+        reason = needs.partition(";")[0]
+        for name in rule.fields.split():
+            if name not in known or name in gave_way or not values[name].is_on:
+                continue
+            other = max((read for read in reads if read != name), key=lambda read: values[read].source)
+            mine, its = values[name], values[other]
+            if rule.instead is not None and mine.source > its.source:
+                values[other] = Value(its.field, rule.instead, mine.source)
+                left_out.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
+            elif rule.instead is None and not rule.keep and (mine.source < its.source or mine.source < Source.FILE):
+                values[name] = Value(mine.field, mine.off, its.source)
+                gave_way.add(name)
+                left_out += [f"{name} {show_value(mine.value)} is left out: it {reason}"] * bool(mine.source)
+            elif mine.source < its.source:
+                flag = f"--{'no-' * (mine.value is True)}{flag_name(name)}"
+                what = f"{its.value!r} does not go with {name} {mine.value!r}"
+                add_fault(other, f"{other}: {what}, which {needs}; give {flag} too")
+            else:
+                add_fault(name, f"{name}: {mine.value!r} {needs}")
+    return Checked(values, left_out, faults)

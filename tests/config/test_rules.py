@@ -1,0 +1,150 @@
+"""What goes together: typed and without effect is rejected, from a weaker source it is left out, with a line."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from resnet_fn import recipes
+from resnet_fn.config import rules
+from resnet_fn.config.cli import UsageError
+from resnet_fn.config.options import RunOptions
+from resnet_fn.config.recipe import Recipe
+from resnet_fn.config.settings import changed
+from resnet_fn.train import parse
+
+
+def test_the_table_reads_from_top_to_bottom():
+    """Its names are settings, and no rule reads what a rule below it leaves out or changes."""
+    names, below = {*Recipe.__dataclass_fields__, *RunOptions.__dataclass_fields__}, set()
+    for rule in reversed(rules.RULES):
+        reads, fields = {*inspect.signature(rule.holds).parameters}, {*rule.fields.split()}
+        assert names >= reads | fields, rule
+        assert not (reads - fields) & below, rule
+        below |= reads if rule.instead is not None else set() if rule.keep else fields
+
+
+WITHOUT_EFFECT = (
+    "--policy-ops 2|--beta2 0.999|--ema-every 1|--trust-coefficient 0.001|--loss-scale 64|--crop-scale 0.08|"
+    "--mix-off-epochs 3|--milestone-factor 0.1|--synthetic-classes 10|--smoothing-over others --label-smoothing 0|"
+    "--policy-noise 1|--label-threshold 0.2|--validation-share 0.2|--color-jitter 0.1|--reset-head|--beta2 0|"
+    "--zero-init-residual --norm none|--on-bad-sample skip|--data-threads 2|--check-files|--max-skips 20|"
+    "--trust-coefficient 0.1 --optimizer lars --weight-decay 0|--head-learning-rate 0.1 --freeze stem,fc|"
+    "--head-learning-rate 0.1 --train-only layer?|--ema-start 20 --ema 0.9|--mix-off-epochs 20 --mixup 0.2|"
+    "--fast-math|--which best|--monitor map|--val-list x|--train-list x"
+)
+
+
+@pytest.mark.parametrize("words", WITHOUT_EFFECT.split("|"))
+def test_a_setting_without_effect_is_rejected_where_it_was_typed_though_it_be_the_default(words):
+    flag, *_ = words.removeprefix("--").partition(" ")
+    with pytest.raises(UsageError, match=rf"(^|; ){flag.replace('-', '_')}: \S+ (needs|is for) "):
+        parse(words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (
+            "--bach-size 3 --epochs x --milestones 30;60",
+            "--bach-size|--batch-size|epochs: 'x'|milestones: '30;60' is not",
+        ),
+        (
+            "--learning-rate fast --eval-batch-size 0",
+            "learning_rate: 'fast' is not a number|eval_batch_size: 0|1 or more",
+        ),
+        (
+            "--batch-size y --loss-scale 64 --keep-last 1 --trust-coefficient 0.1",
+            "batch_size: 'y'|keep_last: 1|2 or more|trust_coefficient: 0.1|lars|loss_scale: 64.0|--precision fp16",
+        ),
+        ("--recipe imagenet_resnet50_v2 --bs 6", "batch_size: 6 does not go with repeats 4|give --repeats too"),
+        (
+            "--recipe imagenet_resnet50_v2 --epochs 3",
+            "epochs: 3 does not go with warmup_epochs 5.0|give --warmup-epochs",
+        ),
+        ("--epochs 3 --warmup-epochs 4", "warmup_epochs: 4.0|epochs 3"),
+        ("--recipe finetune --multi-label --class-weights balanced", "multi_label: True|--class-weights"),
+        ("--recipe finetune --multi-label --sampling balanced", "multi_label: True|--sampling shuffle"),
+        ("--recipe finetune --freeze stem --train-only fc", "train_only: 'fc'|--freeze stem|give one"),
+        ("--multi-label", "multi_label: True|--dataset imagefolder"),
+        ("--max-shift 3 --dataset imagefolder", "max_shift: 3|sets in memory; give 0"),
+        ("--recipe imagenet_resnet50_v1 --milestones", "schedule 'step'|needs --milestones|give --schedule too"),
+        ("--sync-batchnorm --accumulate 2", "accumulate: 2|--sync-batchnorm|--accumulate 1"),
+    ],
+)
+def test_what_does_not_go_together_names_fields_values_and_fix(words, parts, says):
+    flags = [*words.split(), ""] if words.endswith("--milestones") else words.split()
+    with pytest.raises(UsageError) as caught:
+        parse(flags)
+    says(caught, *parts.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("--epochs x --warmup-epochs 30", "epochs: 'x'"),
+        ("--precision fp61 --loss-scale 64", "precision: 'fp61'"),
+        ("--batch-size y --repeats 7", "batch_size: 'y'"),
+        (
+            "--dataset imagenet --crop-scale 0.5 --max-shift 9",
+            "dataset: 'imagenet' is unknown; did you mean imagefolder",
+        ),
+    ],
+)
+def test_no_rule_reads_a_value_that_cannot_be(words, fault):
+    with pytest.raises(UsageError) as caught:
+        parse(words.split())
+    assert str(caught.value).startswith(fault)
+    assert str(caught.value).count(": ") == 1
+
+
+def test_several_classes_an_image_set_what_they_need_where_nothing_else_was_typed():
+    for words, loss, count in (("", "bce", 3), ("--loss focal", "focal", 2)):
+        recipe, _, left_out = parse(["--recipe", "finetune", "--multi-label", *words.split()])
+        assert (recipe.loss, recipe.label_smoothing, recipe.monitor) == (loss, 0.0, "map")
+        assert len(left_out) == count
+        assert "label_smoothing 0.1 is left out: multi_label needs --label-smoothing 0" in left_out
+    files = Recipe(dataset="imagefolder", multi_label=True)
+    assert files == dataclasses.replace(Recipe(dataset="imagefolder"), multi_label=True)
+    balanced = Recipe(dataset="imagefolder", sampling="balanced", class_weights="balanced")
+    assert files == changed(balanced, multi_label=True)
+    assert (files.loss, files.label_smoothing, files.monitor) == ("bce", 0.0, "map")
+    with pytest.raises(ValueError, match=r"^multi_label: True needs --loss bce or focal$"):
+        Recipe(dataset="imagefolder", multi_label=True, loss="cross_entropy")  # typed, though it is the default
+
+
+@pytest.mark.parametrize(
+    ("flags", "off"),
+    [
+        ("--dataset imagefolder", {"max_shift": 0, "max_rotation": 0.0, "max_zoom": 0.0}),
+        ("--opt lars", {"nesterov": False}),
+        ("--momentum 0", {"nesterov": False}),
+        ("--recipe imagenet_resnet50_v1 --sched cosine", {"milestones": ()}),
+        ("--recipe imagenet_resnet50_v2 --image-size 300 --eval-size 0", {"eval_resize": 0}),
+        # one leads to the next: without colours no policy, and without a policy no noise in its strength
+        ("--recipe imagenet_resnet50_a3 --dataset digits", {"policy": "", "policy_noise": 0.0}),
+        ("--recipe imagenet_resnet50_a3 --mixup 0 --cutmix 0", {"label_threshold": 0.0}),
+        ("--recipe imagenet_resnet50_a3 --loss cross_entropy", {"label_threshold": 0.0}),
+        ("--recipe imagenet_resnet50_a3 --policy=", {"policy_magnitude": 9, "policy_noise": 0.0}),
+        ("--recipe finetune --freeze fc.*", {"head_learning_rate": 0.0}),
+        ("--recipe imagenet_resnet50_v2 --epochs 5", {"ema": 0.0, "ema_start": 0.0, "ema_every": 1}),
+    ],
+)
+def test_what_only_the_recipe_brought_is_left_out_and_named_where_nothing_can_use_it(flags, off):
+    recipe, _, left_out = parse(flags.split())
+    assert {name: getattr(recipe, name) for name in off} == off
+    named = {line.partition(" ")[0] for line in left_out}
+    assert named >= {name for name in off if name != "nesterov"}  # which is a default, not the recipe's
+    assert all(" is left out: it " in line for line in left_out)
+
+
+def test_a_keyword_counts_as_typed_and_so_does_what_is_not_its_default():
+    assert not Recipe(optimizer="adamw").nesterov
+    for fields in ({"policy_ops": 3}, {"policy_ops": 2}):
+        with pytest.raises(ValueError, match=f"policy_ops: {fields['policy_ops']} needs --policy randaugment"):
+            Recipe(**fields)
+    a3 = recipes.recipe("imagenet_resnet50_a3")
+    with pytest.raises(ValueError, match="policy_magnitude: 18 needs --policy randaugment"):
+        dataclasses.replace(a3, policy="")
+    assert changed(a3, policy="") == recipes.imagenet_resnet50_a3(policy="")
+    assert recipes.imagenet_resnet50_a3(policy="").policy_magnitude == 9
