@@ -10,9 +10,11 @@ from resnet_fn.config import cli
 SCREEN = 24  # lines of 80 columns
 
 
-@pytest.mark.parametrize("command", sorted(listing.COMMANDS))
-def test_every_command_has_help_in_groups_of_a_screen(command, python):
-    done = python("-m", f"resnet_fn.{command}", "--help", COLUMNS="80")
+@pytest.mark.parametrize(
+    ("command", "flag"), [*((name, "--help") for name in listing.COMMANDS), ("train", "--help-all")]
+)
+def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
+    done = python("-m", f"resnet_fn.{command}", flag, COLUMNS="80")
     assert done.stdout.startswith(f"usage: python -m resnet_fn.{command}")
     assert "examples:\n" in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())  # an example stays on one line

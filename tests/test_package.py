@@ -91,8 +91,20 @@ def test_a_weight_file_cannot_run_code_in_any_pytorch_that_is_allowed():
 
 
 def test_the_version_is_the_newest_of_the_changelog():
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
-    assert newest == SETUP["metadata"]["version"] == resnet_fn.__version__
+    """Beside it stand the numbers of the formats that it writes."""
+    from resnet_fn.checkpoint import folder
+    from resnet_fn.config import recipe_file
+    from resnet_fn.data.sources import records
+    from resnet_fn.parity import trace_folder
+
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", page, re.M)[1] == SETUP["metadata"]["version"] == resnet_fn.__version__
+    assert {name: int(number) for name, number in re.findall(r"^\| ([\w ]+) \| (\d+) \|", page, re.M)} == {
+        "checkpoint": folder.FORMAT,
+        "trace of the ladder": trace_folder.VERSION,
+        "packed set": records.FORMAT,
+        "recipe file": recipe_file.FORMAT,
+    }
 
 
 def test_train_takes_a_recipes_name():

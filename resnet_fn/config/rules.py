@@ -238,14 +238,16 @@ def apply_rules(given: Mapping[str, Value]) -> Checked:
                 continue
             other = max((read for read in reads if read != name), key=lambda read: values[read].source)
             mine, its = values[name], values[other]
-            if rule.instead is not None and mine.source > its.source:
+            weaker = mine.source < its.source
+            may_give_way = rule.instead is None and not rule.keep
+            if rule.instead is not None and its.source < mine.source:  # the other setting becomes what this one needs
                 values[other] = Value(its.field, rule.instead, mine.source)
                 left_out.append(f"{other} {show_value(its.value)} is left out: {name} {reason}")
-            elif rule.instead is None and not rule.keep and (mine.source < its.source or mine.source < Source.FILE):
+            elif may_give_way and (weaker or mine.source < Source.FILE):  # this one is left out
                 values[name] = Value(mine.field, mine.off, its.source)
                 gave_way.add(name)
                 left_out += [f"{name} {show_value(mine.value)} is left out: it {reason}"] * bool(mine.source)
-            elif mine.source < its.source:
+            elif weaker:  # the error names the setting of the stronger source
                 flag = f"--{'no-' * (mine.value is True)}{flag_name(name)}"
                 what = f"{its.value!r} does not go with {name} {mine.value!r}"
                 add_fault(other, f"{other}: {what}, which {needs}; give {flag} too")

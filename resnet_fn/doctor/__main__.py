@@ -1,7 +1,6 @@
 """python -m resnet_fn.doctor: test whether this installation and this machine compute correctly."""
 
 import json
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
-  python -m resnet_fn.doctor --acceptance      shows the command that tests whole trainings too
 """
 # A test: its name, the function that answers (ok, text), and what the result means for a user.
 Check = tuple[str, Callable[[], tuple[bool, str]], str]
@@ -80,19 +78,10 @@ def main(arguments: Sequence[str]) -> int:
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
     group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
-    acceptance = "show the command that tests whole trainings too and leaves a folder to send; then stop"
-    group.add_argument("--acceptance", nargs="?", const="accepted", metavar="OUT", help=acceptance)
     cli.add_device_flags(flags)
     group = flags.add_argument_group("output")
     group.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="versions, variables and findings")
     parsed = flags.parse(arguments)
-    if parsed.acceptance:
-        print(
-            "To test trainings, several workers, kill and resume, and speed: in a checkout of the repository (an "
-            "installed package has no tests), with the extra [test],\n"
-            f"  python -m pytest tests/acceptance --device {parsed.device} --out {shlex.quote(parsed.acceptance)}"
-        )
-        return 0
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
     if not out.is_dir():

@@ -28,7 +28,7 @@ from resnet_fn.parity.layers.difference import (
 from resnet_fn.parity.name_map import NameMap, plain, thirds
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
-from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Task, Trace, named_leaves
+from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
 
 INPUTS, INITIALISATION, UNTRAINED, WEIGHTS = "inputs", "initialisation", "untrained arrays", "weights"
 EVAL_FORWARD, TRAIN_FORWARD, LOSS = "eval forward", "train forward", "loss"
@@ -144,7 +144,6 @@ _DROPPED = [row for row in STAGES if row.name in (TRAIN_FORWARD, LOSS, GRADIENTS
 _ALL_GRADIENTS, _OUTPUTS = "all gradients", "outputs of each update"
 _AFTER = (LAST, AVERAGE)
 _WEIGHTS = (CHANGE, *_AFTER)
-LAST_WEIGHTS = (LAST, MOVED, AVERAGE)  # Adam's are where rounding has led them: noise is followed through all updates
 _OTHER = 0.01  # an element whose gradients are further apart is rounding beside the others of its array
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
@@ -182,11 +181,6 @@ def sure(stage: Stage) -> Stage:
         stage.differences = decided
         stage.note = f"without {lost} arrays of which the reference itself is unsure"
     return stage
-
-
-def is_adaptive(task: Task) -> bool:
-    """Whether an optimizer may change a weight by the learning rate whatever its gradient's size."""
-    return task.recipe.optimizer != "sgd" or task.own_optimizer
 
 
 def later_stage(name: str) -> str:
@@ -460,7 +454,7 @@ class Comparison:
     def _largest_change(self, stage: str, values: Arrays) -> float:
         """The largest change of a weight up to a stage; 0 for other arrays, and for SGD, whose noise stays small."""
         task, start = self.theirs.task, self.ours.trace.start
-        if stage not in _WEIGHTS or not is_adaptive(task):
+        if stage not in _WEIGHTS or (task.recipe.optimizer == "sgd" and not task.own_optimizer):
             return 0.0
         names = [name for name in self.ours.trace.gradients if name in values]
         return max(float(np.abs(values[name] - (stage != CHANGE) * start[name]).max(initial=0)) for name in names)

@@ -121,11 +121,6 @@ def record_reference(
         with _Noise(seed):
             one = _on_batch(reference, task, task.batches[0], criterion, rounded, trace.start)
             noisy.append(stages.rounding(one, first_update))
-    if rounded == "float32" and stages.is_adaptive(task):
-        with _Noise(_NOISY_RUNS):
-            one = run_torch(reference, task, criterion, make_optimizer, rounded)
-        through = stages.rounding(one, first_update)
-        noisy.append({name: through[name] for name in stages.LAST_WEIGHTS})
     random_train = cut_random(layers["train"], layers_of(reference, first, True)) if random else ""
 
     @functools.cache

@@ -211,11 +211,15 @@ FAULTS = {
     "qwen2": ("nn.Embedding trains its padding row", "without a padding row", _UNPADDED),
     "whisper": ("the encoder's positions are not frozen", "frozen", {"repair": _freeze}),
     "fnet": ("NumPy's transform has no gradient", "by products", {"repair": _transform}),
-    "phi3": ("calls `get_usable_length`, which no cache has", "without a cache", _UNCACHED),
+    "phi3": (
+        "calls `get_usable_length`, which no cache has; its padding row (468) trains",
+        "without one, or a padding row",
+        _UNCACHED | _UNPADDED,
+    ),
     "qwen3": ("takes the first layer of an empty cache", "without a cache", _UNCACHED),
     "hubert": ("weight norm is assigned: g has no gradient", "computed", _COMPUTED),
 }
 
-if __name__ == "__main__":
-    for one in sys.argv[1:]:
-        print(one, check(one) or "right", check_initial(one) or "begins alike", sep="\n  ")
+if __name__ == "__main__":  # check.py NET [right]: its first finding, with the fault put right
+    name, *right = sys.argv[1:]
+    print((check(name, **(FAULTS[name][2] if right else {})) or ["nothing"])[0])

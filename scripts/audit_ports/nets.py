@@ -173,7 +173,7 @@ WHERE = {
     "qwen2": ("qwen2:716",),
     "whisper": ("whisper:641",),
     "fnet": ("fnet:176",),
-    "phi3": ("phi3:310",),
+    "phi3": ("phi3:310", "phi3:468"),
     "qwen3": ("qwen3:644", "qwen3:457"),
     "hubert": _SOUND_NORM,
     "wav2vec2": _SOUND_NORM,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.doctor import machine
-from resnet_fn.doctor.__main__ import attempt, line, main, on_all_ranks
+from resnet_fn.doctor.__main__ import attempt, line, on_all_ranks
 from resnet_fn.runtime.versions import avx512_convolutions_are_slow
 from resnet_fn.runtime.workers import Workers
 
@@ -70,16 +70,6 @@ def test_a_folder_or_device_that_is_not_there_is_an_error_and_leaves_nothing(fla
     done = python("-m", "resnet_fn.doctor", *flags, code=1)
     assert done.stderr.startswith(f"doctor: error: {message}")
     assert os.listdir(tmp_path) == []
-
-
-def test_acceptance_shows_its_command(capsys, pytestconfig, python):
-    """Which is one: tests/acceptance is there in a checkout, and takes the flags."""
-    assert main(["--acceptance", "my folder", "--device", "Ascend"]) == 0
-    text = capsys.readouterr().out
-    assert "checkout" in text
-    assert text.endswith("  python -m pytest tests/acceptance --device Ascend --out 'my folder'\n")
-    command = ["-m", "pytest", "tests/acceptance", "--device", "Ascend", "--collect-only", "-q"]
-    assert "11 tests collected" in python(*command, cwd=pytestconfig.rootpath).stdout
 
 
 CHECKS = """

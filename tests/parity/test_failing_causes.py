@@ -57,14 +57,13 @@ def test_each_search_at_a_layer_may_fail():
 
 
 def test_a_comparison_of_settings_may_fail():
-    """A layer of another version of the framework, whose padding is a word."""
-    pool = {"kernel_size": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
+    """A layer of another version of the framework, whose eps is a word."""
     sides = [
-        Layer("pool", 0, "maxpool", "MaxPool2d", {**pool, "pads": pads}, np.ones((1, 1, 4, 4)), None, (), True)
-        for pads in ((0, 0, 0, 0), "same")
+        Layer("norm", 0, "norm", "BatchNorm2d", {"eps": eps}, np.ones((1, 1, 4, 4)), None, (), True)
+        for eps in (1e-5, "small")
     ]
-    (note,) = settings_notes(*([side] for side in sides), {"pool": "pool"})
-    assert note.startswith("pool: ")
+    (note,) = settings_notes(*([side] for side in sides), {"norm": "norm"})
+    assert note.startswith("norm: ")
     assert "Error" in note
 
 

@@ -47,7 +47,7 @@ def test_two_updates(accumulate):
     use = dataclasses.replace(recipe("digits"), clip_norm=CLIP)
     task = Task(use, batches, accumulate)
     like = {mode: net(Tensor(batches[0][0][: 8 // parts])) for mode, parts in (("eval", 1), ("train", accumulate))}
-    found = run_mindspore(net, task, RATES, half_square, optimizer, make_train_step, like)
+    found = run_mindspore(net, task, RATES, half_square, optimizer, make_train_step, like, {})
 
     weight = found.start["fc.weight"].astype(np.float64)
     np.testing.assert_allclose(
