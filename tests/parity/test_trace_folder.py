@@ -133,6 +133,7 @@ def test_a_flipped_bit_a_cut_and_a_missing_file_are_noticed(written, tmp_path):
                 load_recording(folder)
             assert str(folder / path.name) in str(error.value)
             assert "\n" not in str(error.value)
+    folder = shutil.copytree(written, tmp_path / "missing")
     (folder / "arrays.npz").unlink()
     with pytest.raises(ValueError, match=r"arrays.npz: is missing; copy the whole folder"):
         load_recording(folder)
