@@ -104,7 +104,7 @@ def read_tensor_file(path: Path, expected: Mapping[str, Any]) -> dict[str, np.nd
         raise ValueError("the sha256 of its header differs")
     arrays = read_safetensors(data)
     if arrays.keys() != expected["tensors"].keys():
-        raise ValueError("it holds other tensors than its manifest says")
+        raise ValueError("it holds other tensors than its manifest lists")
     for name, entry in expected["tensors"].items():
         if sha256(arrays[name].reshape(-1)) != entry["sha256"]:
             raise ValueError(f"the sha256 of {name} differs")

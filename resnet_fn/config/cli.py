@@ -272,7 +272,7 @@ def run(command: str, main: Callable[[Sequence[str]], int], arguments: Sequence[
         sys.exit(main(arguments))
     except UsageError as error:
         code, message = 2, str(error)
-    except BrokenPipeError:  # the reader has gone (`| head`): nothing to say, and nobody to say it to
+    except BrokenPipeError:  # nobody reads any more (`| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ def near_path(path: str | Path, otherwise: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something (MindSpore's own are framed with dashes)."""
+    """The first line of an error's text that has words (MindSpore frames its own with dashes)."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 

@@ -68,7 +68,7 @@ def plot_reliability(calibration: dict[str, Any]) -> "Figure":
 
 
 def plot_curves(report: dict[str, Any]) -> "Figure":
-    """Precision against recall of each class: in colours with names where they can be told apart, else in grey."""
+    """Precision against recall of each class: in colours with names where few enough to distinguish, else in grey."""
     from matplotlib.figure import Figure
 
     pairs = [pair for pair in zip(report["classes"], report["curves"], strict=True) if pair[1]["recall"]]

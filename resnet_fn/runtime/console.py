@@ -16,7 +16,7 @@ LAUNCHED_BY = "RESNET_FN_LAUNCHED_BY"  # in a worker's environment: the words of
 
 
 class _Lossy:
-    """A stream that never fails: if its file is full or its reader has gone, the rest is dropped."""
+    """A stream that never fails: if its file is full or nobody reads it any more, the rest is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

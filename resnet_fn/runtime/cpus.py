@@ -97,7 +97,7 @@ def local_workers() -> dict[tuple[str, ...], set[int]]:
     job = {name: os.environ.get(name) for name in _JOB}
     masks: dict[tuple[str, ...], set[int]] = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # another user's, or it has gone meanwhile
+        with contextlib.suppress(OSError):  # another user's, or it ended meanwhile
             words = (entry.partition("=") for entry in os.fsdecode(path.read_bytes()).split("\0"))
             environment = {name: value for name, _, value in words}
             if all(environment.get(name) == value for name, value in job.items()):

@@ -35,7 +35,7 @@ def children(parent: int) -> list[int]:
     """The ids of a process's children, the oldest first."""
     processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has gone meanwhile
+        with contextlib.suppress(OSError):  # it ended meanwhile
             fields = path.read_text(errors="replace").rpartition(")")[2].split()  # from the third, see proc(5)
             if int(fields[1]) == parent:
                 processes.append((int(fields[19]), int(path.parent.name)))

@@ -44,7 +44,7 @@ def check_port() -> None:
 def wait_for_workers_then_exit() -> None:
     """In the scheduler process: fork. The child returns and becomes MindSpore's scheduler; this process waits for it.
 
-    After a signal it waits until this machine's workers have gone, and `_AFTER_WORKERS` more: they need the scheduler
+    After a signal it waits until this machine's workers have ended, and `_AFTER_WORKERS` more: they need the scheduler
     to save before they end, and often get the same signal. MindSpore's scheduler holds Python's lock until it ends, so
     neither a handler nor a thread could run in it.
 
@@ -79,7 +79,7 @@ def _has_workers() -> bool:
     program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has gone meanwhile, or is another user's
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
             theirs = {*job, b"MS_ROLE=MS_WORKER"} <= set(path.read_bytes().split(b"\0"))
             if theirs and os.readlink(path.with_name("exe")) == program:
                 return True

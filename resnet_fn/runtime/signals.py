@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def heeded() -> list[signal.Signals]:
-    """`SIGNALS`, but for a SIGHUP that is ignored (nohup)."""
+    """`SIGNALS`, except a SIGHUP that is ignored (nohup)."""
     return [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -28,8 +28,8 @@ class StopRequest:
     allows no handlers, it always does. A SIGHUP that is ignored (nohup) stays ignored.
 
     While MindSpore compiles or runs a compiled function, its own SIGINT handler sends SIGTERM to this process instead.
-    To tell them apart a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block; then a
-    thread waits for the signal here.
+    To distinguish them a command blocks SIGINT before NumPy and MindSpore start threads, which inherit the block. Then
+    a thread waits for the signal here.
     """
 
     def __init__(self) -> None:

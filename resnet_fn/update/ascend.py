@@ -14,7 +14,7 @@ def on_ascend() -> bool:
 
 
 def has_clip() -> bool:
-    """Whether this MindSpore has `ops.clip_by_global_norm` ("will be removed after version 2.9.0", 2.10 says)."""
+    """Whether this MindSpore has `ops.clip_by_global_norm` (2.10 announces its removal)."""
     return hasattr(ops, "clip_by_global_norm")
 
 
