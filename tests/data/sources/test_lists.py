@@ -122,7 +122,7 @@ def test_lists_that_are_missing_or_of_another_set_are_rejected(pictures, recipe,
 
 
 def test_one_list_alone_and_a_class_that_the_net_does_not_have_are_rejected(pictures):
-    with pytest.raises(ValueError, match=r"^val_list: 'a.txt' needs --train-list FILE too$"):
+    with pytest.raises(ValueError, match=r"^val_list: 'a.txt' needs both --train-list and --val-list$"):
         RunOptions(val_list="a.txt")
     Path("val.txt").write_text("a.jpg x\nd.jpg y\n")
     with pytest.raises(ValueError, match=r"^val.txt line 2: 'y' is not one that the net was trained on; use"):
