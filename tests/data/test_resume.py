@@ -16,7 +16,7 @@ from resnet_fn.data.dataset import DataSet
 from resnet_fn.data.feed import make_feed
 from resnet_fn.data.sources.load import load_dataset
 from resnet_fn.data.sources.scan import check_files
-from resnet_fn.run.resume import notes_on_resume
+from resnet_fn.run.resume import data_notes
 from resnet_fn.runtime.workers import Workers
 from resnet_fn.train import parse
 
@@ -81,6 +81,11 @@ def photographs(folder):
     return check_files(load_dataset(RECIPE, str(folder)), "error")
 
 
+def saved(feed, classes=()):
+    """Of a checkpoint's JSON state what the data's are compared with."""
+    return {"feed": feed, "dataset": {"classes": list(classes)}}
+
+
 def test_the_key_is_the_sets_and_not_the_machines(photographs):
     two = dataclasses.replace(photographs, train=dataclasses.replace(photographs.train, threads=2))
     feed, other = make_feed(two, RECIPE, Workers(0, 2)), make_feed(photographs, RECIPE)
@@ -93,8 +98,8 @@ def test_the_key_is_the_sets_and_not_the_machines(photographs):
         "contents": hashlib.sha256(photographs.train.sizes.tobytes()).hexdigest(),
         "feed": "float32",
     }
-    assert notes_on_resume({"feed": other.reproducibility_key()}, (), feed, False) == ()
-    [line] = notes_on_resume({"feed": {**feed.reproducibility_key(), "feed": "uint8"}}, (), feed, False)
+    assert data_notes(saved(other.reproducibility_key()), (), feed, False) == []
+    [line] = data_notes(saved({**feed.reproducibility_key(), "feed": "uint8"}), (), feed, False)
     assert line == "resuming with --feed float32 instead of uint8: other bits follow"
 
 
@@ -102,16 +107,15 @@ def test_a_resume_with_other_data_is_rejected_or_noted(photographs):
     feed = make_feed(photographs, RECIPE)
     known, classes = feed.reproducibility_key(), photographs.classes
     for state, difference in (
-        ({"feed": {"samples": 20}}, "samples 20 → 21"),
-        ({"feed": {**known, "files": "0"}}, "names or classes of its files"),
-        ({"feed": known, "dataset": {"classes": ["ant", *classes[1:], "dog"]}}, "classes 'ant' → 'bee', 'dog' → None"),
+        (saved({**known, "samples": 20}, classes), "samples 20 → 21"),
+        (saved({**known, "files": "0"}, classes), "names or classes of its files"),
+        (saved(known, ["ant", *classes[1:], "dog"]), "classes 'ant' → 'bee', 'dog' → None"),
     ):
         with pytest.raises(ValueError) as caught:
-            notes_on_resume(state, classes, feed, False)
+            data_notes(state, classes, feed, False)
         text = f"another training set than the checkpoint's ({difference})"
         assert str(caught.value) == (f"resume: {text}; give the same data, another --out-dir, or --allow-other-data")
-        assert notes_on_resume(state, classes, feed, True) == (f"resuming with {text}",)
-    assert notes_on_resume({}, classes, feed, False) == ()  # a checkpoint without these entries
+        assert data_notes(state, classes, feed, True) == [f"resuming with {text}"]
     turned = dataclasses.replace(photographs.train, labels=photographs.train.labels[::-1].copy())
     other = make_feed(dataclasses.replace(photographs, train=turned), RECIPE)
     assert other.reproducibility_key()["files"] != known["files"]
@@ -131,7 +135,7 @@ def state_of_files(folder: Path, _: str) -> tuple[DataSet, dict[str, object]]:
 
 @pytest.mark.parametrize("state_of", [state_of_files, state_after_packing])
 def test_two_class_folders_swapped_whole_are_noticed(state_of, folder):
-    """Their files have equal names: what tells them apart is their sizes, of records the shards' sha256."""
+    """Their files have equal names: they differ by their sizes, of records the shards' sha256."""
     dataset, before = state_of(folder, "one")
     for old, new in (("bee", "x"), ("éléphant", "bee"), ("x", "éléphant")):
         (folder / "train" / old).rename(folder / "train" / new)
@@ -142,6 +146,4 @@ def test_two_class_folders_swapped_whole_are_noticed(state_of, folder):
     with pytest.raises(
         ValueError, match=r"\(contents of its files, of which the names are the same\); give the same data"
     ):
-        notes_on_resume({"feed": before}, swapped.classes, feed, False)
-    del before["contents"]  # as in a checkpoint of an earlier version
-    assert notes_on_resume({"feed": before}, swapped.classes, feed, False) == ()
+        data_notes(saved(before, swapped.classes), swapped.classes, feed, False)
