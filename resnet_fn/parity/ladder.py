@@ -47,6 +47,7 @@ class Ladder:
     precision: str = "float32"  # in which the reference's own rounding was measured
     curves: Curves = field(default_factory=dict)  # losses and learning rates
     compiled: bool = True  # whether MindSpore's side was
+    ran: dict[str, int] = field(default_factory=dict)  # how many layers of ours ran in each mode, compared or not
     # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
     # tolerance; the furthest beyond first. Empty if no rounding was measured
     beyond: list[Difference] = field(default_factory=list)
@@ -136,6 +137,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     ladder.environment = environment_notes(ours.environment, theirs.environment)
     ladder.compiled = "pynative" not in (ours.environment.get("mode"), theirs.environment.get("mode"))
     a, b = ours.trace, theirs.trace
+    ladder.ran = {mode: len(one) for mode, one in ours.layers.items()}
     ladder.curves = {"loss": (a.losses, b.losses), "learning rate": (a.rates, b.rates)}
     same_layers = ladder.first_layer is None and ladder.first_gradient is not None
     if same_layers and theirs.flipped is not None and precision == "float32":

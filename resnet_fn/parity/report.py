@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from resnet_fn.runtime.disk import finite_or_null
 
 VERSION = 3  # of the JSON file; docs/parity.md describes it
 
+_MODES = {"eval": "evaluation mode", "train": "training mode", "dropout": "training mode with dropout"}
 _HEAD = f"{'stage':36} {'compared':>8} {'max abs':>9} {'relative':>9} {'cosine':>12} {'allowed':>8} {'rounding':>9}"
 _HEAD += "  verdict"
 
@@ -70,12 +72,13 @@ def findings(ladder: Ladder) -> list[str]:
         if layer is None:
             outputs = [item.output for item in ladder.layers]
             results = [f"undecided; {one.name}: {one.doubt}" for one in outputs if one.verdict == UNDECIDED]
-            results += ["none; every layer's output agrees, in evaluation and training mode"] if outputs else []
+            results += [f"none; {_agreement(ladder)}"] if outputs else []
             lines.append(f"first layer that differs: {[*results, 'not compared'][0]}")
         else:
-            mode = {"eval": "evaluation mode", "train": "training mode"}.get(layer.mode, "training mode with dropout")
             other = "" if layer.theirs == layer.name else f" (the reference's {layer.theirs})"
-            lines.append(f"first layer that differs: {layer.name}{other} in {mode}: {layer.output.values()}")
+            lines.append(
+                f"first layer that differs: {layer.name}{other} in {_MODES[layer.mode]}: {layer.output.values()}"
+            )
             lines += [f"  {layer.name}: {hint}" for hint in layer.hints]
         gradient = ladder.first_gradient
         verdict = next((one.verdict for one in ladder.stages if one.name == GRADIENTS), SKIPPED)
@@ -85,6 +88,13 @@ def findings(ladder: Ladder) -> list[str]:
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
     return lines
+
+
+def _agreement(ladder: Ladder) -> str:
+    """How many of the layers that ran were compared, in each mode."""
+    compared = Counter(layer.mode for layer in ladder.layers)
+    counts = [f"{compared[mode]} of {count} in {_MODES[mode]}" for mode, count in ladder.ran.items()]
+    return f"the outputs of layers agree, {', '.join(counts)}"
 
 
 def settings(ladder: Ladder) -> list[str]:

@@ -81,8 +81,12 @@ def test_undecided_is_never_the_same():
 def test_what_was_not_compared_does_not_agree():
     short = ladder(faulty=True)
     good = [dataclasses.replace(short.layers[0], output=one("conv", 1.0), hints=())]
+    short.ran = {"eval": 1, "train": 2}
     short.stages.pop()  # without gradients
-    for layers, words in ((good, "none; every layer's output agrees"), ([], "not compared")):
+    for layers, words in (
+        (good, "none; the outputs of layers agree, 1 of 1 in evaluation mode, 0 of 2"),
+        ([], "not compared"),
+    ):
         lines = table(dataclasses.replace(short, layers=layers)).splitlines()
         assert f"first layer that differs: {words}" in next(line for line in lines if "first layer" in line)
     assert "first gradient that differs, going backward: not compared" in lines
