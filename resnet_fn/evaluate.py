@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     group = flags.add_argument_group("scoring")
     tta = "flip: mean logits with the mirror image"
     group.add_argument("--tta", choices=("none", "flip"), default="none", help=tta)
-    group.add_argument("--image-size", type=int, default=0, metavar="N", help="the net's input [pixels]; 0: its own")
+    group.add_argument("--image-size", type=int, default=0, metavar="N", help="input size [pixels]; 0: the recipe's")
     group.add_argument("--batch-size", type=int, default=256, metavar="N", help="samples read at a time; default 256")
     group.add_argument("--data-dir", default="", metavar="PATH", help="data folder; default: that of training")
     group.add_argument("--val-list", default="", metavar="FILE", help="score these images; default: those of training")

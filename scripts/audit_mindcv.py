@@ -34,7 +34,7 @@ class Net:
         reference: "torchvision resnet18", or "timm regnetx_002".
         size: height and width of the images [pixels].
         options, reference_options: further arguments of both constructors.
-        corrections: what matching does not find, as --map has it.
+        corrections: pairs that matching misses, as in --map.
         fixes: of FIXES; with them the net is run once more, to show that nothing else differs.
     """
 
@@ -48,7 +48,7 @@ class Net:
 
 
 def _centred(given):
-    """`same` pads an even image after it at stride 2; torch pads both sides."""
+    """A layer's padding on both sides, as torch's: at stride 2 `same` pads even images right and below only."""
     size = given["kernel_size"]
     size = size if isinstance(size, int) else size[0]
     return {"pad_mode": "pad", "padding": size // 2} if given["pad_mode"] == "same" else {}

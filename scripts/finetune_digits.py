@@ -74,7 +74,7 @@ def main():
         help="only write the pictures there: known/, new/, and half/, scikit-learn's own split",
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=8, help="of the fine-tuning: 5 updates of 20 pictures each")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of fine-tuning, each 5 updates of 20 pictures")
     options = parser.parse_args()
     pictures, labels = digits()
     numbers = np.arange(len(labels))

@@ -79,7 +79,7 @@ def fault(field: Any, value: Any) -> str:
     """What is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" where nothing is."""
     wanted, choices = type(field.default), field.metadata["choices"]
     numbers = value if isinstance(value, tuple) else (value,)
-    if type(value) is not wanted:
+    if type(value) is not wanted or (wanted is tuple and not all(type(number) in (int, float) for number in value)):
         wrong = f"is not {(_TYPED if type(value) is str else _KINDS)[wanted]}"
     elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         wrong = "is not finite; give a number"

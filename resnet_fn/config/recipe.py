@@ -60,7 +60,7 @@ class Recipe(Settings):
         within="[0, 1)",
     )
     multi_label: bool = _data(False, "images of any number of classes, in --train-list and --val-list with ; between")
-    on_bad_sample: str = _data("error", "if a file cannot be decoded", choices="error skip")
+    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error skip")
     synthetic_samples: int = _data(2048, "training images; an eighth as many for validation", "samples", at_least=8)
     synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1)
     name: str = _net("custom", "name of the recipe; the run folder is called after it", per_worker=True)
@@ -109,7 +109,7 @@ class Recipe(Settings):
         0.1, "probability spread over all classes", "fraction", within="[0, 1)", aliases="smoothing"
     )
     smoothing_over: str = _loss(
-        "all", "classes that the smoothing spreads over: PyTorch's all C, or the C - 1 others", choices="all others"
+        "all", "classes to spread the smoothing over: all C, as in PyTorch, or the C - 1 others", choices="all others"
     )
     monitor: str = _evaluation(
         "top1",

@@ -63,8 +63,8 @@ class GlobalDepthwise(nn.Conv2d):
         channels, _, height, width = self.weight.shape
         if x.shape[2] != height or x.shape[3] != width:
             raise ValueError(
-                f"image_size: this net's gather spans {height}x{width} features, its input has "
-                f"{x.shape[2]}x{x.shape[3]}; create the model with the image_size of its input"
+                f"image_size: this net's gather needs {height}x{width} features, but got "
+                f"{x.shape[2]}x{x.shape[3]}; create the model with your images' image_size"
             )
         return total(
             x * broadcast_hw(self.weight.reshape((1, channels, height, width)), x, self.standard), self.standard

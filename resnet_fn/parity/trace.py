@@ -299,7 +299,7 @@ def make_recording(
 ) -> Recording:
     """A `Recording` of either side, with `recorded` as further fields.
 
-    `seen` maps an array to the net's input; `dropped`: (layer, attribute, share), set to 0 by `without_dropout`.
+    `seen` maps an array to the net's input; `dropped` lists the dropout that was set to 0: (layer, attribute, share).
     """
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]

@@ -182,7 +182,7 @@ def load_recipe(name: str) -> Draft:
         except ValueError as error:
             raise ValueError(f"recipe: {error}" if str(error).startswith(f"{name}: ") else str(error)) from None
     if {".", "/"} & set(name):
-        raise ValueError(f"recipe: {name!r} is unknown; a file's name ends in .toml")
+        raise ValueError(f"recipe: {name!r} is unknown; recipe files end in .toml")
     return Draft.of(recipe(name))
 
 

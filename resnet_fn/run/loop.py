@@ -182,6 +182,7 @@ def train_epoch(run: Run) -> int:
             stop_not_finite(run, batch, report.not_finite, skipped_in_row)
         if signal_number := agreed_signal(report.flags):
             return signal_number
+        # At the epoch's end `run_epochs` saves, after the evaluation.
         if options.checkpoint_every and progress.update % options.checkpoint_every == 0 and progress.update < end:
             save(run)
     return 0

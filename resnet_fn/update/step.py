@@ -204,26 +204,27 @@ def make_train_step(
         if ascend:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
         report, finite = pack(means, flags, local_finite, one_hot), local_finite
-        averaged: Gradients = ()
+        statistics_mean: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
             squares = squared_norms(gradients, ascend)
             norm = norm_of(squares)
             finite = all_finite(report, norm, size)
             # Not in the branch below: what a card does with a collective in a branch was never tried.
-            averaged = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
+            statistics_mean = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
         # From here on all workers have the same numbers, so they all decide alike.
         complete = none_withheld(report)
         applied = ops.logical_and(finite, complete)
         if applied:
             optimize(clip_by_global_norm(gradients, norm, clip_norm, by_operation), rate)
             if all_reduce is not None:
-                assign_tensors(statistics, averaged)
+                assign_tensors(statistics, statistics_mean)
             if averages:
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, statistics_before)
-        if len(gradients) < len(trained):  # they were joined, so no squared norm is one parameter's
+        joined = len(gradients) < len(trained)
+        if joined:  # no squared norm is one parameter's: return each element's
             squares = ops.square(ops.concat(gradients))
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
@@ -243,8 +244,9 @@ def make_train_step(
         )
         mean_sums = Parameter(Tensor(np.zeros(MEANS, np.float32)), name="sum.means", requires_grad=False)
 
-        # `begin` and `add` return a constant. A compiled function without a result drops some of its operations; after
-        # one with a tensor, the next call might spin until that is there, on a core that the kernels need.
+        # `begin` and `add` return a constant (on a card `begin` returns what clears its registers). A compiled function
+        # without a result drops some of its operations; after one with a tensor, the next call might spin until that is
+        # there, on a core that the kernels need.
         @compiled
         def begin() -> Tensor | int:
             assign_tensors(statistics_before, statistics)

@@ -51,7 +51,7 @@ def rename(name: str, style: str, basic: bool) -> str:
 
 
 def recognise_style(names: Iterable[str]) -> str:
-    """The style of a file's names; ValueError with some of them if it is none of STYLES."""
+    """The naming style of a file's parameters; ValueError with examples of names if it is none of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):

@@ -20,7 +20,7 @@ _FAILS = "it fails: "
 
 
 def ladder_of(name, folder):
-    """The ladder of one net over three updates of AdamW."""
+    """Compare one net with its original, stage by stage, in three updates of AdamW."""
     import adapter
 
     from resnet_fn import recipes

@@ -105,6 +105,7 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),
         ({"schedule": "step"}, "schedule: 'step'|--milestones"),
         ({"schedule": "step", "milestones": (5.0, -1.0)}, "milestones: (5.0, -1.0)|above 0"),
+        ({"schedule": "step", "milestones": ("5", "a")}, "milestones: ('5', 'a')|a list of numbers"),
         ({"schedule": "step", "milestones": (5.0,), "milestone_factor": 10.0}, "milestone_factor: 10.0|(0, 1)"),
         ({"milestones": (3.0,)}, "milestones: (3.0,)|--schedule step"),
         ({"dataset": "imagefolder", "crop_padding": 4}, "crop_padding: 4|sets in memory; give 0"),

@@ -17,7 +17,7 @@ from resnet_fn.train import parse
     ("name", "message"),
     [
         ("none.toml", "recipe: none.toml: does not exist; give a recipe's name, or a file that ends in .toml"),
-        ("mine.json", "recipe: 'mine.json' is unknown; a file's name ends in .toml"),
+        ("mine.json", "recipe: 'mine.json' is unknown; recipe files end in .toml"),
         ("digit", "recipe: 'digit' is unknown; did you mean digits"),
     ],
 )
