@@ -38,7 +38,7 @@ _EXAMPLES = """examples:
 
 def parse(arguments: Sequence[str]) -> tuple[Recipe, RunOptions, tuple[str, ...]]:
     """Turn flags into a recipe, options, and a line for each setting left out; all validated (UsageError)."""
-    about = "Train a recipe; every flag changes one of its fields (python -m resnet_fn.recipes NAME lists them)."
+    about = "Train a recipe; every flag changes one of its fields\n(python -m resnet_fn.recipes NAME lists them)."
     parser = cli.Parser("train", about, _EXAMPLES, "")
     names = f"a .toml file, or one of {', '.join(RECIPES)}"
     parser.add_argument("--help-all", action="help", help="show every setting; --help shows those that are used most")
