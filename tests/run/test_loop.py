@@ -274,7 +274,7 @@ def test_the_loop_never_waits_for_data(logged_updates):
     from the end of the update before to its own. The least of the epochs, since other processes share the machine.
     """
     before = 0.0  # the step that a batch is prepared in: the update before its own; the run's first has none
-    overheads = []
+    overheads, waits, preparations = [], [], []
     for epoch in logged_updates("--model", "resnet20", "--epochs", "3", "--log-every", "1").values():
         seconds = sum(update["step_seconds"] for update in epoch)
         overheads.append(seconds / (len(epoch) * statistics.median(update["step_seconds"] for update in epoch)))
@@ -283,6 +283,8 @@ def test_the_loop_never_waits_for_data(logged_updates):
             waited += max(0.0, update["data_seconds"] - before)
             prepared += update["data_seconds"] if before else 0.0
             before = update["step_seconds"]
-        assert waited / seconds <= 0.02
-        assert prepared / seconds <= 0.1  # far from where the device would wait for it
+        waits.append(waited / seconds)
+        preparations.append(prepared / seconds)
+    assert min(waits) <= 0.02, waits
+    assert min(preparations) <= 0.1, preparations  # far from where the device would wait for it
     assert min(overheads[1:]) <= 1.05, overheads  # the first epoch compiles
