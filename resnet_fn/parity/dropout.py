@@ -148,8 +148,8 @@ def _pairs(ours: Dropping, theirs: Dropping, names: Mapping[str, str]) -> list[t
 def dropout_stage(ours: Recording, theirs: Recording, names: Mapping[str, str]) -> Stage:
     """How much both nets drop, what, and the factor of what they keep; `names`: the reference's layer by ours."""
     if ours.drops is None or theirs.drops is None:
-        old = "a trace of an earlier version has no record of its dropout; record it again"
-        return Stage(DROPOUT, undecided=old if ours.drops or theirs.drops else "")
+        missing = "one side has no record of its dropout; record it again"
+        return Stage(DROPOUT, undecided=missing if ours.drops or theirs.drops else "")
     every = (*ours.drops, *theirs.drops)
     idle = [Counter(round(one.share, 6) for one in side.drops or () if one.once is None) for side in (ours, theirs)]
     stage, by_share, shares = Stage(DROPOUT), [], []

@@ -94,10 +94,11 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         initialisation: compare the distributions of the initial parameters.
     """
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
+    drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [
         inputs_stage(ours.task.batches, theirs.task.batches),
-        _initialisation(ours, theirs, names, builds) if initialisation else Stage(INITIALISATION, note="not asked for"),
-        _untrained(ours, theirs, names, initialisation, _drawn(builds)),
+        _initialisation(ours, theirs, names, builds, drawn) if initialisation else not_asked,
+        _untrained(ours, theirs, names, initialisation, drawn),
     ]
     inputs = split(ours.task.batches[0][0], ours.task.accumulate)[0]
     layers = compare_layers(ours.layers, theirs.layers, names.layers, ours.trace.start, inputs)
@@ -159,8 +160,10 @@ def _layers_stage(after: str, layers: Sequence[LayerDifference]) -> list[Stage]:
     return [stages.sure(Stage(name, outputs))] if outputs else []
 
 
-def _initialisation(ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds]) -> Stage:
-    initial, seams, drawn = names.rename(theirs.initial), names.seams(theirs.initial), _drawn(builds)
+def _initialisation(
+    ours: Recording, theirs: Recording, names: NameMap, builds: Sequence[Builds], drawn: set[str]
+) -> Stage:
+    initial, seams = names.rename(theirs.initial), names.seams(theirs.initial)
     compared = [name for name in initial if name in ours.trace.gradients or name in drawn]
     if len(builds) > 1:
         sides = [[{name: one[name] for name in compared} for one in side] for side in zip(*builds, strict=True)]

@@ -267,6 +267,10 @@ def run_mindspore(
         changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
+    def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
+        for parameter, value in values:
+            write(parameter, value)
+
     def gradients() -> Arrays:
         return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
@@ -304,13 +308,13 @@ def run_mindspore(
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
         trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
     # Other batches come after the updates: a step of the user's own may count its calls.
-    last = state(net)
+    after_updates = state(net)
+    by_gradients, before = (unclipped, changing) if task.recipe.clip_norm else (step, at_start)
 
     def on_batch(batch: Batch) -> Trace:
-        for parameter, value in changing if task.recipe.clip_norm else at_start:
-            write(parameter, value)
+        put_back(before)
         one = Trace(evaluate(batch[0]), start=trace.start, rates=[])
-        one.losses = [float(_call(unclipped if task.recipe.clip_norm else step, net, batch, rates[0]).loss.asnumpy())]
+        one.losses = [float(_call(by_gradients, net, batch, rates[0]).loss.asnumpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
         return one
 
@@ -319,11 +323,10 @@ def run_mindspore(
         set_masks()
         trace.dropped = [one := on_batch(task.batches[0])]
         if task.recipe.clip_norm:
-            for parameter, value in at_start:
-                write(parameter, value)
+            put_back(at_start)
             _call(step, net, task.batches[0], rates[0])
         one.clipped, one.after = gradients(), [state(net)] if runs else []
-    assign(net, last)
+    assign(net, after_updates)
     return trace
 
 

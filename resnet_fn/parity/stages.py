@@ -306,12 +306,10 @@ class Comparison:
                 stage = self._optimizer_alone() if row.name == ALONE else self._loss_alone()
             elif row.name == MOVED:
                 stage = self._state_of_training(row)
-            elif not row.of:
-                stage = self._numbers(row, self._least(row.name))
             elif row.name == LAST and len(ours.after) == 1:
                 stage = Stage(LAST, note="one update does not show how much momentum is kept; give two or more")
             else:
-                stage = self._arrays(row, names[row.of])
+                stage = self._values(row, names)
             if row.name == LAST:
                 stage.name = f"weights after update {max(2, len(ours.after))}"
             elif row.name == GRADIENTS:
@@ -319,7 +317,7 @@ class Comparison:
                 stage.failed = "; ".join(stage.hints)
             stages.append(stage)
             if row.name == GRADIENTS:
-                stages += self._later_batches(names["backward"])
+                stages += self._later_batches(names)
         return stages + self._with_dropout(names)
 
     def _on(self, traces: tuple[Trace, Trace], suffix: str) -> "Comparison":
@@ -334,21 +332,24 @@ class Comparison:
         for traces in zip(self.ours.trace.dropped, self.theirs.trace.dropped, strict=False):
             on = self._on(traces, WITH_DROPOUT)
             for row in _DROPPED:
-                stage = on._arrays(row, names[row.of]) if row.of else on._numbers(row, on._least(row.name))
-                stages.append(sure(replace(stage, name=row.name + WITH_DROPOUT)))
+                stages.append(sure(replace(on._values(row, names), name=row.name + WITH_DROPOUT)))
         return [stage for stage in stages if stage.verdict != SKIPPED]
 
-    def _later_batches(self, backward: Sequence[str]) -> list[Stage]:
+    def _later_batches(self, names: Mapping[str, Sequence[str]]) -> list[Stage]:
         """The stages up to the gradients on each further batch, with the weights before any update."""
         combined = [Stage(later_stage(row.name)) for row in EACH_BATCH]
         for index, pair in enumerate(zip(self.ours.trace.later, self.theirs.trace.later, strict=True)):
             batch = f" of batch {index + 2}"
             on_batch = self._on(pair, batch)
             for row, stage in zip(EACH_BATCH, combined, strict=True):
-                one = on_batch._arrays(row, backward) if row.of else on_batch._numbers(row, on_batch._least(row.name))
+                one = on_batch._values(row, names)
                 stage.differences += [replace(item, name=f"{item.name}{batch}") for item in one.differences]
                 stage.failed = stage.failed or one.failed
         return [sure(stage) for stage in combined if stage.differences or stage.failed]
+
+    def _values(self, row: Row, names: Mapping[str, Sequence[str]]) -> Stage:
+        """A row's arrays by parameter, of `names`, or its outputs or updates."""
+        return self._arrays(row, names[row.of]) if row.of else self._numbers(row, self._least(row.name))
 
     def _least(self, name: str) -> dict[str, float]:
         """The least rounding of a number: it may be close to its float64 by luck; what it is made of are many."""
@@ -364,8 +365,8 @@ class Comparison:
     def _state_of_training(self, row: Row) -> Stage:
         """What training moves beside weights, by the outputs that it leads to."""
         if not (row.values(self.ours.trace) and row.values(self.theirs.trace)):
-            return Stage(MOVED, note="a trace of an earlier version has no outputs after the updates; record it again")
-        stage = sure(self._numbers(row, self._least(MOVED)))
+            return Stage(MOVED, note="one side has no outputs after the updates; record it again")
+        stage = sure(self._values(row, {}))
         if stage.verdict == DIFFERS:
             stage.hints = [line for mode, line in self.without_counterpart() if mode == "evaluation"]
         return stage

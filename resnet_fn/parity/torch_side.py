@@ -386,6 +386,7 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
     """Buffers that are no longer as at `first`, and the mode in which that changes an output (`Trace.moved`)."""
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
 
+    @functools.cache  # those of a mode without a name are asked for again for each buffer
     def outputs(train: bool, name: str = "") -> Arrays:
         one = copied(module).train(train)
         if name:
