@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from resnet_fn.parity import name_map, stages
-from resnet_fn.parity.layer_outputs import LayerDifference
-from resnet_fn.parity.layers.difference import DIFFERS, relative_error
+from resnet_fn.parity.layer_outputs import LayerDifference, layout
+from resnet_fn.parity.layers.difference import CEILING, DIFFERS, relative_error
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import padding_notes, sharing_notes
 from resnet_fn.parity.optimizer_causes import optimizer_causes
-from resnet_fn.parity.origins import FITS, first_hints
+from resnet_fn.parity.origins import FITS, attempt, first_hints
 from resnet_fn.parity.stages import Stage
-from resnet_fn.parity.trace import Arrays, Recording, Tree
+from resnet_fn.parity.trace import Arrays, Recording, Tree, Wanted, named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,49 @@ class StageCase:
 
 
 def explain(case: StageCase) -> list[str]:
-    """The causes that the first candidate names that fits."""
-    return first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)
+    """The causes that the search finds, then those that the first candidate names that fits."""
+    found = attempt(case.theirs.search, _wanted(case)) if case.theirs.search and _is_sought(case) else []
+    return [*found, *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
+
+
+def _is_sought(case: StageCase) -> bool:
+    """Whether the reference can be changed until it computes what ours does: of one batch, in no more than float32."""
+    forward, whole = case.stage.name in stages.LAYERS_OF, case.theirs.task.accumulate == 1
+    return forward or (whole and case.stage.name in (stages.LOSS, stages.GRADIENTS))
+
+
+def _wanted(case: StageCase) -> Wanted:
+    """Our arrays in the reference's axes, each with the reference's rounding."""
+    stage, ours, theirs, names = case.stage.name, case.ours.trace, case.theirs, case.names
+    if stage in (stages.LOSS, stages.GRADIENTS):
+        compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
+        gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
+        loss = {stages.LOSS: (np.asarray(ours.losses[:1]), theirs.rounding[stages.LOSS].get(stages.LOSS, 0.0))}
+
+        def renamed(values: Arrays) -> Arrays:
+            own = {name: value for name, value in values.items() if name != stages.LOSS}
+            return {**names.rename(own, name_map.GRADIENTS), stages.LOSS: values[stages.LOSS]}
+
+        known = names.rename(theirs.trace.gradients, name_map.GRADIENTS)
+        return Wanted(stage, {}, {**{k: v for k, v in gradients.items() if k in known}, **loss}, renamed)
+    mode = stages.LAYERS_OF[stage][0]
+    here, there = ({one.title: one for one in side.layers[mode]} for side in (case.ours, theirs))
+    layers = {}
+    for one in case.layers:
+        if one.mode != mode:
+            continue
+        a, b, rounding = here[one.name].output, there[one.theirs].output, there[one.theirs].output_rounding
+        assert a is not None
+        assert b is not None
+        given, a, same = a.ndim, layout(b, a)(a), one.output.verdict != DIFFERS
+        apart = a.shape != b.shape or relative_error(a, b) > one.output.tolerance
+        # Left out: one layer that stands for two, with its activation; places that are in another order.
+        if rounding < CEILING and apart != same and a.ndim == given:
+            layers[one.theirs] = (a, max(rounding, one.output.relative if same else 0.0))
+    outputs = (ours.eval_outputs if mode == "eval" else ours.train_outputs[0]) if theirs.task.accumulate == 1 else {}
+    roundings = theirs.rounding.get(stage, {})
+    results = {name: (a, roundings.get(name, 0.0)) for name, a in outputs.items()}
+    return Wanted(stage, layers, results, lambda value: named_leaves(value, "logits"))
 
 
 def _fit(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
