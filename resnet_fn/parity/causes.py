@@ -1,6 +1,6 @@
 """The causes that explain the first stage that differs: each candidate is computed, and named only if it fits.
 
-`STAGE_CAUSES` lists the candidates by stage; `layer_causes` has those of the first layer that differs.
+`STAGE_CAUSES` lists the candidates by stage; the search changes the reference, if it is at hand.
 """
 
 import dataclasses
@@ -99,26 +99,6 @@ def _grouped(groups: Mapping[str, list[str]], words: str) -> list[str]:
     return [words.format(cause=cause, count=len(names), first=names[0]) for cause, names in groups.items()]
 
 
-def another_loss(ours: float, theirs: float, logits: np.ndarray, labels: np.ndarray, smoothing: float) -> list[str]:
-    """Is our loss another definition's value on the reference's logits?"""
-    scores = logits - logits.max(1, keepdims=True)
-    log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-    own = -log[np.arange(len(labels)), labels]
-    every, classes = -log.sum(1), logits.shape[1]
-    candidates = {
-        f"label smoothing spread over the other C − 1 = {classes - 1} classes, the reference's over all {classes}": (
-            (1 - smoothing) * own + smoothing * (every - own) / max(classes - 1, 1)
-        ).mean(),
-        f"no label smoothing here, {smoothing:g} in the reference": own.mean(),
-        "the loss takes logits as log-probabilities": -logits[np.arange(len(labels)), labels].mean(),
-    }
-    return [
-        words
-        for words, value in candidates.items()
-        if math.isclose(float(value), ours, rel_tol=1e-5) and not math.isclose(value, theirs, rel_tol=1e-5)
-    ]
-
-
 def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int) -> list[str]:
     """Is the loss a sum on one side and a mean on the other: over samples, labels, or all numbers?"""
     arrays = [leaf for _, leaf in leaves(labels)]
@@ -132,28 +112,11 @@ def a_sum(ours: float, theirs: float, labels: Tree, outputs: Arrays, parts: int)
     return hints + [f"the mean instead of {words}, which the reference has" for words in means]
 
 
-def another_part(ours: Arrays, theirs: Arrays) -> list[str]:
-    """Is one part of the loss left out, or its weight another? Gradients that depend on it alone show it."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name, b in theirs.items():
-        if name in ours and (ours[name].any() or b.any()):
-            times, error = _fit(ours[name], b) if b.any() else (math.inf, 0.0)
-            if error < FITS:
-                groups[f"{times:.4g}"].append(name)
-    same = groups.pop("1", [])
-    return _grouped(groups, "a part of the loss: {first}'s gradient is {cause} times the reference's") if same else []
-
-
 def _loss(case: StageCase) -> list[str]:
     first, task = case.stage.differences[0], case.theirs.task
     labels = task.batches[0][1]
     outputs = case.theirs.trace.train_outputs[0]
-    hints = a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
-    if task.accumulate == 1 and not task.own_loss and labels.ndim == 1:
-        logits = next(iter(outputs.values())).astype(np.float64)
-        hints += another_loss(first.ours, first.theirs, logits, labels, task.recipe.label_smoothing)
-    theirs = case.names.rename(case.theirs.trace.gradients, name_map.GRADIENTS)
-    return hints or another_part(case.ours.trace.gradients, theirs)
+    return a_sum(first.ours, first.theirs, labels, outputs, task.accumulate)
 
 
 def one_factor(ours: Arrays, theirs: Arrays, parts: int) -> list[str]:

@@ -1,17 +1,17 @@
 """Single changes of a torch call, of the kinds that ports have: what the call gives if it is written so."""
 # ruff: noqa: B023 (each function runs before the loop that made it goes on)
 
-import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-Changes = Iterator[tuple[str, Callable[[], Any]]]  # words: "eps 1e-06 for 1e-05"; what the call gives then
+from resnet_fn.parity.calls import Call, Changes, is_float
+
 Function = Callable[..., Any]
 OTHER = " as argument"  # in the words of a change by which a call is given another array
 
@@ -39,61 +39,6 @@ _LOSSES: dict[str, Function] = {
     "the mean of sizes": lambda d: d.abs().mean(),
     "smooth L1": lambda d: F.smooth_l1_loss(d, torch.zeros_like(d)),
 }
-_ARGUMENTS = {  # of functions whose arguments may be given by place
-    "layer_norm": "input normalized_shape weight bias eps",
-    "group_norm": "input num_groups weight bias eps",
-    "rms_norm": "input normalized_shape weight eps",
-    "batch_norm": "input running_mean running_var weight bias training momentum eps",
-    "instance_norm": "input running_mean running_var weight bias use_input_stats momentum eps",
-    "conv": "input weight bias stride padding dilation groups",
-    "conv_transpose": "input weight bias stride padding output_padding groups dilation",
-    "linear": "input weight bias",
-    "avg_pool": "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
-    "max_pool": "input kernel_size stride padding dilation ceil_mode",
-    "embedding": "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
-    "cross_entropy": "input target weight size_average ignore_index reduce reduction label_smoothing",
-    "interpolate": "input size scale_factor mode align_corners recompute_scale_factor antialias",
-    "masked_fill": "input mask value",
-    **dict.fromkeys(("normalize", "norm"), "input p dim eps"),
-    **dict.fromkeys(("chunk", "split"), "input size dim"),
-    "repeat_interleave": "input repeats dim",
-}
-
-
-@dataclasses.dataclass
-class Call:
-    """One torch call of the reference."""
-
-    name: str
-    function: Function
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    out: Any
-    others: Sequence[tuple[str, Any]] = ()  # arrays that earlier calls gave, in words
-
-    @property
-    def x(self) -> Any:
-        """Its first argument."""
-        return self.args[0] if self.args else None
-
-    @property
-    def kind(self) -> str:
-        """Its name without dimensions: "conv"."""
-        return self.name.rstrip("123d") if self.name.startswith(("conv", "avg_pool", "max_pool")) else self.name
-
-    @functools.cached_property
-    def bound(self) -> dict[str, Any]:
-        """Its arguments by name."""
-        return {**dict(zip(_ARGUMENTS.get(self.kind, "input dim").split(), self.args, strict=False)), **self.kwargs}
-
-    def again(self, **changed: Any) -> Any:
-        """What it gives with other arguments."""
-        given = {**self.bound, **changed}
-        return self.function(given.pop("input"), **given)
-
-    def with_argument(self, place: int, value: Any) -> Any:
-        """What it gives with another argument at a place."""
-        return self.function(*self.args[:place], value, *self.args[place + 1 :], **self.kwargs)
 
 
 def changes(c: Call) -> Changes:
@@ -123,11 +68,6 @@ def gradient_changes(c: Call) -> Changes:
     for place, given in enumerate(c.args):
         if is_float(given) and given.requires_grad:
             yield f"no gradient to argument {place + 1} of {c.name}", lambda: c.with_argument(place, given.detach())
-
-
-def is_float(value: Any) -> bool:
-    """Whether it is a tensor of floats."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _tuple(value: Any, n: int = 1) -> tuple[Any, ...]:
@@ -258,7 +198,10 @@ def _matrix(c: Call) -> Changes:
                 yield f"einsum {other} for {equation}", lambda: torch.einsum(other, *operands)
         for i, j in itertools.combinations(range(len(right)), 2):
             other = f"{left}->{''.join(_exchanged(right, i, j))}"
-            yield f"einsum {other}, reshaped, for {equation}", lambda: torch.einsum(other, *operands).view(c.out.shape)
+            yield (
+                f"einsum {other}, reshaped, for {equation}",
+                lambda: torch.einsum(other, *operands).reshape(c.out.shape),
+            )
 
 
 def _pointwise(c: Call) -> Changes:

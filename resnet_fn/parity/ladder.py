@@ -85,14 +85,18 @@ class Ladder:
         return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
 
 
-def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True) -> Ladder:
+def compare_recordings(
+    ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True, search: bool = True
+) -> Ladder:
     """Compare two recordings of the same task.
 
     Args:
         ours, theirs: MindSpore's side, and the reference's, by whose rounding differences are measured.
         names: the reference's parameter and layer for each of ours.
         initialisation: compare the distributions of the initial parameters.
+        search: search for causes, if the reference can (`Recording.search`).
     """
+    theirs = theirs if search else dataclasses.replace(theirs, search=None)
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [

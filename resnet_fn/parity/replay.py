@@ -49,6 +49,7 @@ def replay(
     make_step: MakeStep = make_train_step,
     mode: str = "graph",
     initialisation: bool = True,
+    search: bool = True,
     build: Callable[[], nn.Cell] | None = None,
     corrections: Corrections | None = None,
 ) -> Ladder:
@@ -63,6 +64,7 @@ def replay(
         make_step: a function with the signature of `make_train_step`.
         mode: "graph", or "pynative": nothing is compiled (`run_in`).
         initialisation: compare the distributions of the initial parameters, before copying.
+        search: search for causes, if the reference is at hand.
         build: made the net; with it initial parameters are compared by several builds, if the reference has them.
         corrections: of the matching of names (`read_map`).
 
@@ -84,7 +86,7 @@ def replay(
         options: dict[str, Any] = {"loss": loss, "schedule": schedule, "make_step": make_step, "optimizer": optimizer}
         options["build"] = build if initialisation and reference.trace.builds else None
         recording = record_like(reference, net, names, **options)
-    return compare_recordings(recording, reference, names, initialisation)
+    return compare_recordings(recording, reference, names, initialisation, search)
 
 
 def record_like(reference: Recording, net: nn.Cell, names: NameMap, **options: Any) -> Recording:
@@ -152,8 +154,8 @@ def compare_step(
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `build` and `corrections` of
-            `replay`.
+        ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `search`, `build` and
+            `corrections` of `replay`.
 
     Raises:
         ValueError: batches or corrections that do not fit, or a loss that is not a scalar.
