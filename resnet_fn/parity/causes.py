@@ -40,19 +40,25 @@ class StageCase:
 
 def explain(case: StageCase) -> list[str]:
     """The causes that the search finds, then those that the first candidate names that fits."""
-    found = attempt(case.theirs.search, _wanted(case)) if case.theirs.search and _is_sought(case) else []
-    return [*found, *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
+    return [*attempt(_searched, case), *first_hints(STAGE_CAUSES.get(case.stage.name, ()), case)]
 
 
-def _is_sought(case: StageCase) -> bool:
-    """Whether the reference can be changed until it computes what ours does: of one batch, in no more than float32."""
-    forward, whole = case.stage.name in stages.LAYERS_OF, case.theirs.task.accumulate == 1
-    return forward or (whole and case.stage.name in (stages.LOSS, stages.GRADIENTS))
+_FORWARD = {
+    name: stage for stage in (stages.EVAL_FORWARD, stages.TRAIN_FORWARD) for name in (stage, stages.LAYERS_OF[stage][1])
+}
 
 
-def _wanted(case: StageCase) -> Wanted:
+def _searched(case: StageCase) -> list[str]:
+    """What the search finds, if there is a module to change and its numbers, in float32 of one batch, decide."""
+    whole = case.stage.name in (stages.LOSS, stages.GRADIENTS) and case.theirs.task.accumulate == 1
+    if case.theirs.search is None or case.stage.failed or not (whole or case.stage.name in _FORWARD):
+        return []
+    return case.theirs.search(_wanted(case, _FORWARD.get(case.stage.name, case.stage.name)))
+
+
+def _wanted(case: StageCase, stage: str) -> Wanted:
     """Our arrays in the reference's axes, each with the reference's rounding."""
-    stage, ours, theirs, names = case.stage.name, case.ours.trace, case.theirs, case.names
+    ours, theirs, names = case.ours.trace, case.theirs, case.names
     if stage in (stages.LOSS, stages.GRADIENTS):
         compared = stages.Comparison(case.ours, theirs, names, theirs.rounding)
         gradients = {name: (a, compared.of_name(stages.GRADIENTS, name)) for name, a in ours.gradients.items()}
