@@ -29,7 +29,6 @@ _OUT = re.compile(
 )
 
 VALUES, GRADIENTS = "values", "gradients"
-Piece = tuple[str, int, int]  # a parameter's name, which part of it, of how many
 
 
 def leaf_name(leaf: str) -> str:
@@ -44,7 +43,7 @@ def role(layer: str) -> str:
     return projection["role"][0].lower() if projection else ""
 
 
-def pieces(names: Iterable[str]) -> dict[str, Piece]:
+def pieces(names: Iterable[str]) -> dict[str, "Part"]:
     """What each array holds, by a key that both frameworks share.
 
     "bn.gamma" holds "bn.weight"; an attention's "in_proj_weight" or "qkv.weight" holds "q.weight", "k.weight" and
@@ -52,13 +51,13 @@ def pieces(names: Iterable[str]) -> dict[str, Piece]:
     """
     names = list(names)
     attentions = {prefix for name in names for prefix, rest in _splits(name) if _FUSED.match(rest) or _ONE.match(rest)}
-    by_key: dict[str, Piece] = {}
+    by_key: dict[str, Part] = {}
     for name in names:
         keys = _keys(name, attentions)
         if any(key in by_key for key in keys):  # "q.weight" beside "query.weight" are not of one attention
             keys = (name,)
         for index, key in enumerate(keys):
-            by_key[key] = (name, index, len(keys))
+            by_key[key] = Part(name, share=(index, len(keys)))
     return by_key
 
 
@@ -80,41 +79,38 @@ def _splits(name: str) -> list[tuple[str, str]]:
     return [(name[:start], name[start:]) for start in starts[:-4:-1]]
 
 
-def holders(by_key: dict[str, Piece]) -> dict[str, list[str]]:
+def holders(by_key: "dict[str, Part]") -> dict[str, list[str]]:
     """The keys of each array, in order."""
     keys: dict[str, list[str]] = defaultdict(list)
-    for key, (name, _, _) in by_key.items():
-        keys[name].append(key)
+    for key, part in by_key.items():
+        keys[part.name].append(key)
     return keys
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the reference's arrays, or a piece of it."""
+    """An array, or a piece of it."""
 
-    name: str  # the reference's name
+    name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
-    share: tuple[int, int] | None = None  # (index, count) of equal pieces along `axis`; None takes the whole
+    share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # or -1
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """This part of the reference's array; ValueError if the array has other axes, or fewer rows."""
+        """This part of the array; ValueError if the array has other axes, or fewer rows."""
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
                 raise ValueError(f"transpose {list(self.transpose)} does not fit {self.name} {list(array.shape)}")
             array = array.transpose(self.transpose)
-        if self.rows is None and self.share is None:
+        index, count = self.share
+        if self.rows is None and count == 1:
             return array
         if self.axis >= array.ndim:
             raise ValueError(f"axis {self.axis} does not fit {self.name} {list(array.shape)}")
         size = array.shape[self.axis]
-        if self.share is None:
-            start, stop = self.rows or (0, size)
-        else:
-            index, count = self.share
-            start, stop = index * size // count, (index + 1) * size // count
+        start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
             raise ValueError(f"rows {[start, stop]} do not fit {self.name} {list(array.shape)}")
         return array.take(range(start, stop), self.axis)
@@ -123,7 +119,7 @@ class Part:
         words = "-" * (self.sign < 0) + self.name
         if self.transpose is not None:
             words += f" transposed {list(self.transpose)}"
-        if self.share is not None:
+        if self.share[1] > 1:
             words += f" [part {self.share[0] + 1} of {self.share[1]}]"
         if self.rows is not None:
             words += f" [{self.rows[0]}:{self.rows[1]}]" + (f" of axis {self.axis}" if self.axis else "")
@@ -197,14 +193,14 @@ def squeezed(shape: Sequence[int]) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def joined(pieces: Sequence[Piece]) -> Source:
-    """A source made of pieces; all pieces of one array in their order are that array."""
+def joined(pieces: Sequence[Part]) -> Source:
+    """A source made of shares; all shares of one array in their order are that array."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
-        name, index, count = rest[0]
-        whole = rest[:count] == [(name, number, count) for number in range(count)]
-        parts.append(Part(name) if whole else Part(name, share=(index, count)))
+        name, count = rest[0].name, rest[0].share[1]
+        whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
+        parts.append(Part(name) if whole else rest[0])
         del rest[: count if whole else 1]
     return Source(tuple(parts))
 
@@ -314,7 +310,7 @@ def _part(one: Any, common: Mapping[str, Any]) -> Part:
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
-    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, None, axis)
+    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
 
 
 def _whole(key: str, values: Any, count: int | None) -> Shape:

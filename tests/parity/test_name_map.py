@@ -11,6 +11,7 @@ from resnet_fn.parity.matching import Side, match
 from resnet_fn.parity.name_map import GRADIENTS, NameMap, Part, Source, joined, plain, read_map
 
 FUSED = np.arange(24.0).reshape(6, 4)
+THIRDS = [Part("fused", share=(index, 3)) for index in range(3)]
 ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
 
 
@@ -19,9 +20,9 @@ ARRAYS = {"fused": FUSED, "bias": np.arange(6.0), "number": np.float64(3.0)}
     [
         (plain("fused"), FUSED, "fused"),
         (plain("number"), np.float64(3.0), "number"),
-        (joined([("fused", 1, 3)]), FUSED[2:4], "fused [part 2 of 3]"),
-        (joined([("fused", 0, 3), ("fused", 1, 3), ("fused", 2, 3)]), FUSED, "fused"),
-        (joined([("fused", 1, 3), ("fused", 0, 3)]), FUSED[[2, 3, 0, 1]], "fused [part 2 of 3] + fused [part 1 of 3]"),
+        (joined([THIRDS[1]]), FUSED[2:4], "fused [part 2 of 3]"),
+        (joined(THIRDS), FUSED, "fused"),
+        (joined([THIRDS[1], THIRDS[0]]), FUSED[[2, 3, 0, 1]], "fused [part 2 of 3] + fused [part 1 of 3]"),
         (Source((Part("fused", (1, 0)),)), FUSED.T, "fused transposed [1, 0]"),
         (Source((Part("fused", rows=(1, 3), axis=1),)), FUSED[:, 1:3], "fused [1:3] of axis 1"),
         (Source((Part("fused", (1, 0), rows=(1, 3)),)), FUSED.T[1:3], "fused transposed [1, 0] [1:3]"),
@@ -47,7 +48,7 @@ def test_what_does_not_fit_is_said():
 
 
 def test_a_map_renames_what_is_there_and_finds_shared_arrays_under_either_name():
-    sources = {"q": joined([("fused", 0, 3)]), "head": plain("out"), "lost": plain("nowhere")}
+    sources = {"q": joined([THIRDS[0]]), "head": plain("out"), "lost": plain("nowhere")}
     names = NameMap("names", sources, {}, (), tied=(("bias", "out"),))
     found = names.rename(ARRAYS)
     assert list(found) == ["q", "head"]
