@@ -104,7 +104,7 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
     order: list[str] = []
     handles = list(_hooks(net, order, note))
     trained = tuple(net.trainable_params())
-    with unchanged(net, handles):
+    with unchanged(net.get_parameters(), handles):
         net.set_train(True)
         differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *masks), y), None, trained)
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import importlib
 import itertools
 import math
 import os
@@ -27,7 +26,6 @@ from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
-from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
     LATER,
@@ -419,7 +417,7 @@ class _Noise(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        in_place = name.endswith("_") and not name.endswith("__") or name.startswith(("__i", "__set"))
+        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set"))
         if name in self.exact or in_place or "out" in kwargs:
             return function(*args, **kwargs)
         noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
@@ -622,24 +620,3 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
 
     with FlipTies():
         yield lambda: count
-
-
-def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
-    """Torchvision's net of this name if it can be imported; else the package's."""
-    plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
-    torchvision = find_torchvision() if plain else None
-    if torchvision and hasattr(torchvision.models, model):
-        options = {"zero_init_residual": True} if zero_init_residual else {}
-        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **options)
-    net = reference_net(model, **shape)
-    if zero_init_residual and shape["norm"] == "batch":
-        for block in [module for module in net.modules() if isinstance(module, Block)]:
-            torch.nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
-    return net
-
-
-def find_torchvision() -> Any:
-    """The module torchvision, or None: the operators of its PyPI wheel do not load beside PyTorch's CPU build."""
-    with contextlib.suppress(ImportError, RuntimeError):
-        return importlib.import_module("torchvision")
-    return None

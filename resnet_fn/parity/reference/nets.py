@@ -191,6 +191,7 @@ def reference_net(
     stem: str = "",
     norm: str = "batch",
     image_size: int = 224,
+    zero_init_residual: bool = False,
 ) -> nn.Module:
     """Build the PyTorch net that `create_model` with the same arguments must equal; stem "" is the family's own.
 
@@ -198,4 +199,8 @@ def reference_net(
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    return ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    if zero_init_residual and norm == "batch":
+        for block in [module for module in net.modules() if isinstance(module, Block)]:
+            nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
+    return net
