@@ -50,11 +50,8 @@ class Graph:
     A layer's input is recognised by its bytes as another layer's output or the ReLU of it: a net that calls a function
     where the other has a layer gives the same graph.
 
-    Args:
-        layers: one recorded forward pass.
-        expand: 0 as recorded; 1 attention as a fused and an output projection; 2 each projection as a node of its own,
-            also of any dense layer with three times as many outputs as inputs.
-        ignore: parameters that do not count.
+    `expand` is 0: as recorded; 1: attention as a fused and an output projection; 2: each projection as a node of its
+    own, also of any dense layer with three times as many outputs as inputs. Parameters in `ignore` do not count.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
@@ -166,8 +163,7 @@ def pair_nodes(
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
     """Pair the nodes of both nets' graphs, at the first level of expansion at which both have the same nodes.
 
-    Returns:
-        The pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
+    Returns pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
     """
     graphs = []
     for expand in (0, 1, 2):
@@ -286,23 +282,18 @@ def _fit(
     """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
     for name, source in parameters.items():
-        shapes = {one: np.empty(theirs[one], np.int8) for one in source.names}
+        arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])
         try:
-            made = source.build(shapes.get)
+            made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
             wrong.append(f"{'--map: ' if name in fixed else ''}{name}: {error}")
             continue
-        assert made is not None
-        if made.shape == tuple(ours[name]):
-            continue
-        if squeezed(made.shape) == squeezed(ours[name]):
-            parameters[name] = dataclasses.replace(source, shape=tuple(ours[name]))
-            continue
-        words = f"{name} is {tuple(ours[name])} here, {made.shape} in the reference"
-        if made.shape == tuple(ours[name])[::-1]:
-            words += f'; if it is stored transposed, add {{"{name}": {{"from": "{source.names[0]}", '
-            words += '"transpose": [1, 0]}} to --map'
-        wrong.append(words)
+        if made != wanted and squeezed(made) == squeezed(wanted):
+            parameters[name] = dataclasses.replace(source, shape=wanted)
+        elif made != wanted:
+            correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
+            hint = f"; if it is stored transposed, add {correction} to --map" if made == wanted[::-1] else ""
+            wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
     return wrong
 
 

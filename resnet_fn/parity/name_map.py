@@ -143,10 +143,7 @@ class Source:
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """The array, where `find` gives the reference's by name; None if it gives None for one of them.
 
-        `what` they are: a sum's gradient is that of each of its parts.
-
-        Raises:
-            ValueError: the parts do not fit.
+        `what` they are: a sum's gradient is that of each of its parts. A ValueError if the parts do not fit.
         """
         taken = []
         for part in self.parts:
@@ -250,8 +247,7 @@ _PART = ("transpose", "rows", "axis")
 def read_map(path: str) -> Corrections:
     """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
-    Raises:
-        ValueError: the file cannot be read, is no JSON object, or has an entry of another form.
+    A ValueError names a file that is none, or the line of an entry of another form.
     """
     try:
         text = Path(path).read_text()
@@ -325,8 +321,7 @@ def resolve(
 ) -> tuple[Corrections, dict[str, str]]:
     """Our parameters' sources by corrections of parameters and of whole layers; and the layers that they pair.
 
-    Raises:
-        ValueError: a name that its net does not have, or a layer with the options of a parameter.
+    A ValueError names what its net does not have, or a layer with the options of a parameter.
     """
     sources: Corrections = {}
     layers: dict[str, str] = {}

@@ -514,11 +514,8 @@ def initialisation_stage(
 ) -> Stage:
     """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
 
-    Rows that are constant on one side, such as the padding row of an embedding, are compared separately.
-
-    Args:
-        ours, theirs: each net's initial parameters, under the MindSpore net's names.
-        seams: first rows of the reference's further parts (`NameMap.seams`), which are compared separately.
+    Rows that are constant on one side, such as the padding row of an embedding, are compared separately, and so are the
+    reference's parts, of which the further ones begin at `seams` (`NameMap.seams`).
     """
     stage = Stage(INITIALISATION)
     for name, b in theirs.items():
