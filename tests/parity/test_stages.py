@@ -9,6 +9,7 @@ import pytest
 from mindspore import nn, ops
 
 from resnet_fn.parity import stages
+from resnet_fn.parity.initial import initialisation_stage
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference, tie_width
 from resnet_fn.parity.layers.difference import difference, relative_error
@@ -16,7 +17,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
-from resnet_fn.parity.stages import Stage, initialisation_stage, inputs_stage
+from resnet_fn.parity.stages import Stage, inputs_stage
 from resnet_fn.parity.trace import Recording, Task, Trace, flip_widths, make_batches
 from resnet_fn.recipes import recipe
 
