@@ -11,18 +11,18 @@ import numpy as np
 from resnet_fn.parity.layers.layer import Layer, fingerprint
 from resnet_fn.parity.name_map import (
     Corrections,
+    MadeOf,
     NameMap,
     Part,
     Shape,
-    Source,
     holders,
     joined,
     leaf_name,
     pieces,
-    plain,
     resolve,
     role,
     squeezed,
+    whole_array,
 )
 from resnet_fn.parity.trace import Arrays, Recording
 
@@ -277,7 +277,7 @@ def side_of(recording: Recording, mode: str) -> Side:
 
 
 def _fit(
-    parameters: dict[str, Source], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
+    parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
     """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
@@ -305,7 +305,7 @@ class _Pairing:
     theirs: Side
     used: set[str]
 
-    def by_name(self) -> tuple[dict[str, Source], list[str]]:
+    def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
         """Pair by keys that both frameworks share; with what is missing on either side."""
         b = pieces(self.theirs.shapes)
         sources, missing = {}, []
@@ -323,7 +323,7 @@ class _Pairing:
             return keys
         return next(([key] for key in pieces(self.ours.aliases(name)) if key in known), keys)
 
-    def _unused(self, sources: Mapping[str, Source]) -> list[str]:
+    def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for part in [part for source in sources.values() for part in source.parts]:
             taken[part.name].add(part.share)
@@ -340,7 +340,7 @@ class _Pairing:
                 problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
         return problems
 
-    def by_structure(self) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+    def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         """Pair layers, then parameters of no layer that runs."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
@@ -352,7 +352,7 @@ class _Pairing:
         second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
         return min(first, second, key=lambda attempt: len(attempt[2]))
 
-    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
         problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
         problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
@@ -371,7 +371,7 @@ class _Pairing:
             problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
         return sources, layers, problems
 
-    def _outside(self, sources: dict[str, Source]) -> None:
+    def _outside(self, sources: dict[str, MadeOf]) -> None:
         """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
         taken = {part.name for source in sources.values() for part in source.parts}
         ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
@@ -379,10 +379,10 @@ class _Pairing:
         for name, keys in holders(pieces(ours)).items():
             part = by_key.get(keys[0])
             if len(keys) == 1 and part is not None and part.share == (0, 1):
-                sources[name] = Source((part,))
+                sources[name] = MadeOf((part,))
                 del ours[name], theirs[part.name]
         for name, other in _unique_pairs(ours, theirs):
-            sources[name] = plain(other)
+            sources[name] = whole_array(other)
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:

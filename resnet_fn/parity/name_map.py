@@ -127,7 +127,7 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class MadeOf:
     """What one of a net's arrays is made of."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
@@ -173,9 +173,9 @@ class Source:
         return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
-def plain(name: str) -> Source:
+def whole_array(name: str) -> MadeOf:
     """One array, unchanged."""
-    return Source((Part(name),))
+    return MadeOf((Part(name),))
 
 
 def thirds(name: str, array: np.ndarray) -> list[Part]:
@@ -190,7 +190,7 @@ def squeezed(shape: Sequence[int]) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def joined(pieces: Sequence[Part]) -> Source:
+def joined(pieces: Sequence[Part]) -> MadeOf:
     """A source made of shares; all shares of one array in their order are that array."""
     parts: list[Part] = []
     rest = list(pieces)
@@ -199,7 +199,7 @@ def joined(pieces: Sequence[Part]) -> Source:
         whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
         parts.append(Part(name) if whole else rest[0])
         del rest[: count if whole else 1]
-    return Source(tuple(parts))
+    return MadeOf(tuple(parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +207,7 @@ class NameMap:
     """Which parameters and layers of both nets are the same."""
 
     how: str  # "names" or "execution order and shapes"
-    parameters: dict[str, Source]  # the MindSpore parameter's name → what it is made of in the reference
+    parameters: dict[str, MadeOf]  # the MindSpore parameter's name → what it is made of in the reference
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
     problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
     tied: tuple[tuple[str, ...], ...] = ()  # names of the reference that are one array
@@ -239,7 +239,7 @@ class NameMap:
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
-Corrections = dict[str, Source]
+Corrections = dict[str, MadeOf]
 
 _PART = ("transpose", "rows", "axis")
 
@@ -270,10 +270,10 @@ def read_map(path: str) -> Corrections:
     return corrections
 
 
-def _source(name: str, entry: Any) -> Source:
+def _source(name: str, entry: Any) -> MadeOf:
     """What an entry of --map stands for. A ValueError has what is wrong with it."""
     if entry is None:  # no counterpart
-        return Source(())
+        return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
@@ -286,7 +286,7 @@ def _source(name: str, entry: Any) -> Source:
     shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
     join = _whole("join", [entry.get("join", 0)], 1)[0]
     parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
-    return Source(parts, join, shape, len(terms) > len(listed))
+    return MadeOf(parts, join, shape, len(terms) > len(listed))
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
@@ -332,12 +332,12 @@ def resolve(
                 if one not in theirs:
                     raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
             sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
-            if len(source.names) == 1 and source == plain(source.names[0]):
+            if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside and not source.parts:
             sources |= dict.fromkeys(inside, source)
         elif inside:
-            if source != plain(source.parts[0].name):
+            if source != whole_array(source.parts[0].name):
                 raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
             other = source.parts[0].name
             layers[name] = other
@@ -346,7 +346,7 @@ def resolve(
                 raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
             for one, leaf in inside.items():
                 if leaf_name(leaf) in by_leaf:
-                    sources[one] = plain(by_leaf[leaf_name(leaf)])
+                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
     return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}

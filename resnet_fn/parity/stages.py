@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.difference import (
     norm,
     relative_error,
 )
-from resnet_fn.parity.name_map import NameMap, plain, thirds
+from resnet_fn.parity.name_map import NameMap, Part, thirds, whole_array
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
-    what: str = name_map.VALUES  # they are (`Source.build`)
+    what: str = name_map.VALUES  # they are (`MadeOf.build`)
 
 
 STAGES = (
@@ -164,7 +164,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
-            for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
+            for part in (Part(name), *(thirds(name, value) if name in trace.start else ())):
                 error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
@@ -236,7 +236,7 @@ class Comparison:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, gradients.values()))
-        parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
+        parts = [(part, a) for name, a in gradients.items() for part in (Part(name), *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE or not part.take(a).any()]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
 
@@ -268,7 +268,7 @@ class Comparison:
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
         """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
         source = self.names.parameters[name]
-        parts = thirds(source.names[0], array) if source == plain(source.names[0]) else source.parts
+        parts = thirds(source.names[0], array) if source == whole_array(source.names[0]) else source.parts
         if len(parts) == 3 and not source.added and self._zero.intersection(map(str, parts)):
             rows = len(array) // 3
             places = [slice(index * rows, (index + 1) * rows) for index in range(3)]

@@ -7,7 +7,7 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layers.layer import Layer, kind_of
 from resnet_fn.parity.layers.settings import settings_of
-from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.name_map import NameMap, whole_array
 from resnet_fn.parity.notes import (
     padding_notes,
     settings_differences,
@@ -128,9 +128,9 @@ def test_what_makes_parameters_another_size_is_named(torch):
 NAMES = NameMap(
     "names",
     {
-        "embed.embedding_table": plain("embed.weight"),
-        "head.weight": plain("head.weight"),
-        "bn.gamma": plain("bn.weight"),
+        "embed.embedding_table": whole_array("embed.weight"),
+        "head.weight": whole_array("head.weight"),
+        "bn.gamma": whole_array("bn.weight"),
     },
     {},
     (),

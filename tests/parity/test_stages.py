@@ -14,7 +14,7 @@ from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference, tie_width
 from resnet_fn.parity.layers.difference import difference, relative_error
 from resnet_fn.parity.layers.layer import Layer
-from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.name_map import NameMap, whole_array
 from resnet_fn.parity.replay import assert_parity, compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.parity.stages import Stage, inputs_stage
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 RECIPE = dataclasses.replace(recipe("digits"), clip_norm=0.0, learning_rate=0.02)
 TASK = Task(recipe("digits"), make_batches(2, 4, 1, 2, 3))
-NAMES = NameMap("names", {"w": plain("theirs.w"), "mean": plain("theirs.mean")}, {}, ())
+NAMES = NameMap("names", {"w": whole_array("theirs.w"), "mean": whole_array("theirs.mean")}, {}, ())
 
 
 def traces(**apart: float) -> tuple[Trace, Trace, Trace]:
