@@ -39,7 +39,7 @@ _RECORD = """examples:
 
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
-_CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
+_CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: wrong usage.\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
@@ -48,20 +48,23 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
     "net": (_FILE, "a function that returns a MindSpore Cell"),
     "reference": (_FILE, "a function that returns a torch Module"),
-    "our-loss": (_FILE, "MindSpore's, of (outputs, labels)"),
-    "our-optimizer": (_FILE, "of the net: returns an optimizer of MindSpore's or of this package"),
-    "our-step": (_FILE, "as `make_train_step`: returns a step of one's own"),
+    "our-loss": (_FILE, "a function: MindSpore's loss of (outputs, labels)"),
+    "our-optimizer": (_FILE, "a function of the net: returns an optimizer of MindSpore or this package"),
+    "our-step": (_FILE, "a function like `make_train_step`: returns your own step"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
-    "like": ("TRACE", "with --net: the task and the weights of another trace"),
-    "no-initialisation": (_SWITCH, "leave out initialisation (nets that load trained weights)"),
-    "strict": (_SWITCH, "exit code 1 also for arrays that differ beyond rounding, within their tolerance"),
-    "mode": (_MODE, "an update as one compiled function, or as none; default graph"),
-    "json": ("FILE", "write everything, every array and layer"),
-    "report": (_FOLDER, "write parity.html there: verdict, stages, each layer's error, losses (plots need matplotlib)"),
+    "like": ("TRACE", "with --net: take the task and the weights of this trace"),
+    "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
+    "strict": (_SWITCH, "exit code 1 also if an array is within its tolerance, but beyond rounding"),
+    "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
+    "json": ("FILE", "write the results of every stage, array and layer"),
+    "report": (
+        _FOLDER,
+        "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
+    ),
     "out": ("FOLDER", "a new folder"),
     "layers": (
         _LAYERS,
-        "none: without their outputs: the first that differs is not named, and nets must agree in names",
+        "none: do not record layers; then none is named, and both nets must have the same names",
     ),
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict"), ("json", "report")
