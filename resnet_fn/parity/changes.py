@@ -32,13 +32,6 @@ _POINTWISE: dict[str, Function] = {
     **{name: getattr(torch, name) for name in ("sqrt", "rsqrt", "square", "exp", "log", "log1p", "expm1")},
     "exp of half": lambda x: (x / 2).exp(),
 }
-_LOSSES: dict[str, Function] = {
-    "the sum of squares": lambda d: d.square().sum(),
-    "half the mean square": lambda d: d.square().mean() / 2,
-    "the mean square": lambda d: d.square().mean(),
-    "the mean of sizes": lambda d: d.abs().mean(),
-    "smooth L1": lambda d: F.smooth_l1_loss(d, torch.zeros_like(d)),
-}
 
 
 def changes(c: Call) -> Changes:
@@ -139,7 +132,6 @@ def _conv(c: Call) -> Changes:
     each = [one for one in reversed(_tuple(0 if isinstance(given, str) else given, n)) for _ in range(2)]
     for words, pads in {
         "pads as same": same,
-        "pads as same, more at the start,": [one for k in range(n) for one in same[2 * k : 2 * k + 2][::-1]],
         "no padding": [0] * 2 * n,
         "one less of padding": [one - 1 for one in each],
         "one less of padding at the start": [one - (k % 2 == 0) for k, one in enumerate(each)],
@@ -147,11 +139,6 @@ def _conv(c: Call) -> Changes:
         yield f"{words} for {given}", lambda: c.again(input=F.pad(x, pads), padding=0)
     for mode in ("reflect", "replicate"):
         yield f"padded by {mode} for zeros", lambda: c.again(input=F.pad(x, each, mode=mode), padding=0)
-    yield f"dilation 1 for {dilation}", lambda: c.again(dilation=1)
-    yield (
-        "groups of interleaved channels",
-        lambda: c.again(input=x.unflatten(1, (b["groups"], -1)).transpose(1, 2).flatten(1, 2)),
-    )
 
 
 def _pool(c: Call) -> Changes:
@@ -285,7 +272,6 @@ def _item(c: Call) -> Changes:
             count = len(range(*one.indices(size)))
             yield f"the last {count} of {own}", lambda: at(slice(size - count, None))
             yield f"the first {count} of {own}", lambda: at(slice(count))
-            yield f"every {size // count}th of {own}", lambda: at(slice(0, None, size // count))
 
 
 def _axes(c: Call) -> Changes:
@@ -351,9 +337,6 @@ def _rows(c: Call) -> Changes:
         yield "rows of id 0 set to zeros", lambda: c.out * (x != 0)[..., None]
         yield "multiplied by √width", lambda: c.out * c.out.shape[-1] ** 0.5
         yield "the next row", lambda: F.embedding((x + 1) % len(c.bound["weight"]), c.bound["weight"])
-    elif c.name == "arange":
-        yield "counted from 1 for 0", lambda: c.out + 1
-        yield "counted backwards", lambda: c.out.flip(0)
     elif c.name == "repeat_interleave":
         yield "repeat for repeat_interleave", lambda: torch.cat([x] * int(c.args[1]), c.bound.get("dim"))
     else:
@@ -377,8 +360,6 @@ def _lstm(c: Call) -> Changes:
 
 def _loss(c: Call) -> Changes:
     b, x = c.bound, c.x
-    for words, function in _LOSSES.items() if c.name != "cross_entropy" else ():
-        yield f"{words} for {c.name}", lambda: function(x - c.args[1])
     for reduction in ("sum", "mean"):
         yield f"{reduction} for {b.get('reduction', 'mean')}", lambda: c.again(reduction=reduction)
     smoothing, classes = b.get("label_smoothing", 0.0), x.shape[-1]
@@ -411,7 +392,7 @@ _FAMILIES: dict[str, Callable[[Call], Changes]] = {
     "reshape flatten unflatten transpose permute t": _axes,
     "masked_fill where": _mask,
     "softmax log_softmax normalize mean sum std var max min amax amin logsumexp norm": _reduced,
-    "embedding arange repeat tile repeat_interleave": _rows,
+    "embedding repeat tile repeat_interleave": _rows,
     "lstm": _lstm,
     "cross_entropy mse_loss l1_loss smooth_l1_loss": _loss,
     "interpolate": _interpolate,

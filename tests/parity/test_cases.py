@@ -453,8 +453,8 @@ def small_log_of_sum() -> Ladder:
     return log_of_sum(1.0)
 
 
-# "bug | commits | first stage | cause, as it is named, or in brackets why there is none | what stands at the line of the
-# reference that is named with it": function
+# "bug | commits | first stage | cause, as it is named, or in brackets why there is none | what stands at the
+# line of the reference that is named with it": function
 CASES: dict[str, Callable[[], Ladder]] = {
     "attention's scores divided by d in place of √d | mindnlp 2d0f1bfab | eval forward | multiplied by 0.25^2 for "
     "multiplied by 0.25 here | `F.scaled_dot_product_attention(`": attention_twice_divided,

@@ -1,11 +1,14 @@
 """Causes by search: each kind of change is named, with the reference's line; wrong weights and right ports get none."""
 
+import contextlib
 import linecache
 import time
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the search changes a torch module: pip install torch")
+from resnet_fn.parity.calls import Calls  # noqa: E402
+from resnet_fn.parity.changes import changes  # noqa: E402
 from resnet_fn.parity.search import Searcher  # noqa: E402
 from resnet_fn.parity.trace import Wanted  # noqa: E402
 
@@ -251,3 +254,51 @@ def test_a_search_ends_after_its_seconds_and_says_so():
     (line,) = found(KINDS["no mask"][0], lambda n, x: n.w, seconds=0.0)
     assert "0 s" in line
     assert time.perf_counter() - began < 5
+
+
+def attends(net, x):
+    scores = (net.fc(x) @ net.fc(net.norm(x)).mT / 8**0.5).masked_fill(x[:, None, :, 0] > 1, -torch.inf)
+    return (x + scores.softmax(-1) @ net.norm(x)).mean(1)
+
+
+NETS = {
+    "convolutions": (lambda n, x: n.up(F.relu(n.gn(n.conv(x)))).mean((2, 3)), IMAGES),
+    "pools": (
+        lambda n, x: F.max_pool2d(n.bn(F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)), 3, 2, 1).flatten(1),
+        IMAGES,
+    ),
+    "attention": (attends, TOKENS),
+    "perceptron": (lambda n, x: x + F.dropout(n.fc(F.gelu(n.fc(n.norm(x)))), 0.1, n.training), TOKENS),
+    "LSTM": (lambda n, x: n.fc(torch.cat(n.lstm(x)[1], -1)[-1]).clamp(-6, 6), TOKENS),
+    "embedding": (lambda n, x: n.fc(n.embed((x[..., 0] > 0).long()).repeat(1, 2, 1).std(1)).log_softmax(-1), TOKENS),
+}
+
+
+UNSEEN: set[str] = set()
+
+
+def words_of(call):
+    words = []
+    with contextlib.suppress(Exception):  # of a kind that the call cannot have
+        words += [one for one, _ in changes(call)]
+    return words
+
+
+@pytest.mark.slow
+def test_the_mutation_score():
+    """Of all single changes of six nets, those that one batch's output does not show (1e-5): some are no change."""
+    tried, unseen = 0, set()
+    for name, (function, shape) in NETS.items():
+        net, x = Net(function).eval(), drawn(*shape)
+        with torch.no_grad():
+            exact = net(x)
+            with Calls(changes, {}, None, {}, True) as logged:
+                net(x)
+            for number, call in logged.calls.items():
+                for words in words_of(call):
+                    with contextlib.suppress(Exception), Calls(changes, {number: words}, None, {}, False):
+                        changed = net(x)
+                        tried += 1
+                        same = changed.shape == exact.shape and (changed - exact).norm() <= 1e-5 * exact.norm()
+                        unseen |= {f"{name}: {call.name}: {words}"} if same else set()
+    assert unseen == UNSEEN, f"{tried - len(unseen)} of {tried}"
