@@ -530,8 +530,8 @@ def test_a_real_bug_is_found_or_the_reason_why_not_holds(name):
         assert ladder.first_stage.name == stage, table(ladder)
         layer = ladder.first_layer.hints if ladder.first_layer else ()
         named = [hint for hint in (*ladder.first_stage.hints, *layer) if words in hint]
-        assert named, table(ladder)
-        line = re.match(r"test_cases.py:(\d+)", named[0])
+        assert named or not words, table(ladder)
+        line = re.match(r"test_cases.py:(\d+)", "".join(named))
         assert code.strip("`") in (linecache.getline(__file__, int(line[1])) if line else "")
 
 
@@ -539,10 +539,6 @@ def test_of_the_bugs_that_are_found_fifteen_have_their_cause_and_ten_the_referen
     rows = [row.split(" | ") for row in CASES]
     assert sum(bool(cause) and stage != "agrees" for _, _, stage, cause, _ in rows) >= 15
     assert sum(bool(code) for *_, code in rows) >= 10
-
-
-def test_a_wrong_name_is_not_given_to_quick_gelu():
-    assert "tanh" not in table(quick_gelu())
 
 
 def test_the_table_in_the_docs_is_this_one(table_in_docs):
