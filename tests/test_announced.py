@@ -15,7 +15,9 @@ import resnet_fn
 
 PACKAGE = Path(resnet_fn.__file__).parent
 KINDS = (mindspore.Tensor, mindspore.nn.Cell)
-ANNOUNCED = re.compile(r"(after|from) version \d|will be (deprecated|removed)|being deprecated|in a future version")
+ANNOUNCED = re.compile(
+    r"(after|from) version \d|will be (deprecated|removed)|being deprecated|in a future version", re.IGNORECASE
+)
 # Names that would change a call of ours: each is in one module, where what replaces it goes.
 GUARDED = {
     "mindspore.get_context": "runtime.process",
@@ -42,6 +44,9 @@ KEPT = {
     },
     "mindspore.ops.split": "axis becomes dim; we split the first",
     "mindspore.ops.sqrt": "x, the only argument, becomes input",
+    **{f"Tensor.{name}": "not a tensor's here" for name in ("from_numpy", "gather", "norm")},
+    "Tensor.numpy": "gains a keyword",
+    "Tensor.type": "not a tensor's here",
     "mindspore.ops.where": "gains a form with one argument",
 }
 
@@ -72,10 +77,11 @@ def names_of(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 def methods_of(tree: ast.AST) -> Iterator[str]:
     """Attributes that tensors or cells have and no other value here: not `x.sum`, which NumPy's arrays have as well."""
-    others = (np.ndarray, str, dict, list, tuple, Path, np.random.Generator)
-    of_modules = {id(node) for _, node in names_of(tree)}
+    others = (np.ndarray, str, dict, set, list, tuple, Path, np.random.Generator)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    apart = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names} | {"ops", "self"}
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute) or id(node) in of_modules or ast.unparse(node.value) == "torch":
+        if not isinstance(node, ast.Attribute) or ast.unparse(node).partition(".")[0] in apart:
             continue
         if not any(hasattr(other, node.attr) for other in others):
             yield from (f"{kind.__name__}.{node.attr}" for kind in KINDS if hasattr(kind, node.attr))
@@ -94,7 +100,8 @@ def announcement(name: str) -> str:
 
 USES: dict[str, set[str]] = defaultdict(set)
 for module, module_tree in modules():
-    for use in (*(name for name, _ in names_of(module_tree)), *methods_of(module_tree)):
+    named = [name for name, _ in names_of(module_tree)]
+    for use in (*named, *(methods_of(module_tree) if named else ())):
         USES[use].add(module)
 CHANGING = {name: text for name in sorted(USES) if (text := announcement(name))}
 
