@@ -133,7 +133,7 @@ class Conv2d(nn.Conv2d):
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
     """Switch `convolve` on (on a CPU only) or off in a float32 net's convolutions that fit; returns those changed."""
-    wanted = wanted and mindspore.get_context("device_target") == "CPU"
+    wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
     for cell in changed:

@@ -51,7 +51,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
     features: list[np.ndarray] = []
 
     def keep(cell: nn.Cell, inputs: Any, output: Tensor) -> None:
-        features.append(output.astype(mindspore.float32).asnumpy())
+        features.append(output.astype(mindspore.float32).numpy())
 
     handle = net.blocks[-1].register_forward_hook(keep)
     try:
@@ -59,7 +59,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
             net(Tensor(images[start : start + _AT_A_TIME]))
     finally:
         handle.remove()
-    weights = net.fc.weight.asnumpy().astype(np.float32)[list(classes)]
+    weights = net.fc.weight.numpy().astype(np.float32)[list(classes)]
     maps = np.maximum(np.einsum("nk,nkhw->nhw", weights, np.concatenate(features)), 0)
     return maps / np.maximum(maps.max((1, 2), keepdims=True), np.float32(1e-12))
 

@@ -92,7 +92,7 @@ def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
         return values
     from mindspore import Tensor, ops
 
-    return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).asnumpy()
+    return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).numpy()
 
 
 def barrier(workers: Workers) -> None:
