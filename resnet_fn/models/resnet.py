@@ -24,7 +24,7 @@ def batch_norm(channels: int) -> nn.Cell:
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
-    """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
+    """Return a convolution without bias, padded by (kernel − 1) / 2 on every side."""
     return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
 
 
@@ -109,7 +109,7 @@ class BasicBlock(Block):
         yield conv(width, out, 3)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
 
 
@@ -127,7 +127,7 @@ class Bottleneck(Block):
         yield conv(width, out, 1)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
         return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
