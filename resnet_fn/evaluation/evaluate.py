@@ -26,21 +26,13 @@ _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keep
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint scored on its validation set: all that a report needs.
+    """A checkpoint scored on its validation set: all that a report needs."""
 
-    Attributes:
-        trained: the net and its checkpoint.
-        dataset: whose split `test`, the validation set, was scored.
-        scores: with the likeliest classes; the same on every rank.
-        options: "which", "tta", "ema", "image_size".
-        workers: this process's place.
-    """
-
-    trained: LoadedNet
-    dataset: DataSet
-    scores: Scores
-    options: dict[str, Any]
-    workers: Workers
+    trained: LoadedNet  # the net and its checkpoint
+    dataset: DataSet  # whose split `test`, the validation set, was scored
+    scores: Scores  # with the likeliest classes; the same on every rank
+    options: dict[str, Any]  # "which", "tta", "ema", "image_size"
+    workers: Workers  # this process's place
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:

@@ -42,20 +42,14 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass
 class Progress:
-    """Where a run stands: what a checkpoint holds of it beside the tensors.
+    """Where a run stands: what a checkpoint holds of it beside the tensors."""
 
-    Attributes:
-        update: updates done.
-        best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
-            best evaluation; None before the first.
-        last: the latest evaluation, None before the first.
-        without_gain: evaluations since the last improvement.
-    """
-
-    update: int = 0
+    update: int = 0  # updates done
+    # {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the best
+    # evaluation; None before the first.
     best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
-    without_gain: int = 0
+    last: dict[str, Any] | None = None  # the latest evaluation, None before the first
+    without_gain: int = 0  # evaluations since the last improvement
 
     @property
     def is_evaluated(self) -> bool:
