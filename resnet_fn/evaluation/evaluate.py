@@ -63,15 +63,12 @@ def evaluate_in_detail(
 
     Args:
         checkpoint: a run folder or a checkpoint folder.
-        which: of a run folder, the "last" or the "best" checkpoint.
+        which, ema, image_size, allow_non_finite: see `load_run`.
         batch_size: samples read at a time, per worker; it does not change the result.
         device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
-        ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
-        image_size: height and width of the net's input; 0 for the recipe's own.
         data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
-        allow_non_finite: score weights with NaN or infinity in them too.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.
