@@ -1,4 +1,4 @@
-"""Weights of any project: read under our names, loaded into a net of ours, strictly or not at all, and converted."""
+"""Weights of any project: read under our names, loaded into a net completely or not at all, and converted."""
 
 import dataclasses
 import sys
@@ -24,23 +24,23 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """A weight file, read. `model`, `update` and `classes` are a checkpoint's; empty for files of other projects."""
+    """The contents of a weight file; `model`, `update` and `classes` are empty for files of other projects."""
 
     path: Path  # the file, or the checkpoint folder in a run folder
     arrays: Arrays  # its arrays under our names
     style: str  # the style that the names were in; "own" if it is none of STYLES (`read_any_weights` only)
     warning: str  # how a net of that style differs from ours under equal names; "" or one line
     useless: bool  # whether it differs so much that the weights are useless to our net
-    model: str
+    model: str  # a checkpoint's, as is what follows
     averaged: bool  # whether these are the moving average of the weights
-    update: int
-    classes: tuple[str, ...] = ()
+    update: int  # updates done
+    classes: tuple[str, ...] = ()  # class names
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    Of a run folder, the "last" intact checkpoint or the "best"; the moving average of the weights if there is one.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred.
     Optimizer state, step counts and BatchNorm counters are left out.
 
     Raises:
@@ -53,7 +53,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """As `read_weights`, to inspect only: no net and no names are rejected.
+    """Read weights as `read_weights` does, but reject no net and no names; for inspection only.
 
     If the names are of no known style, `style` is "own" and the arrays keep the file's names.
     """
@@ -212,7 +212,7 @@ def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
 
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
-    """How the classes of a source's last layer differ; "" if they do not, or if it names none."""
+    """Describe how the classes of a source's last layer differ; "" if they do not, or are unknown."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"
     count = len(source.arrays[HEAD[0]])
@@ -226,7 +226,7 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """A warning if the parameters fit two models and the file is of the other one, or does not name its model."""
+    """Return a warning if the parameters fit two models and the file does not name this one."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
     if gated and model != minus:
