@@ -5,6 +5,7 @@ differ from what is written:
 
 - `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so that a page takes
   seconds: it may use any net and any number of epochs. `msrun` gets a free `--master_port`.
+- In Python, `epochs=N` is `epochs=1`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
 - Lines that compare with PyTorch are not run where it is not installed.
@@ -88,6 +89,7 @@ def script(page):
     for number, (rule, language, text) in enumerate(blocks(page)):
         if rule.startswith("no"):
             continue
+        text = re.sub(r"\bepochs=\d+", "epochs=1", text)
         if rule.startswith("file "):
             lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
         elif language in ("toml", "csv"):
