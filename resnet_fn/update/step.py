@@ -6,7 +6,8 @@ In this order; from 3 on it is the function `apply`:
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
     4  all-reduce: each gradient, the report, and BatchNorm's statistics as one vector are summed over the workers. That
-       makes (gradients + 2) collectives an update, whether it is then applied or not, however many micro-batches it has
+       makes (gradients + 2) collectives an update (one fewer without BatchNorm), whether it is then applied or not, and
+       however many micro-batches it has
     5  are all numbers finite, on every worker, and did every worker have its samples?
     6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
@@ -18,8 +19,8 @@ its own sums: four more collectives, during the forward and the backward pass.
 
 The report is a small tensor: loss, metric, withheld samples, flags, who was not finite; `exchange.py` has its layout.
 In small nets on a CPU the optimizer joins the gradients to a few vectors (`vectors.py`), which are what is summed,
-clipped and applied. The learning rate is an argument: a number for each update, which `schedule.py` computes from its
-number alone (linear warm-up to the peak, then cosine, linear, step or constant). All that an update changes, and that a
+clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and the update's number
+alone (linear warm-up to the peak, then cosine, linear, step or constant). All that an update changes, and that a
 checkpoint must therefore hold, is the `TrainState` (`state.py`).
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
