@@ -39,17 +39,12 @@ class CheckpointError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The contents of a verified checkpoint folder.
-
-    Attributes:
-        weights, training: arrays by name.
-        state: JSON types; see `save` in run/resume.py.
-    """
+    """The contents of a verified checkpoint folder."""
 
     path: Path
     weights: dict[str, np.ndarray]
     training: dict[str, np.ndarray]
-    state: dict[str, Any]
+    state: dict[str, Any]  # JSON types; see `save` in run/resume.py
 
 
 def save_checkpoint(

@@ -17,13 +17,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    recover_interrupted_replace,
+)
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
-from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -32,7 +38,7 @@ _STEP = re.compile(r"step-(\d{8})")
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
 # Files that a run writes at its start; other programs may have written one, too.
-FILES = ("config.json", "recipe.toml", "metrics.jsonl")
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +98,19 @@ class RunFolder:
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def open(self, lock: FolderLock) -> None:
+        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
+
+        Raises:
+            ValueError: another process has it, or it holds files that are no run's.
+        """
+        others = [name for name in _FILES if (self.path / name).exists()]
+        if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
+            raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
+        if self.checkpoints.is_dir():
+            lock.take(self.path)
+            recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
         """Have rank 0 make a new run's folder, under another name if another run has just taken this one.

@@ -15,25 +15,18 @@ _MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 
 
 
 class Scores(NamedTuple):
-    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given.
+    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given."""
 
-    Attributes:
-        loss: float32, cross-entropy without smoothing; see `EvalResult`.
-        prediction: int32, the likeliest class.
-        rank: int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
-            Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
-        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is
-            not finite); None if the evaluation step returns no logits.
-        probabilities: float32 [N, classes], of all classes; None if they were not asked for.
-        areas: float64 [classes], multi-label only: see `average_precisions`.
-    """
-
-    loss: np.ndarray
-    prediction: np.ndarray
+    loss: np.ndarray  # float32, cross-entropy without smoothing; see `EvalResult`
+    prediction: np.ndarray  # int32, the likeliest class
+    # int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
+    # Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
     rank: np.ndarray
+    # float32 [N, 2, k]: the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is not
+    # finite); None if the evaluation step returns no logits.
     top: np.ndarray | None = None
-    probabilities: np.ndarray | None = None
-    areas: np.ndarray | None = None
+    probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not asked for
+    areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
 
     @property
     def task(self) -> "Task":

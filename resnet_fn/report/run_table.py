@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import show_value
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
@@ -43,7 +44,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     first = [recipes[names[0]] for names in groups.values()]
     keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
     differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
-    settings = [[f"{key} {_show(recipe.get(key))}" for key in differing] for recipe in first]
+    settings = [[f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing] for recipe in first]
     return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
 
 
@@ -96,10 +97,6 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
         right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         lines.append("   ".join([head.ljust(widths[0]), *right]).rstrip())
     return lines, notes
-
-
-def _show(value: Any) -> str:
-    return (",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)) or "none"
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:

@@ -81,21 +81,14 @@ def read_regular(path: str | Path) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class FileSplit:
-    """Image files and their labels.
+    """Image files and their labels."""
 
-    Attributes:
-        root: the folder that `names` are relative to.
-        names: paths, sorted by class, then name.
-        labels: see `Samples`.
-        sizes: int64 [N], bytes when the command began; empty: not known yet.
-        threads: that decode.
-    """
-
-    root: str
-    names: tuple[str, ...]
-    labels: np.ndarray
+    root: str  # the folder that `names` are relative to
+    names: tuple[str, ...]  # paths, sorted by class, then name
+    labels: np.ndarray  # see `Samples`
+    # int64 [N]: bytes when the command began; empty: not known yet
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    threads: int = 1
+    threads: int = 1  # that decode
 
     def __len__(self) -> int:
         return len(self.names)

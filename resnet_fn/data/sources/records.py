@@ -26,21 +26,13 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit:
-    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split).
+    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split)."""
 
-    Attributes:
-        files: the shards, in the order of the samples.
-        labels: int32 [N].
-        threads: that decode.
-        names: of the files that were packed.
-        contents: the shards' sha256, a line each.
-    """
-
-    files: tuple[str, ...]
-    labels: np.ndarray
-    threads: int
-    names: tuple[str, ...]
-    contents: bytes
+    files: tuple[str, ...]  # the shards, in the order of the samples
+    labels: np.ndarray  # int32 [N]
+    threads: int  # that decode
+    names: tuple[str, ...]  # of the files that were packed
+    contents: bytes  # the shards' sha256, a line each
     listing: ClassVar[bytes] = b""  # see `FileSplit`: `contents` identify records
 
     def __len__(self) -> int:
