@@ -215,11 +215,11 @@ class Calls(TorchFunctionMode):
 
     def region(self, tree: Any) -> list[int]:
         """The calls on which tensors depend, except through layers that agree."""
-        found, waiting = set[int](), self._of(tree)
+        region, waiting = set[int](), self._of(tree)
         while waiting:
-            found |= waiting
-            waiting = set[int]().union(*(self.parents[one] for one in waiting)) - found
-        return sorted(found, reverse=True)
+            region |= waiting
+            waiting = set[int]().union(*(self.parents[one] for one in waiting)) - region
+        return sorted(region, reverse=True)
 
     def _place(self) -> str:
         frame: Any = sys._getframe(2)

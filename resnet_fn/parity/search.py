@@ -48,17 +48,17 @@ class Searcher:
         """The causes, a line each, with the reference's file and line; [] if none is found."""
         self.wanted, self.until = wanted, time.perf_counter() + self.seconds
         chosen: Chosen = {}
-        found: dict[str, list[str]] = {}  # changes, and the places of each
-        while len(found) < _CAUSES:
+        causes: dict[str, list[str]] = {}  # changes, and the places of each
+        while len(causes) < _CAUSES:
             run, name, value = self._run(chosen, log=True)
-            fit = self._fit(chosen, run, name, value, set(found)) if self._error(name, value) > 1 else {}
+            fit = self._fit(chosen, run, name, value, set(causes)) if self._error(name, value) > 1 else {}
             for number, words in fit.items():
-                found.setdefault(words, []).append(run.places[number])
+                causes.setdefault(words, []).append(run.places[number])
             chosen |= fit
             if not fit:
                 break
-        more = {words: f" (and {len(places) - 1} more calls)" * (len(places) > 1) for words, places in found.items()}
-        lines = [f"{places[0]}: {words} here{more[words]}" for words, places in found.items()]
+        more = {words: f" (and {len(places) - 1} more calls)" * (len(places) > 1) for words, places in causes.items()}
+        lines = [f"{places[0]}: {words} here{more[words]}" for words, places in causes.items()]
         late = time.perf_counter() > self.until
         return [*lines, *[f"the search for a cause stopped after {self.seconds:g} s"] * late]
 
