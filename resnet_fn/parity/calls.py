@@ -40,7 +40,8 @@ _ARGUMENTS = {  # of functions whose arguments may be given by place
     "repeat_interleave": "input repeats dim",
 }
 _HERE = os.path.dirname(__file__)
-_OWN = (os.path.dirname(torch.__file__), *(f"{_HERE}/{name}.py" for name in ("calls", "search", "torch_side")))
+_INSIDE = (os.path.dirname(torch.__file__), __file__, "<")  # begin the files of which no line is named
+_ABOVE = tuple(os.path.join(_HERE, name) for name in ("search.py", "torch_side.py"))  # call the reference
 # Calls that are neither counted nor changed.
 _SKIPPED = frozenset(
     word
@@ -226,8 +227,10 @@ class Calls(TorchFunctionMode):
         where = layer = ""
         while frame is not None and not (where and layer):
             file = frame.f_code.co_filename
-            if not where and not file.startswith((*_OWN, "<")):
+            if file in _ABOVE:  # a Sequential has no file of the user's
+                break
+            if not where and not file.startswith(_INSIDE):
                 where = f"{os.path.basename(file)}:{frame.f_lineno}"
             layer = layer or self.names.get(id(frame.f_locals.get("self")), "")
             frame = frame.f_back
-        return f"{where} ({layer})" if layer else where
+        return f"{where} ({layer})".strip() if layer else where
