@@ -265,13 +265,13 @@ def run_mindspore(
     if workers.all_reduce:
         exchanged, all_reduce = recording_reduce(workers.all_reduce, [one.shape for one in recorded])
         sharing["workers"] = workers._replace(all_reduce=all_reduce)
-        like = {"train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
+        like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net):
             pairs = [(net.set_train(True)(*positional(net, x)), y) for x, y in split(shares[0], micro_batches)]
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).asnumpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
-        whole = map_tree(lambda one: one.asnumpy(), first_call(net, inputs, True)), task.batches[0][1]
-        with contextlib.suppress(Exception):  # unknown if an output has no row for each sample
+        whole = map_tree(lambda one: one.asnumpy(), like["eval"]), task.batches[0][1]
+        with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
             several = [[loss(*map_tree(Tensor, one)).asnumpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, outputs = output_recorder(like["train"], "train")

@@ -217,7 +217,7 @@ class Trace:
     # values would change an output: "evaluation", "training" or ""
     moved: dict[str, str] = field(default_factory=dict)
     # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
-    # update alone makes of statistics; the loss of that share, of the batch, and the mean of that of the batch's parts
+    # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
     sent: Arrays = field(default_factory=dict)
     received: Arrays = field(default_factory=dict)
     own_statistics: Arrays = field(default_factory=dict)
