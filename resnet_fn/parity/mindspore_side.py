@@ -263,7 +263,7 @@ def run_mindspore(
         exchanged, all_reduce = recording_reduce(workers.all_reduce, [one.shape for one in recorded])
         sharing["workers"] = workers._replace(all_reduce=all_reduce)
         like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
-        with unchanged(net):
+        with unchanged(net.get_parameters()):
             pairs = [(net.set_train(True)(*positional(net, x)), y) for x, y in split(shares[0], micro_batches)]
             trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).asnumpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
