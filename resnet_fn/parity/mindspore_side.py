@@ -58,6 +58,7 @@ from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, make
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
 
+_assign = ops.Assign()
 _NO_KERNEL = re.compile(
     r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not found op (\w+) on device"
     r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
@@ -116,7 +117,7 @@ def record_net(
         outputs = first_call(net, first, True)
         value = criterion(outputs, map_tree(Tensor, labels))
         check_scalar("the net", value, Tensor)
-        return {**outputs_of(outputs), LOSS: value.asnumpy()}
+        return {**outputs_of(outputs), LOSS: value.numpy()}
 
     random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
     cells = dict(net.cells_and_names())
@@ -157,12 +158,12 @@ def record_net(
     recording = make_recording(
         f"MindSpore {mindspore.__version__}",
         task,
-        lambda array: np.array(Tensor(array).asnumpy()),
+        lambda array: np.array(Tensor(array).numpy()),
         dropped,
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
-        environment=environment(deterministic=mindspore.get_context("deterministic"), mode=mode, **process.started),
+        environment=environment(deterministic=process.context("deterministic"), mode=mode, **process.started),
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
@@ -177,7 +178,7 @@ def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
     """What a cell returns in training mode, which is put back."""
     was_training = cell.training
     try:
-        return np.array(cell.set_train(True)(Tensor(inputs)).asnumpy())
+        return np.array(cell.set_train(True)(Tensor(inputs)).numpy())
     finally:
         cell.set_train(was_training)
 
@@ -204,7 +205,7 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 
 def outputs_of(value: Any) -> Arrays:
     """A net's outputs by name; a single tensor is called "logits"."""
-    return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
+    return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
@@ -265,11 +266,11 @@ def run_mindspore(
         like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
         with unchanged(net.get_parameters()):
             pairs = [(net.set_train(True)(*positional(net, x)), y) for x, y in split(shares[0], micro_batches)]
-            trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).asnumpy() for x, y in pairs]))]
+            trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
             trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
-        whole = map_tree(lambda one: one.asnumpy(), like["eval"]), task.batches[0][1]
+        whole = map_tree(lambda one: one.numpy(), like["eval"]), task.batches[0][1]
         with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
-            several = [[loss(*map_tree(Tensor, one)).asnumpy() for one in split(whole, n)] for n in (1, workers.size)]
+            several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
             trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, outputs = output_recorder(like["train"], "train")
 
@@ -284,7 +285,7 @@ def run_mindspore(
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, micro_batches)
         options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler(), **sharing}
-        changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        changing = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
     def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
@@ -292,7 +293,7 @@ def run_mindspore(
             write(parameter, value)
 
     def gradients(recorded: Sequence[Parameter] = recorded) -> Arrays:
-        return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
+        return {path: value.numpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
     if task.recipe.clip_norm:
         # A step without clipping or update records the gradients before clipping.
@@ -308,8 +309,8 @@ def run_mindspore(
         except MissingKernelError:  # the optimizer's: the net has run before
             step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
             result, runs = _call(step, net, share, rates[update]), False
-        trace.losses.append(float(result.loss.asnumpy()))
-        trace.norms.append(float(result.grad_norm.asnumpy()))
+        trace.losses.append(float(result.loss.numpy()))
+        trace.norms.append(float(result.grad_norm.numpy()))
         trace.train_outputs.append(outputs())
         if update == 0:
             trace.clipped = gradients()
@@ -328,7 +329,7 @@ def run_mindspore(
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
-        trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
+        trace.average = {path: value.numpy().copy() for path, value in named.items()}
     # Other batches come after the updates: a step of the user's own may count its calls.
     after_updates = state(net)
     by_gradients, before = (unclipped, changing) if task.recipe.clip_norm else (step, at_start)
@@ -336,7 +337,7 @@ def run_mindspore(
     def on_batch(update: int) -> Trace:
         put_back(before)
         one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
-        one.losses = [float(_call(by_gradients, net, shares[update], rates[0]).loss.asnumpy())]
+        one.losses = [float(_call(by_gradients, net, shares[update], rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
         return one
 
@@ -369,7 +370,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
 
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
-        return changes_alone(weights, directions, update, lambda: {k: one.asnumpy() for k, one in parameters.items()})
+        return changes_alone(weights, directions, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
 def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
@@ -378,7 +379,7 @@ def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str,
 
     def value(outputs: Arrays, labels: Tree) -> float:
         tree = with_leaves(like, outputs, lambda leaf, array: Tensor(array, leaf.dtype))
-        return float(loss(tree, map_tree(Tensor, labels)).asnumpy())
+        return float(loss(tree, map_tree(Tensor, labels)).numpy())
 
     return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
 
@@ -404,7 +405,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
         result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
-        result.grad_norm.asnumpy()  # in this mode or that, operations may fail after the call
+        result.grad_norm.numpy()  # in this mode or that, operations may fail after the call
     return result
 
 
@@ -514,10 +515,10 @@ def output_recorder(like: Any, name: str) -> tuple[Callable[[Any], None], Callab
             value = outputs
             for key in paths[index]:
                 value = value[key]
-            ops.assign(parameters[index], value.astype(mindspore.float32))
+            _assign(parameters[index], value.astype(mindspore.float32))
 
     def kept() -> Arrays:
-        return {name: parameter.asnumpy().copy() for name, parameter in zip(names, parameters, strict=True)}
+        return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
 
     return keep, kept
 
@@ -527,7 +528,7 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(recorded)):
-            ops.assign(recorded[index], gradients[index])
+            _assign(recorded[index], gradients[index])
 
     if optimizer is None:
         return Optimizer((), record)
@@ -562,14 +563,14 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
             f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
         )
     order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
-    largest = max(float(rate.asnumpy()) for rate in rates) or 1.0
-    shares = tuple(float(rate.asnumpy()) / largest for rate in rates)
+    largest = max(float(rate.numpy()) for rate in rates) or 1.0
+    shares = tuple(float(rate.numpy()) / largest for rate in rates)
     others = {*map(id, rates), *map(id, optimizer.parameters)}
     state_ = tuple(parameter for parameter in optimizer.get_parameters() if id(parameter) not in others)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(rates)):
-            ops.assign(rates[index], learning_rate * shares[index])
+            _assign(rates[index], learning_rate * shares[index])
         arranged: tuple[Tensor, ...] = ()
         for place in order:
             arranged += (gradients[place],)
@@ -585,7 +586,7 @@ def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
 
 def state(net: nn.Cell) -> Arrays:
     """All parameters and statistics of a net as arrays, by path."""
-    return {name: parameter.asnumpy().copy() for name, parameter in parameters_by_path(net).items()}
+    return {name: parameter.numpy().copy() for name, parameter in parameters_by_path(net).items()}
 
 
 def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:
