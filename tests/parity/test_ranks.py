@@ -30,7 +30,6 @@ class Net(nn.Cell):
 def of_labelled(outputs, labels):
     labelled = (labels >= 0).astype(outputs.dtype)
     return (ops.cross_entropy(outputs, ops.relu(labels), reduction="none") * labelled).sum() / labelled.sum()
-
 def batches():
     images = np.random.default_rng(0).standard_normal((2, 8, 3, 8, 8)).astype(np.float32)
     return [(one, np.array([0, -1, -1, -1, 1, 2, 3, -1], np.int32)) for one in images]
