@@ -62,7 +62,7 @@ def save_checkpoint(
         OSError: it cannot be written; an earlier checkpoint of that name is intact.
     """
     # No copies: the caller waits for the write, and cannot change the Parameters meanwhile.
-    weights_now, training_now = ({p.name: p.asnumpy() for p in parameters} for parameters in (weights, training))
+    weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
     return write_checkpoint(folder, weights_now, training_now, state)
 
 

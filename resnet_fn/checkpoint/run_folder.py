@@ -53,11 +53,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def step(self, update: int) -> Path:
-        """The checkpoint folder that holds the state after `update` updates."""
+        """Return the checkpoint folder that holds the state after `update` updates."""
         return self.checkpoints / f"step-{update:08d}"
 
     def updates(self) -> list[int]:
-        """The updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        """Return the updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
         if not self.checkpoints.is_dir():
             return []
         matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
@@ -182,13 +182,13 @@ class RunFolder:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    """Return the run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
 
 def locate(path: Path) -> tuple[Path, bool]:
-    """The run folder that a path is (or its `checkpoints`) or lies in, and whether the path is one checkpoint."""
+    """Return the run folder that a path is or is inside of, and whether the path is one checkpoint."""
     named = Path(os.path.abspath(path))
     if named.name == "checkpoints" and RunFolder(named.parent).updates():
         path = path.parent if path.name == named.name else named.parent
@@ -212,7 +212,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """The "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
 
     They are not verified: `check_same_recipe` compares them with the checkpoint's.
     """

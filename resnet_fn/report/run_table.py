@@ -23,7 +23,7 @@ class EvaluatedRun(NamedTuple):
 
 
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
-    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
+    """Read a run from its folder and its log's events; a ValueError if it has no recipe or no evaluation yet."""
     config = RunFolder(folder).config()
     if not config:
         raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
@@ -36,7 +36,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """The names of runs whose recipes differ in the seed alone, by a title: the settings in which the groups differ."""
+    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ."""
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
@@ -55,7 +55,7 @@ def different_updates(last: Mapping[str, int]) -> list[str]:
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
+    """Return the lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
     A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
     last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard

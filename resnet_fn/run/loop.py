@@ -194,7 +194,7 @@ def train_epoch(run: Run) -> int:
 
 def fetch(result: StepResult) -> StepResult:
     """Wait for an update's results: the same as arrays on the host, except `squares`."""
-    arrays = {name: getattr(result, name).asnumpy() for name in ("packed", "grad_norm", "scaler")}
+    arrays = {name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
     return result._replace(**arrays)
 
 

@@ -178,7 +178,9 @@ def make_train_step(
     mean_factor = 1.0 / (micro_batches * size)
     # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
     # this copy undoes the moves, so that no NaN stays in them.
-    statistics_before = tuple(Parameter(p.copy(), name=f"before.{p.name}", requires_grad=False) for p in statistics)
+    statistics_before = tuple(
+        Parameter(Tensor(p.numpy()), name=f"before.{p.name}", requires_grad=False) for p in statistics
+    )
     ascend = on_ascend() if plan.ascend is None else plan.ascend
     by_operation = ascend and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)

@@ -107,7 +107,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """The recipe with the model of its weights, if it names none itself.
+    """Return the recipe with the model of its weights, if it names none itself.
 
     Raises:
         ValueError: it has no weights either, or they are of no model.
@@ -125,7 +125,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """A run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
+    """Return a run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -192,7 +192,7 @@ def convert_weights(
 
 
 def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
-    """How the net of weights, `given` so, differs from ours, a `model`, and the fix; "" if only some names differ."""
+    """Describe how the net of weights, `given` so, differs from our `model`, with the fix; "" if only names differ."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)

@@ -104,11 +104,11 @@ class FileSplit:
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
-        """A sample's file."""
+        """Return a sample's file."""
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """A sample's bytes.
+        """Return a sample's bytes.
 
         Raises:
             BadSampleError: it cannot be read, or has changed since the command began.
@@ -122,11 +122,11 @@ class FileSplit:
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
-        """The error for a sample that cannot be decoded."""
+        """Return the error for a sample that cannot be decoded."""
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Each sample's number and bytes, in this order, read ahead by threads that end with it; raises as `read`."""
+        """Yield each sample's number and bytes, in this order, read ahead by threads; errors are those of `read`."""
         return read_ahead(self.read, map(int, order))  # a list of an epoch's would be 46 MB for ImageNet
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":

@@ -95,7 +95,7 @@ def open_dataset(
 
 
 def _note_on_size(size: int, learning_rate: float, path: str) -> list[str]:
-    """A warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
+    """Return a warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
     from PIL import Image
 
     with Image.open(path) as image:

@@ -52,7 +52,7 @@ class RecordSplit:
                 yield from zip(part.tolist(), images, strict=True)
 
     def undecodable(self, index: int) -> BadSampleError:
-        """The error for a sample that cannot be decoded."""
+        """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again")
 
@@ -85,7 +85,7 @@ class RecordSplit:
 
 
 def _cause_of(error: Exception) -> str:
-    """The message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
+    """Return the message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
     lines = [line.strip() for line in str(error).splitlines()]
     for heading in ("Error Message:", "Exception"):
         marks = [number for number, line in enumerate(lines) if heading in line]
