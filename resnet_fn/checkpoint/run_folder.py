@@ -1,4 +1,4 @@
-"""The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
+"""The run folder: its files, which of its checkpoints are used, and which are removed.
 
 runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
@@ -17,13 +17,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    recover_interrupted_replace,
+)
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
-from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -32,12 +38,12 @@ _STEP = re.compile(r"step-(\d{8})")
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
 # Files that a run writes at its start; other programs may have written one, too.
-FILES = ("config.json", "recipe.toml", "metrics.jsonl")
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """A run folder, existing or about to."""
+    """A run folder, which may not exist yet."""
 
     path: Path
 
@@ -47,18 +53,18 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def step(self, update: int) -> Path:
-        """The checkpoint folder that holds the state after `update` updates."""
+        """Return the checkpoint folder that holds the state after `update` updates."""
         return self.checkpoints / f"step-{update:08d}"
 
     def updates(self) -> list[int]:
-        """The updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        """Return the updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
         if not self.checkpoints.is_dir():
             return []
         matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """The newest intact checkpoint, with a warning for each damaged one after it; else a CheckpointError."""
+        """Load the newest intact checkpoint. Warns of newer damaged ones; a CheckpointError if none is intact."""
         updates = self.updates()
         if not updates:
             raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
@@ -70,7 +76,7 @@ class RunFolder:
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
 
     def best(self) -> Checkpoint:
-        """The best checkpoint by the metric that the recipe monitors, as the newest intact checkpoint names it."""
+        """Load the best checkpoint by the recipe's monitored metric; the newest intact checkpoint names it."""
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
@@ -92,6 +98,19 @@ class RunFolder:
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def open(self, lock: FolderLock) -> None:
+        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
+
+        Raises:
+            ValueError: another process has it, or it holds files that are no run's.
+        """
+        others = [name for name in _FILES if (self.path / name).exists()]
+        if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
+            raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
+        if self.checkpoints.is_dir():
+            lock.take(self.path)
+            recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
         """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
@@ -122,7 +141,7 @@ class RunFolder:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
 
     def config(self) -> dict[str, Any]:
-        """What config.json holds; {} if no run wrote one."""
+        """Return the contents of config.json; {} if no run wrote it."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):  # the last: nested too deeply
@@ -163,13 +182,13 @@ class RunFolder:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    """Return the run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
 
 def locate(path: Path) -> tuple[Path, bool]:
-    """The run folder that a path is (or its `checkpoints`) or lies in, and whether the path is one checkpoint."""
+    """Return the run folder that a path is or is inside of, and whether the path is one checkpoint."""
     named = Path(os.path.abspath(path))
     if named.name == "checkpoints" and RunFolder(named.parent).updates():
         path = path.parent if path.name == named.name else named.parent
@@ -193,7 +212,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """The "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
 
     They are not verified: `check_same_recipe` compares them with the checkpoint's.
     """

@@ -198,7 +198,6 @@ def open_trained_dataset(
         splits=splits,
         run=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
-        source=trained.checkpoint.path,
         lists=("", val_list),
     )
 

@@ -26,7 +26,7 @@ class StoppedError(Exception):
 
 
 def no_signal() -> np.ndarray:
-    """The `stop_flags` of a process that takes no signals."""
+    """Return the `stop_flags` of a process that takes no signals."""
     return np.zeros(len(SIGNALS), np.float32)
 
 

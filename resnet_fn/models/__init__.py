@@ -94,7 +94,7 @@ def create_model(
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """The recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
+    """Return the recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "

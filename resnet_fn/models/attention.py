@@ -103,7 +103,7 @@ class GatherExcite(nn.Cell):
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:
-    """The attention cell of one block: "" (none), "se", "ge-minus" (θ⁻), "ge" (θ) or "ge-plus" (θ⁺)."""
+    """Return the attention cell of one block: "" (none), "se", "ge-minus" (θ⁻), "ge" (θ) or "ge-plus" (θ⁺)."""
     if attention == "":
         return None
     if attention == "se":

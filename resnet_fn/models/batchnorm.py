@@ -59,7 +59,7 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """The moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
+    """Return the moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
     frozen = {
         id(parameter)
         for _, cell in net.cells_and_names()

@@ -26,7 +26,7 @@ def _by_products(dtype: mindspore.Type) -> bool:
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """The sums over positions.
+    """Return the sums over positions.
 
     Args:
         x: [N, C, H, W].
@@ -42,7 +42,7 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, standard: bool = False) -> Tensor:
-    """The means over positions. Arguments and result: see `total`."""
+    """Return the means over positions. Arguments and result: see `total`."""
     if standard or not _by_products(x.dtype):
         return _mean(x, (2, 3))  # in float16 a sum may be too large
     return total(x) / (x.shape[2] * x.shape[3])

@@ -24,7 +24,7 @@ def batch_norm(channels: int) -> nn.Cell:
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
-    """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
+    """Return a convolution without bias, padded by (kernel − 1) / 2 on every side."""
     return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
 
 
@@ -109,7 +109,7 @@ class BasicBlock(Block):
         yield conv(width, out, 3)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
 
 
@@ -127,34 +127,27 @@ class Bottleneck(Block):
         yield conv(width, out, 1)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
         return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """One variant.
-
-    Attributes:
-        block: BasicBlock or Bottleneck.
-        depths: blocks in each stage.
-        planes: the stages' channels before the block's expansion; from the second stage on, the first block strides.
-        stem: "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for
-            ResNet-D (He et al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that
-            average 2x2 before a projection of stride 1; timm's `resnet50d`.
-        groups: of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431).
-        base_width: the bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
-        attention: see `make_gate`.
-    """
+    """One variant."""
 
     block: type[BasicBlock] | type[Bottleneck]
-    depths: tuple[int, ...]
+    depths: tuple[int, ...]  # blocks in each stage
+    # The stages' channels before the block's expansion; from the second stage on, the first block strides.
     planes: tuple[int, ...] = (64, 128, 256, 512)
+    # "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for ResNet-D (He et
+    # al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that average 2x2 before a
+    # projection of stride 1; timm's `resnet50d`.
     stem: str = "imagenet"
-    groups: int = 1
+    groups: int = 1  # of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
+    # The bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
     base_width: int = 64
-    attention: str = ""
+    attention: str = ""  # see `make_gate`
 
 
 class ResNet(nn.Cell):

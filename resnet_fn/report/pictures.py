@@ -17,7 +17,7 @@ _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
-    """The validation image's file name, or its number in a data set that has no files."""
+    """Return the validation image's file name, or its number in a data set that has no files."""
     names = getattr(dataset.test, "names", ())
     return printable(names[index]) if names else f"validation-{index:05d}"
 
@@ -65,7 +65,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """An image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
+    """Return an image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture))

@@ -47,7 +47,7 @@ def prepare_environment() -> None:
 
 
 def _private_folder() -> str:
-    """This user's folder among the temporary files; not one that another user made first, and no link."""
+    """Return this user's folder among the temporary files; not one that another user made first, and no link."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -68,7 +68,7 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """The number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
+    """Return the number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()

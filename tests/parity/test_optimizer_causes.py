@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resnet_fn.parity.alone import made_up
-from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.name_map import NameMap, whole_array
 from resnet_fn.parity.optimizer_causes import optimizer_causes
 from resnet_fn.parity.optimizer_settings import torch_settings
 from resnet_fn.parity.trace import Task, Trace, make_batches
@@ -21,7 +21,7 @@ o = torch.optim
 Make = Callable[[Any], Any]
 NET = torch.nn.Sequential(torch.nn.Linear(30, 8), torch.nn.Linear(8, 3))
 SHAPES = {name: tuple(parameter.shape) for name, parameter in NET.named_parameters()}
-NAMES = NameMap("names", {name: plain(name) for name in SHAPES}, {}, ())
+NAMES = NameMap("names", {name: whole_array(name) for name in SHAPES}, {}, ())
 TASK = Task(recipe("digits"), make_batches(1, 4, 1, 2, 3), own_optimizer=True)
 
 

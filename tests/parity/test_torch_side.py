@@ -1,8 +1,6 @@
 """PyTorch's side: what is recorded of a module, and what is done to it before."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from resnet_fn.recipes import recipe
 pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.reference.training import recipe_loss
 from resnet_fn.parity.torch_side import (
-    find_torchvision,
     layers_of,
     prepare_reference,
     record_reference,
@@ -169,17 +166,3 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
     assert net.bias.detach().std() > 0.1
     assert not net.table.any()
-
-
-@pytest.mark.parametrize("error", ["RuntimeError('operator torchvision::nms does not exist')", "ImportError"])
-def test_one_that_does_not_load_is_left_out(error, monkeypatch):
-    Path("torchvision").mkdir()
-    Path("torchvision/__init__.py").write_text(f"raise {error}\n")
-    monkeypatch.syspath_prepend(".")
-    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
-    assert find_torchvision() is None
-
-
-def test_it_is_used_where_it_loads(torchvision):
-    assert find_torchvision() is torchvision

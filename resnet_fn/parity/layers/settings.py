@@ -24,9 +24,7 @@ Settings = dict[str, Any]
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
     """A layer's settings; empty for a kind without settings, or a user's class with other attributes.
 
-    Args:
-        layer: of either framework.
-        image: its first input, whose size decides the padding of `same`.
+    `image` is its first input, whose size decides the padding of `same`.
     """
     function = _TABLE.get(kind_of(layer))
     try:
@@ -127,7 +125,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     operation = _operation(layer)
     if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
         output: Any = getattr(layer, "output_size", operation.get("output_size"))
-        output = output.numpy().tolist() if hasattr(output, "asnumpy") else output
+        output = output.numpy().tolist() if hasattr(output, "numpy") else output
         return _adaptive_pool(output if isinstance(output, Sequence) else (output,) * count, size) if size else {}
     kernel = _spread(layer.kernel_size, count)
     stride = kernel if layer.stride is None else _spread(layer.stride, count)
@@ -292,8 +290,7 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
     """Inside, dropout is 0, for frameworks do not share random masks: of dropout layers, attention, LSTMs and drop-path
     with its usual attributes. Compile the net's functions inside.
 
-    Yields:
-        The path of each layer that dropped, the attribute that was set to 0, and the share that it had.
+    Yields the path of each layer that dropped, the attribute that was set to 0, and the share that it had.
     """
     drops = []
     with contextlib.ExitStack() as restored:
