@@ -40,20 +40,20 @@ _FUNCTIONS = re.compile(
 def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
     """The default that is to come, by argument: from the signature and the sentences of a layer's docstring."""
     text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
-    found, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
+    changes, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
     if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
         with contextlib.suppress(SyntaxError):
             arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
             names = [argument.arg for argument in arguments.args][-len(arguments.defaults) or len(arguments.args) :]
             for name, value in zip(names, arguments.defaults, strict=True):
                 if name in now and isinstance(value, ast.Constant) and value.value is not None:
-                    found |= {name: repr(value.value)} if value.value != now[name].default else {}
+                    changes |= {name: repr(value.value)} if value.value != now[name].default else {}
     for name, value in re.findall(
         r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``", text
     ):
-        found |= {name: value} if value != "None" else {}
-    found |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
-    return {name: value for name, value in found.items() if name in now}
+        changes |= {name: value} if value != "None" else {}
+    changes |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
+    return {name: value for name, value in changes.items() if name in now}
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int,
 def resting_settings(place: str) -> list[str]:
     """A line for each default that layers of the net at FILE:NAME rest on and that changes, with what to write."""
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
-    layers = {kind: changes for kind in kinds if (changes := changing_defaults(kind))} | {nn.Dropout: {}}
+    layers = {kind: rests for kind in kinds if (rests := changing_defaults(kind))} | {nn.Dropout: {}}
     build = load_function(place, "net")
     with _recorded(layers) as given, imports_beside(place):
         net = build()
