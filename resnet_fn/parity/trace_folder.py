@@ -156,7 +156,7 @@ def _check_members(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError(f"{path.name}: its arrays are compressed, which no trace's are")
+            raise ValueError(f"{path.name}: its arrays are compressed; `parity record` never compresses them")
         if sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError(f"{path.name}: its arrays are larger than the file")
         for member in members:
