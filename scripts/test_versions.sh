@@ -4,8 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
+PORT="--image-size 16 --in-channels 3 --batch-size 4 --steps 3" # recorded, for another version to replay: docs/versions.md
 trap 'rm -rf "$work"' EXIT
 
+TRACES=${TRACES:-$work/traces}
+mkdir -p "$TRACES"
 versions=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   versions+=("$1")
@@ -23,6 +26,7 @@ for version in "${versions[@]}"; do
     PATH="$work/$version/bin:$PATH"
     pip install -q '.[test]' "mindspore==$version" &&
       (cd "$work" && python -m resnet_fn.doctor && python -m resnet_fn.train --epochs 2 --out-dir "run-$version") &&
+      python -m resnet_fn.parity record --net docs/example/mindcv_resnet.py:Net $PORT --out "$TRACES/$version" &&
       python -m pytest "$@"
   ) >"$log" 2>&1; then
     verdict=passed

@@ -36,6 +36,7 @@ KEPT = {
     "mindspore.nn.BatchNorm2d": FIRST,
     "mindspore.nn.Conv2d": FIRST,
     "mindspore.nn.MaxPool2d": FIRST,
+    "mindspore.nn.Dropout": "what the doctor looks for in a port",
     **{f"mindspore.nn.{name}": ISINSTANCE for name in ("BatchNorm1d", "BatchNorm3d", "SyncBatchNorm", "LayerNorm")},
     **{f"mindspore.nn.{name}": ISINSTANCE for name in ("GroupNorm", *(f"InstanceNorm{n}d" for n in (1, 2, 3)))},
     **{

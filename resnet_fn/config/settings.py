@@ -55,7 +55,7 @@ def values_of(config: Settings, source: Source, typed: frozenset[str] = frozense
 
 
 def typed_values(config: Any) -> dict[str, Value]:
-    """All settings of a user of the constructor: see `Settings.__post_init__`."""
+    """Return the settings of an object that its user constructed; those that were passed count as given by a flag."""
     return values_of(config, Source.FLAG, config.typed)
 
 

@@ -213,7 +213,7 @@ class NameMap:
     tied: tuple[tuple[str, ...], ...] = ()  # names of the reference that are one array
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """The reference's parameters that one of ours is made of; any other name stands for itself.
+        """Return the names of the reference's parameters that make up one of ours; a name without an entry is returned.
 
         An array that the reference shares goes by its first name, as in its optimizer.
         """
@@ -302,7 +302,9 @@ def _terms(text: str) -> list[tuple[str, int]]:
 def _part(one: Any, common: Mapping[str, Any]) -> Part:
     given = {**common, **(one if isinstance(one, dict) else {"name": one})}
     if not isinstance(given.get("name"), str) or not set(given) <= {"name", *_PART}:
-        raise ValueError(f'"from" is a name, a sum, a list of names, or of objects with "name"; not {one!r}')
+        raise ValueError(
+            f'"from" must be a name, a sum "a + b", or a list of names and of {{"name": …, "rows": …}}; it is {one!r}'
+        )
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]

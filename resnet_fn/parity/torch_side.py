@@ -457,7 +457,7 @@ def _evaluate(module: torch.nn.Module, batch: Batch, precision: str) -> Arrays:
 def _backward(
     module: torch.nn.Module, batch: Batch, task: Task, loss: Loss, precision: str
 ) -> tuple[float, Arrays, list[Arrays]]:
-    """Compute the gradients of a batch in training mode, from none.
+    """Run a batch forward and backward in training mode; gradients are added to `parameter.grad`, which must be clear.
 
     Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single one.
     """

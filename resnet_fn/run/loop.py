@@ -93,7 +93,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         check_settings(workers, recipe, options)
         folder, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # the net was named by the weights alone: the checkpoint's recipe names it
-            recipe = recipe_from_dict(checkpoint.state["recipe"])
+            recipe = dataclasses.replace(recipe_from_dict(checkpoint.state["recipe"]), epochs=recipe.epochs)
         run = build_run(recipe, options, workers, folder, stop_request, checkpoint)
         run.notes[:0] = left_out
         if checkpoint:

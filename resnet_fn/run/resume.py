@@ -25,6 +25,7 @@ from resnet_fn.runtime.disk import finite_or_null
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.process import EXACT_THREADS, kernel_environment
 from resnet_fn.runtime.workers import Workers, broadcast_text
+from resnet_fn.update.schedule import make_schedule
 
 
 def save(run: Run) -> None:
@@ -117,7 +118,7 @@ def _choose(recipe: Recipe, options: RunOptions, lock: FolderLock) -> tuple[RunF
     if checkpoint.path == named and newest > update:
         way = _how_to_branch(folder, "NEW", update)
         raise ValueError(f"resume: {folder.path} goes on to update {newest}, past {named.name}; {way}")
-    check_same_recipe(checkpoint, recipe)
+    check_same_recipe(checkpoint, recipe, may_differ=("name", "epochs") if named else ("name",))
     return folder, checkpoint
 
 
@@ -150,20 +151,19 @@ def _shell(*commands: Sequence[object]) -> str:
     return " && ".join(shlex.join(map(str, words)) for words in commands if words)
 
 
-def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
-    """Raise a ValueError that lists the differences if the recipe is not the checkpoint's."""
+def check_same_recipe(checkpoint: Checkpoint, recipe: Recipe, may_differ: Sequence[str] = ("name",)) -> None:
+    """Raise a ValueError that lists the differences if the recipe is not the checkpoint's, except in some fields."""
     ours, theirs = to_dict(recipe), to_dict(recipe_from_dict(checkpoint.state["recipe"]))
     if not recipe.model:  # the weights named it, at the start of the run only
         ours |= {key: theirs[key] for key in ("model", "norm", *(() if recipe.stem else ("stem",)))}
-    keys = [key for key in ours if key != "name" and ours[key] != theirs[key]]
+    keys = [key for key in ours if key not in may_differ and ours[key] != theirs[key]]
     if keys:
         differences = ", ".join(f"{key} {theirs[key]!r} → {ours[key]!r}" for key in keys)
         run = checkpoint.path.parent.parent
         wrong = f"resume: {checkpoint.path} was made by another recipe ({differences})"
         fix = "for another run give another --out-dir, without --resume"
         if keys == ["epochs"]:
-            file = f" --recipe {run}/recipe.toml" if (run / "recipe.toml").exists() else ""
-            fix = f"for more epochs from its weights give{file} --weights {run} --epochs N and another --out-dir"
+            fix = f"for another number of epochs give --resume {run} --epochs {recipe.epochs}, without --out-dir"
         raise ValueError(f"{wrong}; to go on with its own give --resume {run} alone; {fix}")
 
 
@@ -171,9 +171,11 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     """Put what `save` has written into a run that was just built, bit for bit; `Run.notes` gets what differs now.
 
     Raises:
-        CheckpointError, ValueError: it is of another net, of other data, or of other class weights.
+        CheckpointError, ValueError: it is of another net, of other data, or of other class weights, or is past the last
+            epoch.
     """
     saved = checkpoint.state
+    run.notes += epochs_notes(saved["update"], saved["recipe"]["epochs"], run)
     run.notes += data_notes(saved, run.dataset.classes, run.feed, run.options.allow_other_data)
     run.notes += layout_notes(saved["parallel_layout"], parallel_layout(run.options, run.workers))
     restore_state(run.state, checkpoint)
@@ -187,6 +189,24 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if last and progress.is_evaluated and not progress.best:  # the best checkpoint is missing: take this one
         progress.update_best(run.recipe.monitor, last)
         progress.without_gain = saved["without_gain"]
+
+
+def epochs_notes(update: int, then: int, run: Run) -> list[str]:
+    """A line if a run has another number of epochs than it had `then`: its learning rate may jump. ValueError: too few.
+
+    A schedule that ends with the run (cosine, linear) is that of a run which had the new number from the start.
+    """
+    now, each = run.recipe.epochs, run.feed.updates_per_epoch
+    if update > run.total:
+        raise ValueError(f"epochs: {now} are fewer than the run has done, {update / each:.4g}; give more")
+    if now == then:
+        return []
+    before, after = (
+        make_schedule(dataclasses.replace(run.recipe, epochs=epochs), each)(update) for epochs in (then, now)
+    )
+    return [
+        f"resuming with epochs {now} instead of {then}: the learning rate is {after:.3g}, and was to be {before:.3g}"
+    ]
 
 
 def data_notes(saved: Mapping[str, Any], classes: Sequence[str], feed: Feed, allow_other: bool) -> list[str]:

@@ -29,7 +29,7 @@ class Workers(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Rank 0 alone writes files, logs and shows the progress bar."""
+        """Whether this is rank 0, which alone writes files and logs and shows the progress bar."""
         return self.rank == 0
 
 

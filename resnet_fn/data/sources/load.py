@@ -85,7 +85,9 @@ def open_dataset(
             there = set(np.unique(np.nonzero(split.labels)[1] if split.labels.ndim == 2 else split.labels).tolist())
             missing = [known for label, known in enumerate(dataset.classes) if label not in there]
             if not there:
-                raise ValueError(f"{what}: no image has a class, so that nothing can be learned or scored; name some")
+                raise ValueError(
+                    f"{what}: no image has a class, so nothing can be learned or scored; write the classes of some images"
+                )
             if missing:
                 counts = f"{len(missing)} of the {len(dataset.classes)} classes"
                 notes.append(f"the {what} has no images of {counts}: {few(missing, 5)}")
@@ -165,5 +167,7 @@ def data_threads(threads: int) -> int:
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"
-        raise ValueError(f"data_threads: {threads} is more than this machine's {cpus}; give at most {most}")
+        raise ValueError(
+            f"data_threads: {threads} is more than the {cpus} that this process may use; give at most {most}"
+        )
     return threads or cpu_share()

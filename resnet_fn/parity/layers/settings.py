@@ -22,7 +22,7 @@ Settings = dict[str, Any]
 
 
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
-    """A layer's settings; empty for a kind without settings, or a user's class with other attributes.
+    """Return a layer's settings; {} if its kind has none, or if a user's class lacks the attributes that are read.
 
     `image` is its first input, whose size decides the padding of `same`.
     """

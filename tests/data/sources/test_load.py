@@ -49,7 +49,7 @@ def test_photographs_on_the_recipe_of_the_digits_are_warned_about(folder):
 
 def test_more_threads_than_cpus_are_rejected():
     most = cpu_count()
-    with pytest.raises(ValueError, match=f"data_threads: {most + 1} is more than this machine's {most} CPU"):
+    with pytest.raises(ValueError, match=f"data_threads: {most + 1} is more than the {most} CPU"):
         data_threads(most + 1)
     assert data_threads(0) == most
 
