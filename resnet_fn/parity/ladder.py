@@ -99,12 +99,9 @@ def compare_recordings(
         initialisation: compare the distributions of the initial parameters.
         search: search for causes, if the reference can (`Recording.search`).
     """
-<<<<<<< HEAD
     theirs = theirs if search else dataclasses.replace(theirs, search=None)
-=======
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
->>>>>>> main
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [
