@@ -333,4 +333,4 @@ def _finish(
         report.write_json(ladder, parsed.json)
     if parsed.report:
         print(f"report: {write_page(ladder, parsed.report, title)}")
-    return 0 if ladder.agrees and not (parsed.strict and ladder.beyond) else 1
+    return 0 if ladder.agrees and not (parsed.strict and (ladder.beyond or ladder.probed.findings)) else 1

@@ -21,6 +21,7 @@ from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, d
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
+from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
 from resnet_fn.parity.stages import INITIALISATION, Stage, initialisation_stage, inputs_stage
 from resnet_fn.parity.trace import Arrays, Recording, Rounding, split
@@ -51,6 +52,7 @@ class Ladder:
     # the arrays of outputs, losses and gradients that differ by more than rounding explains, within their
     # tolerance; the furthest beyond first. Empty if no rounding was measured
     beyond: list[Difference] = field(default_factory=list)
+    probed: Probed = field(default_factory=Probed)  # other inputs than the batches
 
     @property
     def agrees(self) -> bool:
@@ -148,6 +150,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     measured = [one for stage in ladder.stages if stage.name in stages.MEASURED for one in stage.differences]
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
+    evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
+    ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
     return ladder

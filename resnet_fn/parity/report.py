@@ -87,7 +87,7 @@ def findings(ladder: Ladder) -> list[str]:
         lines.append(f"first gradient that differs, going backward: {where}")
         lines += ["undecided:"] if ladder.undecided else []
     lines += [f"  {stage.name}: {stage.doubt}" for stage in ladder.undecided]
-    return lines
+    return lines + ladder.probed.lines()
 
 
 def _agreement(ladder: Ladder) -> str:

@@ -26,6 +26,7 @@ from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
+from resnet_fn.parity.probes import Caller, measured, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
@@ -35,6 +36,7 @@ from resnet_fn.parity.trace import (
     Arrays,
     Batch,
     Flipped,
+    Probes,
     Recording,
     Rounding,
     Task,
@@ -63,13 +65,14 @@ def record_reference(
     loss: Loss | None = None,
     make_optimizer: MakeOptimizer | None = None,
     build: Callable[[], torch.nn.Module] | None = None,
+    probes: bool = True,
 ) -> Recording:
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
     "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
-    see `run_torch`; None: the recipe's. `build` made the module: with it several are built (`Trace.builds`). A
-    ValueError names inputs that do not fit, or a loss that is no scalar.
+    see `run_torch`; None: the recipe's. `build` made the module: with it several are built (`Trace.builds`). `probes`:
+    compute other inputs, too (`probes`). A ValueError names inputs that do not fit, or a loss that is no scalar.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -149,6 +152,7 @@ def record_reference(
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
+        probes=_probes(reference, first, layers["eval"]) if probes and rounded == "float32" and not random_eval else {},
         **roles_of(module),
     )
     recording.notes += [changed] if changed else []
@@ -169,6 +173,30 @@ def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, 
             if getattr(one, what) is not None and getattr(other, what) is not None:
                 setattr(layer, f"{what}_rounding", relative_error(getattr(one, what), getattr(other, what)))
     return layers
+
+
+def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer]) -> Probes:
+    """What a module computes of other inputs in evaluation mode, with its rounding."""
+
+    def compute(module: torch.nn.Module) -> Probes:
+        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        caller = Caller(
+            lambda tensor: tensor.detach().numpy(),
+            lambda array: tensors(array, dtype),
+            lambda layer, given, named: call(functools.partial(layer, **named), given),
+        )
+        with torch.no_grad(), _unchanged(module, False):
+            layers = [*recorded_layers(module, _CONTAINERS)]
+            net = probe_net(inputs, executions, lambda tree: outputs_of(call(module, tensors(tree, dtype))))
+            return net | probe_layers(layers, lambda: call(module, tensors(inputs, dtype)), executions, caller)
+
+    with _in_float64():
+        exact = compute(copied(reference).double())
+    noisy = []
+    for seed in range(_NOISY_PROBES):
+        with _Noise(seed):
+            noisy.append(compute(reference))
+    return measured(compute(reference), exact, noisy)
 
 
 @contextlib.contextmanager
@@ -408,7 +436,7 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
     return changes
 
 
-_NOISY_RUNS = 4
+_NOISY_RUNS, _NOISY_PROBES = 4, 2
 # Calls that only move numbers, or make or read them: nothing is rounded.
 _EXACT = frozenset(
     word

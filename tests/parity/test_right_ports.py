@@ -42,6 +42,7 @@ def ladder_of(net: nn.Cell, module: Any, batches: Sequence[Batch], use: Any = SG
 def agrees(*arguments: Any, **options: Any) -> Ladder:
     ladder = ladder_of(*arguments, **options)
     assert ladder.agrees, table(ladder)
+    assert not ladder.probed.findings, ladder.probed.lines()
     return ladder
 
 
