@@ -1,5 +1,8 @@
 """The launcher's own words: flags, the command that it makes, what it refuses."""
 
+import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -48,3 +51,69 @@ def test_wrong_usage_is_one_line(words, message):
     with pytest.raises(UsageError) as error:
         launch.parse(words.split())
     assert str(error.value) == message
+
+
+# What MindCluster's operator gives the second of two pods with 8 cards each.
+POD = {
+    **{"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "16", "MS_LOCAL_WORKER": "8", "MS_NODE_RANK": "1"},
+    **{"MS_SCHED_HOST": "10.0.0.1", "MS_SCHED_PORT": "2222"},
+}
+
+
+@pytest.fixture
+def in_pod(monkeypatch):
+    for name, value in POD.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_pods_variables_are_the_defaults(in_pod):
+    given, _ = launch.parse([])
+    assert (given.workers, given.nnodes, given.node_rank) == (16, 2, 1)
+    assert (given.master_addr, given.master_port) == ("10.0.0.1", 2222)
+    given, _ = launch.parse(["--workers", "4", "--nnodes", "1", "--node-rank", "0"])  # flags come first
+    assert (given.workers, given.nnodes, given.node_rank) == (4, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("MS_NODE_RANK", "one", "'one'"),
+        ("MS_LOCAL_WORKER", "5", "16 workers"),
+        ("MS_LOCAL_WORKER", "0", "0 in each pod"),
+    ],
+)
+def test_a_pods_variables_that_do_not_fit_are_named(in_pod, monkeypatch, variable, value, named):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError) as error:
+        launch.parse([])
+    assert variable in str(error.value)
+    assert named in str(error.value)
+
+
+def test_the_workers_of_a_pod_do_not_get_its_variables(tmp_path):
+    program = "import json, os, sys; json.dump(dict(os.environ), open(f'{sys.argv[1]}/' + os.environ['RANK_ID'], 'w'))"
+    (tmp_path / "note.py").write_text(f"import os\nif os.environ['MS_ROLE'] == 'MS_WORKER':\n    {program}\n")
+    pod = {**POD, "MS_WORKER_NUM": "2", "MS_LOCAL_WORKER": "2", "MS_NODE_RANK": "0", "MS_SCHED_HOST": "127.0.0.1"}
+    pod["MS_SCHED_PORT"] = "0"
+    words = [sys.executable, "-m", "resnet_fn.launch", "--", "python", str(tmp_path / "note.py"), str(tmp_path)]
+    subprocess.run(words, env={**os.environ, **pod}, check=True, timeout=120)
+    for rank in ("0", "1"):
+        environment = json.loads((tmp_path / rank).read_text())
+        assert environment["MS_WORKER_NUM"] == "2"
+        assert not {"MS_LOCAL_WORKER", "MS_NODE_RANK"} & environment.keys()
+
+
+@pytest.mark.parametrize(
+    ("variables", "names"),
+    [
+        (POD, ("MS_LOCAL_WORKER", "8", "resnet_fn.launch")),
+        ({"RANK_SIZE": "8", "RANK_ID": "0", "RANK_TABLE_FILE": "x"}, ("RANK_SIZE", "8", "MA_RUN_METHOD=msrun")),
+    ],
+)
+def test_one_process_of_several_that_a_platform_started_is_one_line(variables, names, tmp_path):
+    words = [sys.executable, "-m", "resnet_fn.train", "--out-dir", str(tmp_path / "run")]
+    done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert all(name in done.stderr for name in names)
+    assert not (tmp_path / "run").exists()

@@ -41,16 +41,32 @@ def launched_by_msrun() -> bool:
 def join(device: str = "CPU") -> Workers:
     """Join the run's other workers, if msrun started this process. Further calls return the same.
 
-    msrun's scheduler process never returns from here: touch no file before. A ValueError if its port is taken, or if
-    MS_ROLE is unknown.
+    msrun's scheduler process never returns from here: touch no file before. A ValueError if its port is taken, if
+    MS_ROLE is unknown, or if a platform has started one process where it announces several.
     """
     global _joined
     if _joined is None:
+        _check_platform()
         _joined = _join(device) if launched_by_msrun() else Workers()
     return _joined
 
 
 _joined: Workers | None = None
+
+
+def _check_platform() -> None:
+    """Raise a ValueError where a platform's processes would wait for each other, or each train the whole run."""
+    processes, local = os.environ.get("RANK_SIZE", "1"), os.environ.get("MS_LOCAL_WORKER", "1")
+    if not launched_by_msrun() and processes.isdecimal() and int(processes) > 1:
+        raise ValueError(
+            f"RANK_SIZE: this is one of {processes} processes, but MS_ROLE is not set and they would not find each "
+            "other; set MA_RUN_METHOD=msrun (ModelArts), or start resnet_fn.launch once on each machine"
+        )
+    if launched_by_msrun() and local.isdecimal() and int(local) > 1 and "MS_TOPO_TIMEOUT" not in os.environ:
+        raise ValueError(  # MindCluster's operator; msrun always sets MS_TOPO_TIMEOUT
+            f"MS_LOCAL_WORKER: this pod is for {local} workers and this is one process; start them with "
+            "python -m resnet_fn.launch -- and the same flags"
+        )
 
 
 def _join(device: str) -> Workers:

@@ -92,14 +92,16 @@ def torch_net(spec: dict[str, Any]) -> Any:
     return reference_net(spec["model"], num_classes=spec["classes"], **options)
 
 
-def torch_eager(spec: dict[str, Any], compiled: bool = False) -> Run:
+def torch_eager(spec: dict[str, Any], compiled: bool = False, channels_last: bool = False) -> Run:
     """PyTorch with the reference net."""
     torch = import_extra("torch", "this comparison")
     if spec["threads"]:
         torch.set_num_threads(spec["threads"])
     net, chosen = torch_net(spec), recipe(spec)
-    step = torch_step(net, chosen, torch.compile(net) if compiled else net)
     images, labels = map(torch.from_numpy, batch(spec))
+    if channels_last:
+        net, images = (one.to(memory_format=torch.channels_last) for one in (net, images))
+    step = torch_step(net, chosen, torch.compile(net) if compiled else net)
     return timed(lambda: step(images, labels, chosen.learning_rate))
 
 
@@ -159,6 +161,8 @@ KINDS: dict[str, Callable[[dict[str, Any]], Run]] = {
     "ours": ours,
     "torch": torch_eager,
     "torch_compile": partial(torch_eager, compiled=True),
+    "torch_channels_last": partial(torch_eager, channels_last=True),
+    "torch_channels_last_compile": partial(torch_eager, compiled=True, channels_last=True),
     "model_train": model_train,
     "loader": loader,
 }
@@ -169,9 +173,9 @@ def as_their_users(kind: str) -> None:
 
     `Model.train` keeps the cap on oneDNN, in its favour: without it its convolutions would take a reference kernel.
     """
-    if kind in ("torch", "torch_compile"):
+    if kind.startswith("torch"):
         os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
-    if kind in ("torch", "torch_compile", "model_train"):
+    if kind.startswith("torch") or kind == "model_train":
         os.environ.pop("MS_DEV_HOST_BLOCKING_RUN", None)
 
 

@@ -12,8 +12,8 @@ DESCRIPTION = """The training step against others, in turns. ratio: our images/s
 all rounds; rounds: the least and the most of them; processes: the ratio of each start of both sides (MindSpore chooses
 the threads of a kernel in its first launches and keeps them). peak_mib: peak memory of each side's first process,
 imports and compiling included; memory: ours over the others'."""
-OTHERS = ("torch", "torch_compile", "model_train")
-AGAINST = {"against": ("torch", f"others, with commas: {', '.join(OTHERS)}")}
+OTHERS = ("torch_channels_last", "torch_channels_last_compile", "torch", "torch_compile", "model_train")
+AGAINST = {"against": (OTHERS[0], f"others, with commas: {', '.join(OTHERS)}")}
 FLAGS = {**NET, "processes": (3, "starts of each side"), **AGAINST, **THREADS}
 WARM_UP = 35  # steps of each process before it is measured: after that no kernel changes its threads
 
