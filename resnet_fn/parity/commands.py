@@ -52,8 +52,16 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "our-step": (_FILE, "as `make_train_step`: returns a step of one's own"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
     "like": ("TRACE", "with --net: the task and the weights of another trace"),
+    "quick": (_SWITCH, "only the batches: without probes (other inputs) and without the search for causes"),
+    "probes": (
+        {"choices": ("all", "none")},
+        "none: without the answers to other inputs, which are then not compared; default all",
+    ),
     "no-initialisation": (_SWITCH, "leave out initialisation (nets that load trained weights)"),
-    "strict": (_SWITCH, "exit code 1 also for arrays that differ beyond rounding, within their tolerance"),
+    "strict": (
+        _SWITCH,
+        "exit code 1 also for arrays that differ beyond rounding, within their tolerance, and for probes that differ",
+    ),
     "mode": (_MODE, "an update as one compiled function, or as none; default graph"),
     "json": ("FILE", "write everything, every array and layer"),
     "report": (
@@ -66,7 +74,7 @@ _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
         "none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
     ),
 }
-_COMPARED, _WRITTEN = ("map", "no-initialisation", "strict"), ("json", "report")
+_COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
 
 
 def _add(group: argparse._ArgumentGroup, *names: str, **more: str) -> None:
@@ -91,6 +99,11 @@ class _Given:
         """Whether initial parameters are compared."""
         left_out = getattr(self.parsed, "no_initialisation", False)
         return not left_out and self.task.recipe.initialisation == "torchvision"
+
+    @property
+    def probes(self) -> bool:
+        """Whether other inputs are computed."""
+        return not getattr(self.parsed, "quick", False) and getattr(self.parsed, "probes", None) != "none"
 
     def our_net(self, classes: int) -> Any:
         """The user's net, or one of this package that fits the task."""
@@ -136,7 +149,8 @@ class _Given:
         own, build = self.functions.get, self.their_net if self.initialisation else None
         torch.manual_seed(self.task.seed)
         with imports_beside(self.parsed.reference, self.parsed.loss, self.parsed.optimizer):
-            return record_reference(self.their_net(), self.task, own("loss"), own("optimizer"), build)
+            net = self.their_net()
+            return record_reference(net, self.task, own("loss"), own("optimizer"), build, self.probes)
 
     def record_ours(self, like: Recording | None) -> Recording:
         """Record the net in MindSpore; with the weights and decays of another recording, if it is given."""
@@ -149,6 +163,7 @@ class _Given:
             net = build()
             options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None}
             options |= {"loss": self.functions.get("loss"), "build": build if self.initialisation else None}
+            options["probes"] = self.probes
             if like is None:
                 return record_net(net, self.task, **options)
             names = names_of(net, like)
@@ -166,6 +181,7 @@ class _Given:
             options = {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
             options |= {"loss": own.get("our_loss"), "mode": self.parsed.mode, "initialisation": self.initialisation}
+            options["quick"] = not self.probes
             return replay(reference, net, build=build, corrections=self.corrections, **options)
 
 
@@ -211,7 +227,7 @@ def record(arguments: Sequence[str]) -> int:
     _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
     flags.add_task_flags(parser, recipe)
     _add(cli.add_device_flags(parser), "mode")
-    _add(parser.add_argument_group("what is written"), "out", "layers")
+    _add(parser.add_argument_group("what is written"), "out", "layers", "probes")
     parsed = parser.parse(arguments)
     set_, own = flags.task_flags_in(parsed), parsed.net or parsed.reference
     cli.raise_usage_errors(
@@ -319,6 +335,7 @@ def _finish(
 ) -> int:
     """Print the ladder and write its files; where it differs, print `environment` too. Returns the exit code."""
     from resnet_fn.parity import report
+    from resnet_fn.parity.coverage import NOT_COMPARED
     from resnet_fn.parity.page import write_page
 
     print(report.name_map(ladder))
@@ -328,7 +345,7 @@ def _finish(
     size = next((len(leaf) for _, leaf in leaves(tuple(reversed(task.batches[0]))) if np.ndim(leaf)), 1)
     seconds = time.perf_counter() - began
     print(f"{len(task.batches)} updates of {size} samples with {task.recipe.optimizer}, {seconds:.0f} s")
-    print("not compared: which samples an update sees, and their augmentation")
+    print(NOT_COMPARED)
     if parsed.json:
         report.write_json(ladder, parsed.json)
     if parsed.report:

@@ -14,6 +14,7 @@ import numpy as np
 from resnet_fn.config.hints import few
 from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
+from resnet_fn.parity.coverage import Coverage, coverage_of
 from resnet_fn.parity.environment import environment_notes
 from resnet_fn.parity.initial import builds_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
@@ -53,6 +54,7 @@ class Ladder:
     # tolerance; the furthest beyond first. Empty if no rounding was measured
     beyond: list[Difference] = field(default_factory=list)
     probed: Probed = field(default_factory=Probed)  # other inputs than the batches
+    coverage: Coverage = field(default_factory=Coverage)  # what was exercised
 
     @property
     def agrees(self) -> bool:
@@ -152,6 +154,7 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     evaluation = next(stage for stage in ladder.stages if stage.name == stages.EVAL_FORWARD)
     ladder.probed = compare_probes(ours, theirs, names.layers, evaluation.verdict != DIFFERS)
+    ladder.coverage = coverage_of(ours, theirs, names, layers, ladder.probed, idle)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
         stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
     return ladder

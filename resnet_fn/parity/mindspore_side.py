@@ -104,8 +104,9 @@ def record_net(
 
     `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
     loss of the user's are given alone, by default made up for this net; `paired` is the recipe's optimizer for the
-    reference's groups; `build` made the net: with it several are built (`Trace.builds`); `probes`: compute other inputs,
-    too (`probes`). For the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that is no scalar.
+    reference's groups; `build` made the net: with it several are built (`Trace.builds`); `probes`: other inputs are
+    computed, too. For the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that
+    is no scalar.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
@@ -125,7 +126,9 @@ def record_net(
         criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
-        probed = _probes(net, first, layers["eval"]) if probes and recipe.precision == "fp32" and not random_eval else {}
+        probed = (
+            _probes(net, first, layers["eval"]) if probes and recipe.precision == "fp32" and not random_eval else {}
+        )
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
     masks = make_masks((drops, layers["train"]))
     random_train = cut_random(layers["train"], random) if random is not None else ""
@@ -190,9 +193,7 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
     net.set_train(False)
     with run_in("pynative"), unchanged(net):
         probes = probe_net(inputs, executions, forward, (MissingKernelError,))
-        return probes | probe_layers(
-            [*named_layers(net)], lambda: net(*positional(net, inputs)), executions, caller
-        )
+        return probes | probe_layers([*named_layers(net)], lambda: net(*positional(net, inputs)), executions, caller)
 
 
 def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:

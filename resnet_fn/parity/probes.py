@@ -9,9 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resnet_fn.config.hints import few, first_line
+from resnet_fn.config.hints import first_line
 from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
-from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, VERDICTS, Difference, difference, norm, relative_error
+from resnet_fn.parity.layers.difference import (
+    DIFFERS,
+    UNDECIDED,
+    VERDICTS,
+    Difference,
+    difference,
+    norm,
+    relative_error,
+)
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.notes import settings_differences
@@ -20,7 +28,8 @@ from resnet_fn.parity.stages import by_noise, paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
 NET = ""  # the net's name among the layers'
-IDS = "every id once"
+FACTORS = {"0.01·x": 0.01, "−x": -1.0, "10·x": 10.0}
+IDS, MASKS = "every id once", "masks inverted"
 _LARGEST = 1 << 22  # numbers of a probe of all ids
 # MindSpore's kernels on a CPU: tanh is 2e-5 off for inputs ten times as large, elu 1e-5 for a thousandth.
 _KERNELS = ("tanh", "tanhshrink", "elu", "rnn", "gru", "lstm")
@@ -79,12 +88,11 @@ def probe_layers(
     return probes
 
 
-def probe_net(
-    inputs: Tree, executions: Sequence[Layer], call: Callable[[Tree], Arrays], absent: tuple[type[Exception], ...] = ()
-) -> Probes:
-    """The probes of the net; `call` returns its outputs by name, `executions` has the tables that it looks ids up in."""
-    rows = {name: _rows(one) for name, leaf in named_leaves(inputs, "inputs").items() for one in executions
-            if one.kind == "embedding" and one.input is not None and np.array_equal(one.input, leaf)}  # fmt: skip
+def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tuple[type[Exception], ...] = ()) -> Probes:
+    """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
+    tables = [one for one in executions if one.kind == "embedding" and one.input is not None]
+    given = named_leaves(inputs, "inputs").items()
+    rows = {name: _rows(one) for name, leaf in given for one in tables if np.array_equal(one.input, leaf)}
     tried = {title: _probe(call, changed, absent) for title, changed in _net_changes(inputs, rows).items()}
     return {NET: {title: one for title, one in tried.items() if one}}
 
@@ -99,7 +107,7 @@ def _probe(call: Any, given: Any, absent: tuple[type[Exception], ...], further: 
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The tree with `function` of each tensor or array. TypeError for a leaf with which no layer can be called again."""
+    """The tree with `function` of each tensor or array. TypeError for a leaf of another kind."""
     if type(tree) is dict:
         return {key: _mapped(function, branch) for key, branch in tree.items()}
     if type(tree) in (tuple, list):
@@ -129,7 +137,7 @@ def _layer_changes(arrays: Sequence[np.ndarray], layer: Layer) -> dict[str, Chan
 
     if first.dtype.kind == "f":
         bare = layer.leaf and not layer.parameters  # only such a layer's output may have a limit
-        changes |= {"0.01·x": scaled(0.01), "−x": scaled(-1.0)} | ({"10·x": scaled(10.0)} if bare else {})
+        changes |= {title: scaled(factor) for title, factor in FACTORS.items() if bare or factor <= 1}
     elif layer.kind == "embedding" and (rows := _rows(layer)) and math.prod(layer.parameters[0][1]) <= _LARGEST:
         changes[IDS] = lambda leaf: np.arange(rows, dtype=leaf.dtype).reshape((1,) * (leaf.ndim - 1) + (rows,))
     if first.ndim and len(first) > 1:
@@ -164,11 +172,11 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
 
     def sized(size: Callable[[int], int]) -> Tree:
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
-            same, axes = leaf.ndim == first.ndim and leaf.dtype.kind == "f", range(2, leaf.ndim)
-            if not image:
-                axes = [a for a in range(1, 2 if same else leaf.ndim) if leaf.ndim > a and leaf.shape[a] == first.shape[1]]
-            for axis in axes if same or not image else ():
-                leaf = leaf.take(range(size(leaf.shape[axis])), axis, mode="wrap")
+            same = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
+            places = range(2 if image else 1, leaf.ndim if image or not same else 2)
+            for axis in places if same or not image else ():
+                if image or (axis < leaf.ndim and leaf.shape[axis] == first.shape[1]):
+                    leaf = leaf.take(range(size(leaf.shape[axis])), axis, mode="wrap")
             return leaf
 
         return each(change)
@@ -195,9 +203,11 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     if any(leaf.dtype.kind == "f" for name, leaf in given.items() if name not in masks):
         changes |= {"0·x": times(0.0), "−x": times(-1.0), "10·x": times(10.0)}
     if masks:
-        changes["masks inverted"] = each(inverted)
+        changes[MASKS] = each(inverted)
     if rows:
-        changes[IDS if all(given[name].size >= number for name, number in rows.items()) else "ids in turn"] = each(looked_up)
+        changes[IDS if all(given[name].size >= number for name, number in rows.items()) else "ids in turn"] = each(
+            looked_up
+        )
     return changes
 
 
@@ -247,7 +257,7 @@ class Probed:
             f"on your batches the same; with {', '.join(one.probe for one in found)}: "
             f"{f'`{layer}` differs' if layer else 'the outputs differ'}: {found[0].words}"
             for layer, found in by_layer.items()
-        ]
+        ] + self.kernels
 
 
 def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str], forward: bool) -> Probed:
@@ -258,26 +268,28 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
     probed = Probed()
     a, b = ({one.name: one for one in side.layers["eval"] if not one.call} for side in (ours, theirs))
     known = [name for name, one in a.items() if one.kind in _KERNELS]
-    for name in [one for one in ours.probes if one in a and layers.get(one, "") in b]:
-        mine, other = a[name], b[layers[name]]
-        shown = mine.output is not None and other.output is not None and compare_layer("eval", mine, other)
-        if not shown or not shown.input or {shown.input.verdict, shown.output.verdict} & {DIFFERS, UNDECIDED}:
-            continue  # what is compared is of the same inputs and outputs
-        pair = ours.probes[name], theirs.probes.get(layers[name], {})
-        same = mine.input.shape == other.input.shape
+    for name, answers in ours.probes.items():
+        mine, other = a.get(name), b.get(layers.get(name, ""))
+        if mine is None or other is None or mine.output is None or other.output is None:
+            continue
+        shown = compare_layer("eval", mine, other)
+        differs = {DIFFERS, UNDECIDED} & {shown.output.verdict, shown.input.verdict if shown.input else DIFFERS}
+        if differs or mine.input is None or other.input is None or mine.output.size != other.output.size:
+            continue  # only the same function of the same input can be asked for more
         hints = "; ".join(attempt(settings_differences, mine, other)) if mine.leaf and other.leaf else ""
         of_kernel = any(f"{one}.".startswith(f"{name}.") for one in known)
-        for title in [title for title in pair[0] if title in pair[1] and (same or title.endswith("·x") or title[0] == "−")]:
-            _compare(probed, name, title, pair[0][title], pair[1][title], of_kernel, hints)
+        for title, theirs_of_it in theirs.probes.get(other.name, {}).items():
+            if title in answers and (title in FACTORS or mine.input.shape == other.input.shape):
+                _compare(probed, name, title, answers[title], theirs_of_it, of_kernel, hints)
     net = ours.probes.get(NET, {}), theirs.probes.get(NET, {})
     for title in dict.fromkeys([*net[0], *net[1]]) if forward else ():
         if title in net[0] and title in net[1]:
             _compare(probed, NET, title, net[0][title], net[1][title], bool(known), "")
         else:
             probed.left_out[title] = "one side has no record of it"
-    found = {(one.layer, one.probe) for one in probed.findings}
-    outer = {(name, title) for name, title in found for inner, other in found if title == other and inner.startswith(f"{name}.")}
-    probed.findings = [one for one in probed.findings if (one.layer, one.probe) not in outer]
+    found = [(one.probe, one.layer) for one in probed.findings]
+    inside = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in found)]
+    probed.findings = [one for one in probed.findings if one not in inside or not one.layer]
     return probed
 
 
@@ -300,14 +312,18 @@ def _compare(probed: Probed, name: str, title: str, ours: Probe, theirs: Probe, 
     elif names is None:
         words = "its outputs have other names or shapes here"
     else:
-        items = [difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding[one]) for one, b in theirs.outputs.items()]
+        items = [
+            difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding[one])
+            for one, b in theirs.outputs.items()
+        ]
         item, words = max(items, key=lambda one: (VERDICTS.index(one.verdict), one.relative)), ""
     if item and item.verdict == UNDECIDED:
         return
     if item and item.verdict != DIFFERS:
         probed.agreed.setdefault(name, []).append(title)
     elif item and of_kernel and item.relative <= _OF_KERNELS:
-        probed.kernels.append(f"{name or 'the net'}: {item.relative:.1e} apart with {title}, as MindSpore's kernels of {few(_KERNELS)} are")
+        words = f"{item.relative:.1e} apart with {title}, as MindSpore's kernels of tanh and elu are"
+        probed.kernels.append(f"{name or 'the net'}: {words}")
     else:
         words = item.values() if item else words
         probed.findings.append(Finding(name, title, item, f"{words}; {hints}" if hints else words))

@@ -280,6 +280,7 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
     probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
+    limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
 
     @property
