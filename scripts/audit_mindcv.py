@@ -216,13 +216,14 @@ def forward_ladder(net, reference, images, corrections):
     import torch
 
     from resnet_fn.parity import mindspore_side, torch_side
+    from resnet_fn.parity.initial import initialisation_stage
     from resnet_fn.parity.ladder import Ladder
     from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layers
     from resnet_fn.parity.layers.difference import difference, relative_error
     from resnet_fn.parity.layers.settings import without_dropout
     from resnet_fn.parity.matching import Side, match, shapes_of
     from resnet_fn.parity.notes import settings_notes
-    from resnet_fn.parity.stages import WEIGHTS, Stage, initialisation_stage
+    from resnet_fn.parity.stages import WEIGHTS, Stage
     from resnet_fn.parity.torch_side import layers_with_rounding, prepare_reference, state
 
     drawn, drawn_there = mindspore_side.state(net), state(reference)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 SMALL = ["--model", "resnet8", "--batch-size", "240", "--epochs", "2", "--no-progress"]  # 5 updates an epoch
-SYNTHETIC = ["--dataset", "synthetic", "--synthetic-classes", "4", "--synthetic-samples", "64"]
 
 
 @pytest.fixture(scope="module")

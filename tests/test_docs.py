@@ -5,6 +5,7 @@ differ from what is written:
 
 - `python -m resnet_fn.train`, `resnet_fn.launch` and the train scripts get `SHORT` appended, so that a page takes
   seconds: it may use any net and any number of epochs. `msrun` gets a free `--master_port`.
+- In Python, `epochs=N` is `epochs=1`.
 - Lines that begin with `pip install`, `tensorboard`, `git` or `.ci/run`, or that hold `pytest`, are not run; extras
   that `pip install` names must exist.
 - Lines that compare with PyTorch are not run where it is not installed.
@@ -13,6 +14,8 @@ differ from what is written:
 - A line `<!-- run: on FOLDER -->` right above a block: FOLDER is made first, a few photographs as an image folder, and
   `SMALL` goes to its train commands in place of `SHORT`.
 - A line `<!-- run: instead COMMAND -->` right above a block: COMMAND is run in its place, for what takes too long.
+- A line `<!-- run: exits CODE -->` right above a block: its last command ends with this exit code. If a ```text block
+  follows, its lines are among those that are printed, numbers to a hundredth of their size.
 """
 
 import configparser
@@ -84,6 +87,7 @@ def script(page):
     for number, (rule, language, text) in enumerate(blocks(page)):
         if rule.startswith("no"):
             continue
+        text = re.sub(r"\bepochs=\d+", "epochs=1", text)
         if rule.startswith("file "):
             lines.append(f"cat > {rule.removeprefix('file ')} <<'END'\n{text}END")
         elif language in ("toml", "csv"):
@@ -91,6 +95,10 @@ def script(page):
         elif rule.startswith("on "):
             lines.append(f"python -c {shlex.quote(PHOTOGRAPHS)} {rule.removeprefix('on ')}")
             lines += [shorten(line, SMALL) for line in commands(text)]
+        elif rule.startswith("exits "):
+            *before, last = [shorten(line) for line in commands(text)]
+            code = rule.removeprefix("exits ")
+            lines += [*before, last if last.startswith(": ") else f"if {last}; then exit 9; else [ $? -eq {code} ]; fi"]
         elif rule:
             command = rule.removeprefix("instead ")
             lines.append(f": {shlex.quote('not run: ' + command)}" if needs_torch(command) else command)
@@ -105,7 +113,9 @@ def script(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_runs(page):
-    for folder in ("scripts", "resnet_fn"):
+    if page.name == "SKILL.md":
+        pytest.importorskip("torch", reason="reads what the ladder wrote")
+    for folder in ("scripts", "resnet_fn", "docs"):
         os.symlink(ROOT / folder, folder)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     text = script(page)
@@ -113,13 +123,42 @@ def test_every_command_runs(page):
         ["bash", "-xc", text], capture_output=True, text=True, timeout=900, env={**os.environ, "PATH": path}
     )
     assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    if importlib.util.find_spec("torch"):
+        printed = done.stdout.splitlines()
+        for line in lines_below_exits(page.read_text(encoding="utf-8")):
+            assert any(same_words(line, other) for other in printed), f"{page.name}: not printed: {line}"
+
+
+def lines_below_exits(text):
+    """The lines of the ```text blocks that show what commands with another exit code than 0 print."""
+    for section in text.split("<!-- run: exits ")[1:]:
+        shown = re.search(r"^```text\n(.*?)^```", section.partition("\n## ")[0], re.M | re.S)
+        yield from shown[1].splitlines() if shown else ()
+
+
+def same_words(line, printed):
+    """Whether both are the same words, numbers with a point to a hundredth of their size."""
+    number = r"-?\d+\.\d+(?:e[+-]\d+)?"
+    if re.sub(number, "#", line) != re.sub(number, "#", printed):
+        return False
+    return all(
+        float(a) == pytest.approx(float(b), rel=1e-2)
+        for a, b in zip(re.findall(number, line), re.findall(number, printed), strict=True)
+    )
+
+
+def test_words_of_a_line_are_the_same_if_numbers_are_close():
+    assert [*lines_below_exits("<!-- run: exits 1 -->\n```bash\nx\n```\n\n```text\na\nb\n```\n")] == ["a", "b"]
+    assert same_words("eval forward: -1.43829334 at [7, 4]", "eval forward: -1.43829337 at [7, 4]")
+    assert not same_words("eval forward: -1.43829334 at [7, 4]", "eval forward: -1.5 at [7, 4]")
+    assert not same_words("eval forward: 1.5", "loss: 1.5")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_markers_are_understood(page):
     text = page.read_text(encoding="utf-8")
     for rule, _, _ in blocks(page):
-        assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|instead .+", rule), f"{page.name}: run: {rule}"
+        assert re.fullmatch(r"|no \(.+\)|file \S+|on \S+|exits \d|instead .+", rule), f"{page.name}: run: {rule}"
     assert text.count("<!-- run:") == sum(bool(rule) for rule, _, _ in blocks(page)), f"{page.name}: a stray marker"
 
 
@@ -187,9 +226,31 @@ def test_the_package_is_installed_from_a_checkout():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+            name, _, anchor = target.partition("#")
+            path = page.parent / name if name else page
+            assert path.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors_of(path), f"{page.name}: {target}"
+
+
+def anchors_of(page):
+    """A page's headings as its links name them."""
+    words = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)", words, re.M)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_that_pages_name_exists(page):
+    """`room/module`, `room/module.name`: the file is there, and the name in it."""
+    package = ROOT / "resnet_fn"
+    for words in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        named = re.fullmatch(r"(\w+(?:/\w+)+)(?:\.py)?((?:\.\w+)*)", words)
+        if named and (package / named[1].partition("/")[0]).is_dir():
+            path = package / f"{named[1]}.py"
+            assert path.exists() or (package / named[1]).is_dir(), f"{page.name}: {words}"
+            for name in filter(None, named[2].removeprefix(".py").split(".")):
+                assert re.search(rf"\b{name}\b", path.read_text(encoding="utf-8")), f"{page.name}: {words}"
 
 
 def test_every_field_of_the_log_is_documented():

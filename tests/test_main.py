@@ -14,6 +14,7 @@ SCREEN = 24  # lines of 80 columns
     ("command", "flag"), [*((name, "--help") for name in listing.COMMANDS), ("train", "--help-all")]
 )
 def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
+    """As a subcommand, too: it differs in the form of the commands that it names, and in line breaks, only."""
     done = python("-m", f"resnet_fn.{command}", flag, COLUMNS="80")
     assert done.stdout.startswith(f"usage: python -m resnet_fn.{command}")
     assert "examples:\n" in done.stdout
@@ -21,6 +22,8 @@ def test_every_command_has_help_in_groups_of_a_screen(command, flag, python):
     for group in done.stdout.split("\n\n"):
         assert len(group.splitlines()) <= SCREEN + 1, group
     assert "mindspore" not in done.stderr.lower()
+    other = python("-m", "resnet_fn", command, flag).stdout.replace("python -m resnet_fn ", "python -m resnet_fn.")
+    assert other.split() == done.stdout.split()
 
 
 def test_the_package_lists_its_commands(python):
@@ -34,17 +37,6 @@ def test_the_package_lists_its_commands(python):
 def test_a_wrong_command_names_the_right_one(word, hint):
     with pytest.raises(cli.UsageError, match=hint):
         listing.list_commands([word])
-
-
-@pytest.mark.parametrize("name", sorted(listing.COMMANDS))
-def test_subcommands_run_the_same_commands(name, python):
-    """The help of each in three forms differs in the form of the commands that it names, and in line breaks, only."""
-
-    def words(help_, form):
-        return help_.replace(form, "python -m resnet_fn.").split()
-
-    plain = python("-m", f"resnet_fn.{name}", "--help").stdout
-    assert words(python("-m", "resnet_fn", name, "--help").stdout, "python -m resnet_fn ") == plain.split()
 
 
 def test_the_installed_command_prints_commands_as_it_was_typed(installed, python):

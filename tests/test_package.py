@@ -48,7 +48,10 @@ def test_a_clone_that_was_not_installed_names_what_is_missing(python, tmp_path):
 def test_training_does_not_load_pytorch_and_leaves_it_importable(python):
     pytest.importorskip("torch", reason="compares with an installed PyTorch")
     done = python(
-        "-c", "import sys, resnet_fn.run.loop; print('torch' in sys.modules); import torch; print(torch.ones(2).sum())"
+        "-c",
+        "import sys, resnet_fn.run.loop\nfrom resnet_fn.telemetry.board import SummaryWriter\n"
+        "with SummaryWriter('run') as writer: writer.add_scalar('name', 1.0, 1)\n"
+        "print('torch' in sys.modules); import torch; print(torch.ones(2).sum())",
     )
     assert (done.stdout, done.stderr) == ("False\ntensor(2.)\n", "")
 

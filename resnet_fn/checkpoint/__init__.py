@@ -1,1 +1,1 @@
-"""What a run keeps on the disk: checkpoints that are whole or not there, and the run folder around them."""
+"""What a run stores on disk: checkpoints that are complete or absent, and the run folder around them."""

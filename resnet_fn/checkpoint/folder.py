@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are whole or not there.
+"""Checkpoints: folders that are complete or absent.
 
     checkpoints/step-00000440/
         weights.safetensors     the net: weights and BatchNorm statistics, float32, under the net's own names
@@ -34,12 +34,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is damaged, missing, or of another net; the message names file and fix."""
+    """A checkpoint is damaged, missing, or of another net; the message names the file and the fix."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a verified checkpoint folder holds.
+    """The contents of a verified checkpoint folder.
 
     Attributes:
         weights, training: arrays by name.
@@ -55,7 +55,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, weights: "Sequence[Parameter]", training: "Sequence[Parameter]", state: Mapping[str, Any]
 ) -> Path:
-    """Write `folder`, whole or not at all, and return it once it is on the disk.
+    """Write `folder` completely or not at all, and return it once it is on the disk.
 
     Args:
         folder: its final name, `…/step-NNNNNNNN`; replaced if it exists.

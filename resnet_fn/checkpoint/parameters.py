@@ -1,4 +1,4 @@
-"""A net's Parameters to arrays and back, by exact names and shapes."""
+"""Conversion of a net's Parameters to arrays and back, by exact names and shapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
 
 
 def misfits(wanted: Mapping[str, Sequence[int]], arrays: Arrays) -> dict[str, list[str]]:
-    """The names that do not fit, by the kinds of fault that occur: "missing", "unexpected", "of another shape"."""
+    """Return the names that do not fit, by kind: "missing", "unexpected", "of another shape"."""
     faults = {
         "missing": [name for name in wanted if name not in arrays],
         "unexpected": [name for name in arrays if name not in wanted],
@@ -60,7 +60,7 @@ def assign_all(parameters: "Sequence[Parameter]", arrays: Arrays, source: object
 
 
 def restore_state(state: "TrainState", checkpoint: Checkpoint) -> None:
-    """Put a checkpoint into the weights and all else that an update changes; training then continues exactly.
+    """Restore everything that an update changes from a checkpoint, so that training continues exactly.
 
     Raises:
         CheckpointError: it belongs to another net or optimizer.

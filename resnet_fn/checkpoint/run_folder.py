@@ -1,4 +1,4 @@
-"""The run folder: where a run keeps everything, which of its checkpoints count, and which may go.
+"""The run folder: its files, which of its checkpoints are used, and which are removed.
 
 runs/first/
     config.json   recipe.toml   metrics.jsonl   events.out.tfevents.*   checkpoints/step-NNNNNNNN/   lock
@@ -37,7 +37,7 @@ FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """A run folder, existing or about to."""
+    """A run folder, which may not exist yet."""
 
     path: Path
 
@@ -58,7 +58,7 @@ class RunFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Checkpoint:
-        """The newest intact checkpoint, with a warning for each damaged one after it; else a CheckpointError."""
+        """Load the newest intact checkpoint. Warns of newer damaged ones; a CheckpointError if none is intact."""
         updates = self.updates()
         if not updates:
             raise CheckpointError(f"{self.path}: holds no checkpoint; give a run folder or a checkpoint folder")
@@ -70,7 +70,7 @@ class RunFolder:
         raise CheckpointError(f"{self.path}: none of its {len(updates)} checkpoints is intact; start a new run")
 
     def best(self) -> Checkpoint:
-        """The best checkpoint by the metric that the recipe monitors, as the newest intact checkpoint names it."""
+        """Load the best checkpoint by the recipe's monitored metric; the newest intact checkpoint names it."""
         best = self.newest().state["best"]
         if best is None:
             raise CheckpointError(f"{self.path}: has not been evaluated yet, so none is best; use --which last")
@@ -122,7 +122,7 @@ class RunFolder:
             raise ValueError(f"out_dir: {self.path} cannot be written ({error.strerror}); give another") from None
 
     def config(self) -> dict[str, Any]:
-        """What config.json holds; {} if no run wrote one."""
+        """Return the contents of config.json; {} if no run wrote it."""
         try:
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):  # the last: nested too deeply

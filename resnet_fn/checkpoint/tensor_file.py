@@ -1,4 +1,4 @@
-"""Files of named arrays in the safetensors format, and the hashes of a checkpoint's.
+"""Files of named arrays in the safetensors format, and the hashes of a checkpoint's files.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes with the header's length, little endian; the header,
 JSON, {name: {"dtype", "shape", "data_offsets"}}, filled with spaces; the arrays' bytes without gaps.
@@ -40,7 +40,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Ma
 
 
 def read_safetensors(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays in a file's bytes, in its order; bfloat16 as float32. A ValueError if the header is not valid."""
+    """Return the arrays in a file's bytes, in order; bfloat16 as float32. A ValueError if the header is invalid."""
     from safetensors import SafetensorError, deserialize  # MindSpore brings it
 
     try:

@@ -1,1 +1,1 @@
-"""From a data set to a worker's share of an update: order, augmentation, mixing, and the feeds."""
+"""The data room: everything from a data set to a worker's part of an update (order, augmentation, mixing, feeds)."""

@@ -35,7 +35,7 @@ def require_alike(values: Mapping[str, Any], workers: Workers, fix: str) -> None
 
 
 def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
-    """Compare the settings that must agree (`shared`), `more` of them, this package's code, and what computes."""
+    """Compare the settings that must agree (`shared` and `more`), this package's code, and the versions."""
     if workers.size == 1:
         return
     values = {"resnet_fn's code": versions.sources()[:_DIGITS]}
@@ -46,7 +46,7 @@ def check_settings(workers: Workers, *configs: Any, **more: Any) -> None:
 
 
 def check_data(workers: Workers, dataset: DataSet, splits: Iterable[str]) -> None:
-    """Compare classes and splits. Of files and records names and sizes count, of arrays in memory every byte."""
+    """Compare classes and splits: names and sizes of files and records, every byte of arrays in memory."""
     if workers.size == 1:
         return
     values = {"classes": _digest(name.encode("utf-8", "surrogateescape") for name in dataset.classes)}

@@ -1,4 +1,4 @@
-"""Variations of colour images: crop and flip in memory; jitter and torchvision's policies, of files too.
+"""Augmentation of colour images: crop and flip (in memory), jitter and torchvision's policies (files too).
 
 The colours give torchvision's pixels on PIL images, with its defaults (nearest pixel, black edges); the random
 numbers are ours. https://github.com/pytorch/vision/blob/v0.28.0/torchvision/transforms/autoaugment.py
@@ -43,7 +43,7 @@ def crop_and_flip(images: np.ndarray, draws: np.ndarray, padding: int, flip: boo
 
 
 def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> Any:
-    """`ColorJitter`, then a policy, on a PIL image in RGB; for epoch, repeat and number see `Plan`."""
+    """Apply `ColorJitter`, then a policy, to a PIL image in RGB; `Plan` explains epoch, repeat and number."""
 
     def stream(kind: int) -> np.random.Generator:
         return np.random.default_rng([recipe.seed, epoch, kind, repeat, number])
@@ -62,7 +62,7 @@ def colour(image: Any, recipe: Recipe, epoch: int, repeat: int, number: int) -> 
 def colour_arrays(
     images: np.ndarray, recipe: Recipe, epoch: int, repeats: Iterable[int], numbers: Iterable[int]
 ) -> np.ndarray:
-    """`colour` of each image of an array, uint8 [N, H, W, 3], by its (repeat, number)."""
+    """Apply `colour` to each image of an array, uint8 [N, H, W, 3], by its (repeat, number)."""
     from PIL import Image
 
     places = zip(images, repeats, numbers, strict=True)
@@ -202,7 +202,7 @@ def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[
 
 
 def _linspace(start: float, end: float, count: int) -> np.ndarray:
-    """torch.linspace with its float32 rounding, on which a pixel's place may depend."""
+    """Compute torch.linspace with its float32 rounding, because a pixel's place may depend on it."""
     first, last = np.float32(start), np.float32(end)
     step, places = float((last - first) / np.float32(count - 1)), np.arange(count)
     values = np.where(places < count // 2, first + step * places, last - step * (count - 1 - places))

@@ -34,7 +34,7 @@ def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> t
 
 
 def class_balance(sampling: str, weights: Sequence[float], classes: int, labels: np.ndarray) -> list[dict[str, float]]:
-    """How the classes of an unbalanced set are treated, a row for each; [] if the recipe does nothing about it.
+    """Describe the balance of classes, one row for each class; [] if the recipe does not balance them.
 
     Args:
         sampling: see `Recipe`.
@@ -58,7 +58,7 @@ def class_balance(sampling: str, weights: Sequence[float], classes: int, labels:
 
 
 def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]) -> str:
-    """The rows of `class_balance` as a line."""
+    """Return the rows of `class_balance` as one line of text."""
     texts = [
         f"{name} {row['training_images']:,} of weight {row['loss_weight']:.3g}, seen {row['times_seen']:.3g} times"
         for name, row in zip(classes, rows, strict=True)

@@ -1,4 +1,4 @@
-"""Data sets: two splits of samples and the input of a net trained on them; checks, and batches of an evaluation."""
+"""Data sets: two splits of samples and the input of a net; their checks, and the batches of an evaluation."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ class BadSampleError(ValueError):
 
 
 def describe_bad_samples(error: BadSampleError | None, workers: Workers) -> str:
-    """Which rank cannot read what, the same text on every rank; all must call it. `error`: this rank's, if any."""
+    """Return which rank cannot read what, the same text on all ranks; all must call it with their `error`, or None."""
     texts = gather_texts(str(error or ""), workers)
     return "; ".join(f"rank {rank}: {text}" if workers.size > 1 else text for rank, text in enumerate(texts) if text)
 

@@ -1,6 +1,6 @@
 """Training batches: a pure function of (seed, update) for any number of workers, threads and micro-batches.
 
-A worker's share of an update, in order:
+How a worker's part of an update is made, in this order:
 
     order       which samples: a permutation drawn from (seed, epoch)                          order.py
     pixels      from memory here, or decoded from files                                        file_feed.py
@@ -49,14 +49,14 @@ class Feed(Protocol):
         """
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """What a resumed run must have in common with this one to see the same bits, as JSON types."""
+        """Return what a resumed run must have in common with this one to get the same bits, as JSON types."""
 
     def close(self) -> None:
         """End all threads. Further calls do nothing."""
 
 
 def make_feed(dataset: DataSet, recipe: Recipe, workers: Workers = Workers(), dtype: str = "float32") -> Feed:
-    """The feed for a data set; images are normalised, or with "uint8" as they were decoded.
+    """Make the feed of a data set. Its images are normalised, or with "uint8" as they were decoded.
 
     Raises:
         ValueError: see `Plan` and `check_feed`.

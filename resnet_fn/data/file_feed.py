@@ -138,7 +138,7 @@ class FileFeed:
 
 
 class Buffers:
-    """Arrays of one shape and dtype that are reused once no caller holds them: fresh memory of that size is slow."""
+    """Arrays of one shape and dtype, reused once no caller holds them, because new memory of that size is slow."""
 
     _HELD_HERE = 3  # references to an unused array in `take`: its list, its variable, the call that counts
     _MOST = 4  # arrays that are kept

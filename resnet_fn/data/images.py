@@ -1,4 +1,4 @@
-"""Arrays of images, NumPy alone: scaled, resized and normalised to a net's input, and varied in training.
+"""Arrays of images, in NumPy: scaled, resized and normalised to a net's input, and augmented in training.
 
 An augmentation's random numbers are drawn from (seed, epoch, sample). To add one for sets in memory: its settings in
 config/recipe.py; a row of `DRAWS` here; the function, here or in augment.py; and its call in `feed.MemoryFeed.batch`.
@@ -49,7 +49,7 @@ def normalise(planes: np.ndarray, spec: InputSpec, result: np.ndarray) -> np.nda
 
 
 def like_float_feed(images: np.ndarray, spec: InputSpec) -> np.ndarray:
-    """A feed's images as the net sees them: float32 as they are, bytes normalised; [N, C, H, W]."""
+    """Return a feed's images [N, C, H, W] as the net gets them: float32 unchanged, bytes normalised."""
     return images if images.dtype == np.float32 else normalise(images, spec, np.empty(images.shape, np.float32))
 
 
@@ -74,7 +74,7 @@ _DRAWS: dict[str, tuple[int, int, Callable[[Recipe], Any]]] = {
 
 
 def draw_epoch(recipe: Recipe, epoch: int, samples: int, names: Iterable[str] = _DRAWS) -> dict[str, np.ndarray]:
-    """The random numbers of an epoch that the recipe uses, of these `names`, each [repeats, samples, width]."""
+    """Draw an epoch's random numbers of these `names`, if the recipe uses them; each [repeats, samples, width]."""
     return {
         name: np.random.default_rng([recipe.seed, epoch, stream]).random((recipe.repeats, samples, width))
         for name, (stream, width, wanted) in _DRAWS.items()

@@ -1,4 +1,4 @@
-"""The input of a net: defined by its data set, written into every checkpoint, read by evaluation and prediction."""
+"""The input of a net. The data set defines it, every checkpoint stores it, and evaluation and prediction read it."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -44,20 +44,20 @@ class InputSpec:
         return np.array(self.mean, np.float32), np.array(self.std, np.float32)
 
     def for_image_files(self) -> "InputSpec":
-        """The same for image files of 8 bits, whose full scale is 255 whatever the data set's is."""
+        """Return the same input for 8-bit image files, whose full scale is always 255."""
         return dataclasses.replace(self, full_scale=255.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types, a checkpoint's "dataset"."""
+        """Return the fields as JSON types, for a checkpoint's "dataset"."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "InputSpec":
-        """Rebuild it from JSON types; absent fields take their default."""
+        """Rebuild an input from JSON types; absent fields take their default."""
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**values)
 
 
 def renamed(before: Sequence[str], now: Sequence[str]) -> str:
-    """Which names are others than before, in words; "" where none is."""
+    """Describe which names have changed; "" if none has."""
     return few([f"{old!r} → {new!r}" for old, new in zip_longest(before, now) if old != new])

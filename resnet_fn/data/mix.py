@@ -1,4 +1,4 @@
-"""Mixed samples and erased rectangles, on the host, on normalised batches of one worker's share of an update.
+"""mixup, CutMix and random erasing, on the host, for the normalised images of one worker's part of an update.
 
 Neighbours in the random order are mixed (0 with 1, 2 with 3, …) with one weight and box per update, so that the pairs
 are the same for any number of workers.
@@ -27,7 +27,7 @@ class Mixing(NamedTuple):
 def erase_and_mix(
     recipe: Recipe, batch: Batch, classes: int, update: int, epoch: int, erasing: np.ndarray | None
 ) -> Batch:
-    """Erase and mix a worker's share of an update, as far as the recipe does.
+    """Apply the recipe's erasing and mixing to a worker's part of an update.
 
     Args:
         batch: images float32 [n, C, H, W], normalised; labels int32 [n], or float32 [n, classes].

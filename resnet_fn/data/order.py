@@ -12,7 +12,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Streams:
-    """All random numbers that a seed gives: one stream number each, part of the seed of a NumPy generator.
+    """The numbers of all random streams; each is part of the seed of a NumPy generator.
 
     A stream number never changes, or every run would. Streams of one number differ in their other words. A new net's
     weights are drawn after MindSpore's `set_seed(seed + 1)`, parity's batches have 20 and 21; 6 and 7 are retired.
@@ -33,7 +33,7 @@ class Streams:
 
 
 def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
-    """Samples of one micro-batch: batch_size / (workers · accumulate).
+    """Return the number of samples of one micro-batch: batch_size / (workers · accumulate).
 
     Raises:
         ValueError: the batch does not divide evenly; lists the nearest batch sizes that do.
@@ -92,7 +92,7 @@ class Plan:
         return self.epoch(epoch)[0][place].astype(np.int64)
 
     def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """This worker's samples of an epoch, and the place of each one's random numbers among the epoch's N.
+        """Return this worker's samples of an epoch, and each sample's place among the epoch's N random numbers.
 
         The sample's number; with balanced sampling, which repeats samples, its place in the order. Both int32
         [updates_per_epoch, share].

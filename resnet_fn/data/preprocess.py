@@ -1,4 +1,4 @@
-"""One image file as evaluation and training see it: the pixels of torchvision's transforms, computed by PIL."""
+"""Decoding of one image file for evaluation and training: torchvision's pixels, computed by PIL."""
 
 import contextlib
 import io

@@ -1,1 +1,1 @@
-"""From a checkpoint to answers: exact scores, metrics, predictions, exported files."""
+"""What is done with a checkpoint: exact scores, metrics, predictions, exported files."""

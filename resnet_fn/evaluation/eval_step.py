@@ -1,4 +1,4 @@
-"""The evaluation of one batch, a compiled function apart from the step: `set_train` does not reach a compiled one."""
+"""The evaluation of one batch. It is a compiled function of its own, because compiled functions ignore `set_train`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from resnet_fn.update.step import Compile
 
 
 class EvalResult(NamedTuple):
-    """Per sample: cross-entropy without smoothing, float32 [n]; the likeliest class and the label's rank, int32 [n].
+    """Results of each sample: cross-entropy, float32 [n]; the most likely class and the label's rank, int32 [n].
 
     With multi-label targets the loss is binary cross-entropy, the mean over the classes, and the rank is 0, or the
     number of classes if logits are not finite. `logits`: float32 [n, classes], if they were asked for.

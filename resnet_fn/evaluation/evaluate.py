@@ -26,7 +26,7 @@ _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keep
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint scored on its validation set: all that a report needs.
+    """The scores of a checkpoint on its validation set, with everything that a report needs.
 
     Attributes:
         trained: the net and its checkpoint.
@@ -67,7 +67,7 @@ def evaluate_in_detail(
     val_list: str = "",
     allow_non_finite: bool = False,
 ) -> Evaluation:
-    """Score a checkpoint's validation set sample by sample. Net, classes and preprocessing are the checkpoint's own.
+    """Score a checkpoint's validation set sample by sample, with the checkpoint's net, classes and preprocessing.
 
     Args:
         checkpoint: a run folder or a checkpoint folder.

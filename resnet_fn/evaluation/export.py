@@ -1,4 +1,4 @@
-"""Write a trained net to a file that others load; the file is kept only if it gives the net's own logits.
+"""Export of a trained net. The file is kept only if it gives the net's own logits.
 
 FILE.json beside it has the input shape, preprocessing constants, class names, origin and the differences measured. An
 ONNX file holds the same in its metadata, a safetensors file in its header.
@@ -84,7 +84,7 @@ def export(
 
 
 def describe_export(trained: LoadedNet, kind: str, batch: int) -> dict[str, Any]:
-    """What a user of the file needs, as JSON types; the preprocessing is that of image files, as for `predict`."""
+    """Return what a user of the file needs, as JSON types. The preprocessing is for image files, as in `predict`."""
     spec, meaning = trained.input, task_of(trained.recipe.multi_label).output
     shape, logits = [batch or None, spec.channels, spec.image_size, spec.image_size], [batch or None, len(spec.classes)]
     return {

@@ -61,12 +61,12 @@ class LoadedNet:
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """How image files are prepared, as JSON types; `preprocess` does it."""
+        """The preprocessing of image files, as JSON types; `preprocess` applies it."""
         fields, other = self.input.for_image_files().to_dict(), ("classes", "data_dir", "train_list", "val_list")
         return {name: value for name, value in fields.items() if name not in other}
 
     def preprocess(self, file: str | Path) -> np.ndarray:
-        """An image file as the net takes it, float32 [1, channels, image_size, image_size].
+        """Read an image file as the net's input, float32 [1, channels, image_size, image_size].
 
         Raises:
             ValueError: the file cannot be read, or is no image; the net takes neither grey nor colour images.
@@ -187,7 +187,7 @@ def open_trained_dataset(
     splits: Sequence[str] = ("test",),
     val_list: str = "",
 ) -> DataSet:
-    """The data set that a checkpoint was trained on: see `open_dataset`. `data_dir`, `val_list`: "" as in training.
+    """Open the data set that a checkpoint was trained on; `data_dir`, `val_list`: "" for training's own.
 
     Raises a ValueError if its classes have changed, a label is outside them, or a file is bad.
     """

@@ -53,7 +53,7 @@ def averages(scores: dict[str, np.ndarray], every_class: bool = False) -> dict[s
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    """Expected calibration error: how far confidence is from the share of right answers (Guo et al., 1706.04599).
+    """Compute the expected calibration error (Guo et al., arXiv 1706.04599).
 
     15 bins of equal width over 0..1, open below and closed above; the first takes 0 too.
 
@@ -77,7 +77,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
 
 
 def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) -> np.ndarray:
-    """Flat indices of the wrong predictions, the most confident first, ties in order: int64 [≤ limit].
+    """Return flat indices of wrong predictions, the most confident first, int64 [≤ limit]; ties keep their order.
 
     `confidence` and `right` (bool) are of one shape: a prediction for each sample, or for each sample and class.
     """
@@ -86,7 +86,7 @@ def confident_mistakes(confidence: np.ndarray, right: np.ndarray, limit: int) ->
 
 
 def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[int, int, int]]:
-    """(true class, predicted class, count) of all pairs that were confused, the most frequent first.
+    """Return (true class, predicted class, count) of each confused pair, the most frequent first.
 
     `labels` and `predictions` are integers [N].
     """
@@ -97,7 +97,7 @@ def confused_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[tuple[in
 
 
 def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and recall of "a score of at least this" for each score that occurs, the highest first.
+    """Compute precision and recall at each score as the threshold, the highest score first.
 
     `positive` is bool [N], at least one true, `scores` float [N]. Returns float64 [distinct scores] twice, as
     scikit-learn's `precision_recall_curve` without its last point.
@@ -144,7 +144,7 @@ def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> 
 
 
 def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[int, list[int]]:
-    """For each class its samples that the net assigns to it with the most, and with the least confidence.
+    """Select each class's own samples with the highest and the lowest confidence in that class.
 
     Args:
         labels: of each sample its class [N], or 1 for each class that it has [N, classes].
@@ -167,7 +167,7 @@ def gallery(labels: np.ndarray, doubt: np.ndarray, f1: Sequence[float]) -> dict[
 
 
 def threshold_table(positive: np.ndarray, probability: np.ndarray) -> list[dict[str, float | int]]:
-    """The scores at each decision threshold 0.05, 0.1, …, 0.95 for two classes.
+    """Compute the scores of two classes at the decision thresholds 0.05, 0.1, …, 0.95.
 
     `positive` is bool [N], `probability` [N] that of the positive class.
 

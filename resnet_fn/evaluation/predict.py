@@ -20,7 +20,7 @@ from resnet_fn.runtime.console import printable
 
 
 def find_images(paths: Iterable[str | Path]) -> list[Path]:
-    """List image files: files as given, and of folders what training takes, with a line of what it leaves out.
+    """List image files: the given files, and the images of folders. A line names what is left out.
 
     Raises a ValueError for a path that does not exist (with the nearest that does), or a folder without images.
     """
@@ -87,12 +87,12 @@ def predict(
 
 
 def by_doubt(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results of `predict`, those with the least probable top class first; files that cannot be read last."""
+    """Sort results of `predict` by doubt: the least certain first, files that cannot be read last."""
     return sorted(results, key=lambda result: result["top"][0]["probability"] if "top" in result else 2.0)
 
 
 def results_csv(results: Sequence[dict[str, Any]]) -> str:
-    """Results of `predict` as CSV: file, class, probability, class2, probability2, …, error; names as `printable`."""
+    """Return results of `predict` as CSV: file, class, probability, class2, probability2, …, error."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     most = max(len(result.get("top", ())) for result in results) or 1

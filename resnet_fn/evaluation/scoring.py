@@ -1,4 +1,4 @@
-"""Exact scores: every sample of a split once, the same bits for any number of workers and any batch size."""
+"""Exact scores: each sample counts once, and the bits do not depend on workers and batch size."""
 
 import signal
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BLOCK = 64
 
 
 class StoppedError(Exception):
-    """Ends an evaluation between two batches, on every rank, because of the signal `number`."""
+    """The signal `number` has ended an evaluation between two batches, on every rank."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

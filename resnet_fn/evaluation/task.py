@@ -37,7 +37,7 @@ class Scores(NamedTuple):
 
     @property
     def task(self) -> "Task":
-        """The task that they are scores of."""
+        """The task of these scores."""
         return ONE_CLASS if self.areas is None else ANY_CLASSES
 
     @property
@@ -71,7 +71,7 @@ class Task:
         return accuracy
 
     def positive(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Which samples are of which class, bool [N, classes]."""
+        """Return which samples belong to which class, bool [N, classes]."""
         return labels[:, None] == np.arange(classes)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ class Task:
         return scores
 
     def summarise(self, scores: Scores) -> dict[str, float]:
-        """The results beside the loss, fractions of 1."""
+        """Return the results except the loss, as fractions of 1."""
         return {f"top{k}": float((scores.rank < k).sum() / len(scores.rank)) for k in (1, TOP)}
 
     def by_class(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, np.ndarray]:
@@ -126,7 +126,7 @@ class Task:
         return scores.loss[:, None]
 
     def of_class(self, scores: Scores, index: int, label: int) -> tuple[float, bool]:
-        """The probability of one of a sample's classes, and whether it is predicted."""
+        """Return the probability of one of a sample's classes, and whether that class is predicted."""
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:

@@ -43,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     process.start(parsed.device, parsed.threads)
     with _histograms(parsed.out_dir) as write:
         if parsed.other:
-            result = _compare(parsed.checkpoint, parsed.other, parsed.which)
+            compared = compare_arrays(*(_read(file, parsed.which).arrays for file in (parsed.checkpoint, parsed.other)))
+            print("\n".join(comparison_table(compared)))
+            result = dataclasses.asdict(compared)
         elif parsed.activations or parsed.gradients:
             result = _inside(parsed, how, write)
         else:
@@ -66,10 +68,8 @@ def _parser() -> cli.Parser:
     parser.add_argument("--stem", metavar="NAME", help="another stem than the recipe's")
     parser.add_argument("--data-dir", metavar="PATH", help="data set; default where it lay in training")
     parser.add_argument("--which", **cli.WHICH)
-    histograms = "write TensorBoard histograms there"
-    parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help=histograms)
-    statistics = "write the statistics; null where one is not finite"
-    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help=statistics)
+    parser.add_argument("--out-dir", type=cli.folder_to_write, metavar="PATH", help="write TensorBoard histograms")
+    parser.add_argument("--json", type=cli.file_to_write, metavar="FILE", help="write the statistics; null: not finite")
     cli.add_device_flags(parser)
     return parser
 
@@ -80,10 +80,9 @@ def _check(parsed: argparse.Namespace) -> dict[str, Any]:
     given = [f"--{flag_name(name)}" for name in _OF_A_BATCH if getattr(parsed, name) is not None]
     changes = {name: getattr(parsed, name) for name in ("model", "stem") if getattr(parsed, name) is not None}
     folder = Path(parsed.checkpoint).is_dir()
-    folders = folder or Path(f"{parsed.other}").is_dir()
+    folders, bare, of_file = folder or Path(f"{parsed.other}").is_dir(), runs and not folder, parsed.recipe or changes
     go = f"{' and '.join(given)} go{'es' * (len(given) == 1)}"
     one = "--activations, --gradients and --out-dir look at one checkpoint; leave out OTHER"
-    bare, of_file = runs and not folder, parsed.recipe or changes
     cli.raise_usage_errors(
         (given and not runs, f"{go} with --activations or --gradients; give one of them"),
         (parsed.other and (runs or parsed.out_dir), one),
@@ -140,12 +139,6 @@ def _parameters(file: str, which: str, write: Write) -> dict[str, Any]:
     print("\n".join(statistics_table(rows, "parameter", dtype=True)))
     print(f"{len(rows)} arrays, {sum(row.count for row in rows):,} values")
     return {"parameters": [dataclasses.asdict(row) for row in rows]}
-
-
-def _compare(here: str, there: str, which: str) -> dict[str, Any]:
-    compared = compare_arrays(_read(here, which).arrays, _read(there, which).arrays)
-    print("\n".join(comparison_table(compared)))
-    return dataclasses.asdict(compared)
 
 
 def _inside(parsed: argparse.Namespace, how: dict[str, Any], write: Write) -> dict[str, Any]:

@@ -32,18 +32,12 @@ PRECISION = "fp32"  # whatever the recipe's: half precision would add overflow o
 
 @dataclasses.dataclass(frozen=True)
 class InspectedNet:
-    """A net to look into, and its data.
+    """A net to look into, and its data."""
 
-    Attributes:
-        net: maps float32 [N, C, H, W] to logits [N, classes], in float32.
-        recipe, dataset: where its batches come from.
-        checkpoint: None for a bare weight file.
-    """
-
-    net: nn.Cell
+    net: nn.Cell  # maps float32 [N, C, H, W] to logits [N, classes], in float32
     recipe: Recipe
     dataset: DataSet
-    checkpoint: Checkpoint | None
+    checkpoint: Checkpoint | None  # None for a bare weight file
 
     @property
     def update(self) -> int:
@@ -51,38 +45,24 @@ class InspectedNet:
         return int(self.checkpoint.state["update"]) if self.checkpoint else 0
 
 
-def open_net(
-    source: str | Path,
-    recipe: Recipe | None = None,
-    data_dir: str = "",
-    lists: tuple[str, str] = ("", ""),
-    check: str = "auto",
-    which: str = "last",
-) -> InspectedNet:
+def open_net(source: str | Path, recipe: Recipe | None = None, which: str = "last", **data: Any) -> InspectedNet:
     """Build the net of a run or checkpoint folder, or with `recipe` of a weight file, and open its data set.
 
-    A ValueError names weights that do not fit, or a data set that is not there or another one.
+    `data`: see `open_dataset`. A ValueError names weights or a data set that do not fit.
     """
     if recipe is None:
         loaded = load_run(source, which, precision=PRECISION, allow_non_finite=True)
-        dataset = open_trained_dataset(loaded, data_dir, splits=("train", "test"))
+        dataset = open_trained_dataset(loaded, splits=("train", "test"), **data)
         return InspectedNet(loaded.net, loaded.recipe, dataset, loaded.checkpoint)
-    recipe = changed(recipe, precision=PRECISION)
-    opened = load_weight_file(source, recipe, data_dir=data_dir, lists=lists, check=check, allow_non_finite=True)
+    opened = load_weight_file(source, changed(recipe, precision=PRECISION), allow_non_finite=True, **data)
     return InspectedNet(opened.net, opened.recipe, opened.dataset, None)
 
 
 def activations(inspected: InspectedNet, limit: int, visit: Visitor) -> tuple[int, list[ArrayStatistics]]:
-    """Every layer's output, in evaluation mode on the first samples of the validation set, in execution order.
+    """Every layer's output (float64), in evaluation mode on the first `limit` validation samples, in execution order.
 
     The weights are those that an evaluation scores: their moving average, where there is one.
-
-    Args:
-        limit: samples; a smaller validation set gives fewer.
-        visit: is called with each layer's name and output, float64.
-
-    Returns:
-        How many samples, and one row for each layer. A layer that runs again is called "layer1.0.relu (2)".
+    Returns how many samples there were, and one row for each layer.
     """
     net, dataset = inspected.net, inspected.dataset
     if inspected.checkpoint:
@@ -104,15 +84,8 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
     """The gradients that the net's next update would have, in training mode, on the first samples of its batch.
 
     The weights are training's own, not their moving average. A bare weight file gets the recipe's first batch.
-
-    Args:
-        limit: samples; a smaller batch gives fewer.
-        visit_layer, visit_parameter: are called with each layer's or parameter's name and gradient, float32.
-
-    Returns:
-        "samples" of the batch; their "loss", with its smoothing, without weight decay; rows of "layers", of the
-        gradients at their outputs, in execution order; rows of "parameters", in the net's order, before clipping;
-        "relative", by a parameter's name ‖gradient‖ / ‖parameter‖, infinite where the parameter is 0.
+    Returns the "samples" and their "loss" (without weight decay); rows of "layers" (gradients at their outputs, in
+    execution order) and of "parameters" (before clipping), and by name "relative", ‖gradient‖ / ‖parameter‖.
     """
     net, recipe, dataset = inspected.net, inspected.recipe, inspected.dataset
     if inspected.checkpoint:
@@ -131,7 +104,7 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
     order: list[str] = []
     handles = list(_hooks(net, order, note))
     trained = tuple(net.trainable_params())
-    with unchanged(net, handles):
+    with unchanged(net.get_parameters(), handles):
         net.set_train(True)
         differentiate = mindspore.value_and_grad(lambda x, y: loss(net(x, *masks), y), None, trained)
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))
@@ -141,9 +114,9 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
         visit_parameter(parameter.name, gradient.asnumpy())
         size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    layers = sorted(rows, key=lambda row: order.index(row.name))
+    layers, mean = sorted(rows, key=lambda row: order.index(row.name)), float(value.asnumpy())
     measured = {"layers": layers, "parameters": parameters, "relative": relative}
-    return {"samples": len(images), "loss": float(value.asnumpy())} | measured
+    return {"samples": len(images), "loss": mean, **measured}
 
 
 def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:

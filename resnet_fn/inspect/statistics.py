@@ -13,26 +13,18 @@ _NAMED = 10  # names of one kind; the JSON file has them all
 
 @dataclasses.dataclass(frozen=True)
 class ArrayStatistics:
-    """An array in a few numbers. Computed in float64 over its finite values; NaN where it has none.
+    """An array in a few numbers. Computed in float64 over its finite values; NaN where it has none."""
 
-    Attributes:
-        name: of the parameter or layer.
-        std: the population's, divided by n.
-        norm: Euclidean.
-        zeros: the fraction of 1 that is exactly 0.
-        not_finite: how many values are NaN or infinite.
-    """
-
-    name: str
+    name: str  # of the parameter or layer
     shape: tuple[int, ...]
     dtype: str
     mean: float
-    std: float
+    std: float  # the population's, divided by n
     min: float
     max: float
     norm: float
-    zeros: float
-    not_finite: int
+    zeros: float  # the fraction of 1 that is exactly 0
+    not_finite: int  # how many values are NaN or infinite
 
     @property
     def count(self) -> int:
@@ -45,18 +37,10 @@ def array_statistics(name: str, array: np.ndarray) -> ArrayStatistics:
     values = np.asarray(array, np.float64).ravel()
     finite = values[np.isfinite(values)]
     some = finite if finite.size else np.full(1, np.nan)
-    return ArrayStatistics(
-        name=name,
-        shape=tuple(array.shape),
-        dtype=str(array.dtype),
-        mean=float(some.mean()),
-        std=float(some.std()),
-        min=float(some.min()),
-        max=float(some.max()),
-        norm=float(np.linalg.norm(some)),
-        zeros=float((values == 0).mean()) if values.size else 0.0,
-        not_finite=values.size - finite.size,
-    )
+    mean, std, least, most, size = map(float, (some.mean(), some.std(), some.min(), some.max(), np.linalg.norm(some)))
+    zeros = float((values == 0).mean()) if values.size else 0.0
+    rest, kind = values.size - finite.size, str(array.dtype)
+    return ArrayStatistics(name, tuple(array.shape), kind, mean, std, least, most, size, zeros, rest)
 
 
 def statistics_table(
@@ -85,20 +69,13 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two sets of arrays.
+    """Two sets of arrays."""
 
-    Attributes:
-        differences: of the names that both have in one shape and not in the same values; largest relative first.
-        same: how many names have equal values in both.
-        missing, unexpected: names that only the second has, that only the first has.
-        shapes: "name (3,) here, (4,) there" for each name with two shapes.
-    """
-
-    differences: list[Difference]
-    same: int
-    missing: list[str]
-    unexpected: list[str]
-    shapes: list[str]
+    differences: list[Difference]  # of names that both have in one shape with other values; largest relative first
+    same: int  # how many names have equal values in both
+    missing: list[str]  # names that only the second has
+    unexpected: list[str]  # names that only the first has
+    shapes: list[str]  # "name (3,) here, (4,) there" for each name with two shapes
 
 
 def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Comparison:
@@ -123,12 +100,8 @@ def compare_arrays(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarr
 
 def comparison_table(compared: Comparison) -> list[str]:
     """Lines: what only one of them has, then the differences, then how many are equal."""
-    kinds = (
-        ("only in the other", compared.missing),
-        ("only here", compared.unexpected),
-        ("of another shape", compared.shapes),
-    )
-    lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds if names]
+    kinds = {"only in the other": compared.missing, "only here": compared.unexpected, "other shapes": compared.shapes}
+    lines = [f"{kind} ({len(names)}): {few(names, _NAMED)}" for kind, names in kinds.items() if names]
     if compared.differences:
         cells = [["parameter", "relative", "max abs", "cosine", "here", "there", "at"]]
         for item in compared.differences:

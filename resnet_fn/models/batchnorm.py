@@ -54,7 +54,7 @@ def synchronise(net: nn.Cell, ranks: int, all_reduce: Callable[[Tensor], Tensor]
 
 
 def is_statistic(path: str) -> bool:
-    """Whether a parameter's name is that of a moving statistic."""
+    """Return whether a parameter's name is that of a moving statistic."""
     return path.rsplit(".", 1)[-1] in _STATISTICS
 
 

@@ -1,4 +1,4 @@
-"""Initialisations by name. Where a port's accuracy differs, look here first (conv and Dense defaults differ)."""
+"""Initialisations by name. MindSpore's and PyTorch's defaults differ for convolutions and Dense layers."""
 
 import math
 from collections.abc import Callable

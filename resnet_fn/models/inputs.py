@@ -1,4 +1,4 @@
-"""A net's inputs beside normalised images: images as bytes, and random numbers for stochastic depth and dropout.
+"""A net's other inputs: images as bytes, and masks for stochastic depth and dropout.
 
 The numbers are drawn on the host, a pure function of (seed, update, sample): a checkpoint cannot restore the stream
 that MindSpore's own Dropout draws from.

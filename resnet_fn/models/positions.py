@@ -1,4 +1,4 @@
-"""Sums over a feature map's positions, and values broadcast over them, by operations that are fast on a CPU.
+"""Sums over the positions of a feature map, and broadcasts to them, by operations that are fast on a CPU.
 
 MindSpore's own kernels for both are slow there, and each keeps two buffers of the larger shape for good. Products with
 a vector of ones are fast and keep nothing, and so do their gradients (docs/lab.md).

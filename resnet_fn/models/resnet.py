@@ -1,6 +1,6 @@
 """Residual networks (He et al., arXiv 1512.03385) on torchvision's parameter tree and padding.
 
-Everything that a port gets wrong silently is explicit here: padding 1/1 (never `same`, which pads 0/1 at stride 2),
+Settings that ports often get wrong are explicit here: padding 1/1 (never `same`, which pads 0/1 at stride 2),
 the bottleneck's stride on its 3x3 convolution (torchvision's "v1.5"), BatchNorm eps 1e-5 and MindSpore's momentum
 0.9 (PyTorch's 0.1: the meaning is inverted).
 """

@@ -39,39 +39,34 @@ _RECORD = """examples:
 
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
-_CODES = "exit code 0: both compute the same; 1: they differ, or it is undecided; the output names the place.\n"
+_CODES = "exit code 0: both compute the same; 1: they differ, a stage is undecided, or an error; 2: wrong usage.\n"
 _FILE, _SWITCH = "FILE:FUNCTION", {"action": "store_true"}
 _MODE = {"choices": ("graph", "pynative"), "default": "graph"}
 _FOLDER = {"metavar": "DIR", "type": cli.folder_to_write}
+_LAYERS = {"choices": ("all", "none"), "default": "all"}
 _FLAGS: dict[str, tuple[str | dict[str, Any], str]] = {
     "model": ("NAME", "a net of this package"),
     "net": (_FILE, "a function that returns a MindSpore Cell"),
     "reference": (_FILE, "a function that returns a torch Module"),
-    "our-loss": (_FILE, "MindSpore's, of (outputs, labels)"),
-    "our-optimizer": (_FILE, "of the net: returns an optimizer of MindSpore's or of this package"),
-    "our-step": (_FILE, "as `make_train_step`: returns a step of one's own"),
+    "our-loss": (_FILE, "a function: MindSpore's loss of (outputs, labels)"),
+    "our-optimizer": (_FILE, "a function of the net: returns an optimizer of MindSpore or this package"),
+    "our-step": (_FILE, "a function like `make_train_step`: returns your own step"),
     "map": ("FILE", "a JSON of {ours: the reference's} that corrects the matching (docs/parity.md)"),
-    "like": ("TRACE", "with --net: the task and the weights of another trace"),
-    "quick": (_SWITCH, "only the batches: without probes (other inputs) and without the search for causes"),
-    "probes": (
-        {"choices": ("all", "none")},
-        "none: without the answers to other inputs, which are then not compared; default all",
-    ),
-    "no-initialisation": (_SWITCH, "leave out initialisation (nets that load trained weights)"),
-    "strict": (
-        _SWITCH,
-        "exit code 1 also for arrays that differ beyond rounding, within their tolerance, and for probes that differ",
-    ),
-    "mode": (_MODE, "an update as one compiled function, or as none; default graph"),
-    "json": ("FILE", "write everything, every array and layer"),
+    "like": ("TRACE", "with --net: take the task and the weights of this trace"),
+    "quick": (_SWITCH, "compare the batches alone: no probes (other inputs), no search for causes"),
+    "probes": (_LAYERS, "none: do not record probes, the answers to other inputs"),
+    "no-initialisation": (_SWITCH, "do not compare initial weights (for nets that load trained weights)"),
+    "strict": (_SWITCH, "exit code 1 also if an array is beyond rounding within its tolerance, or a probe differs"),
+    "mode": (_MODE, "graph compiles an update, pynative compiles nothing; default graph"),
+    "json": ("FILE", "write the results of every stage, array and layer"),
     "report": (
         _FOLDER,
         "write parity.html there: verdict, stages, each layer's error, loss curves (plots need matplotlib)",
     ),
     "out": ("FOLDER", "a new folder"),
     "layers": (
-        {"choices": ("all", "none")},
-        "none: without the layers' outputs: the first that differs is not named, and nets must agree in names",
+        _LAYERS,
+        "none: do not record layers; then none is named, and both nets must have the same names",
     ),
 }
 _COMPARED, _WRITTEN = ("map", "no-initialisation", "strict", "quick"), ("json", "report")
@@ -122,14 +117,14 @@ class _Given:
         """The user's torch module, or one of this package's nets in PyTorch that fits the task."""
         from torch.nn import Module
 
-        from resnet_fn.parity.torch_side import reference_of
+        from resnet_fn.parity.reference.nets import reference_net
 
         if "reference" in self.functions:
             made = self.functions["reference"]()
             return flags.returned("--reference", self.parsed.reference, made, Module, "a torch Module")
         recipe = self.task.recipe
         shape = flags.net_arguments(self.task, flags.image_shape(self.parsed, recipe)[1])
-        return reference_of(self.parsed.model or recipe.model, shape, recipe.zero_init_residual)
+        return reference_net(self.parsed.model or recipe.model, zero_init_residual=recipe.zero_init_residual, **shape)
 
     def start_mindspore(self) -> None:
         """Choose the device and seed MindSpore."""
@@ -176,13 +171,13 @@ class _Given:
         from resnet_fn.parity.replay import replay
 
         own, build = self.functions, partial(self.our_net, classes)
+        options = {"mode": self.parsed.mode, "initialisation": self.initialisation, "corrections": self.corrections}
         with imports_beside(self.parsed.net, self.parsed.our_loss, self.parsed.our_optimizer, self.parsed.our_step):
             net = build()
-            options = {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
+            options |= {"optimizer": own["our_optimizer"](net)} if "our_optimizer" in own else {}
             options |= {"make_step": own["our_step"]} if "our_step" in own else {}
-            options |= {"loss": own.get("our_loss"), "mode": self.parsed.mode, "initialisation": self.initialisation}
             options["quick"] = not self.probes
-            return replay(reference, net, build=build, corrections=self.corrections, **options)
+            return replay(reference, net, build=build, loss=own.get("our_loss"), **options)
 
 
 def live(arguments: Sequence[str]) -> int:
@@ -253,7 +248,7 @@ def record(arguments: Sequence[str]) -> int:
     if own:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
-    size = save_recording(recording, Path(parsed.out), parsed.layers or "all")
+    size = save_recording(recording, Path(parsed.out), parsed.layers)
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
         f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s"
@@ -300,6 +295,8 @@ def compare(arguments: Sequence[str]) -> int:
 
     ours, theirs = load_recording(Path(parsed.ours)), load_recording(Path(parsed.reference))
     _check_same_task(ours, theirs)
+    if parsed.quick:
+        ours.probes, theirs.probes = {}, {}
     if ours.rounding and not theirs.rounding:
         ours, theirs = theirs, ours
         print(f"the rounding of {parsed.ours} alone was measured, so it is the reference")

@@ -39,22 +39,22 @@ def add_task_flags(parser: cli.Parser, recipe: Recipe) -> None:
     group.add_argument("--inputs", metavar="FILE:FUNCTION", help=batches)
     own = "with a function of your own"
     numbers: dict[str, tuple[Any, str]] = {
-        "steps": (5, "updates to follow"),
+        "steps": (5, "number of updates to compare"),
         "batch-size": (4, "samples of one update"),
         "image-size": (f"{recipe.image_size}, {own} {_OWN_NET[2]}", "height and width [pixels]"),
         "in-channels": (f"{channels}, {own} {_OWN_NET[0]}", "channels of the images"),
         "num-classes": (f"{classes}, {own} {_OWN_NET[1]}", "classes"),
         "accumulate": (1, "micro-batches of one update"),
-        "seed": (0, "of weights, statistics and images"),
+        "seed": (0, "seed of weights, statistics and images"),
     }
     images = parser.add_argument_group("random images, without --inputs")
     for name, (default, meaning) in numbers.items():
         where = images if name.endswith(("size", "channels", "classes")) else group
         where.add_argument(f"--{name}", type=int, metavar="N", help=f"{meaning}; default {default}")
-    rate = f"peak; default the recipe's, times batch size / the recipe's; {_GENTLE:g} for another optimizer"
+    rate = f"peak; default the recipe's, scaled with the batch size; {_GENTLE:g} for another optimizer"
     group.add_argument("--learning-rate", type=float, metavar="X", help=rate)
     fields = {field.name: field.metadata for field in dataclasses.fields(Recipe)}
-    functions = {"optimizer": "of the torch module, returns a torch optimizer", "loss": "torch's, of (outputs, labels)"}
+    functions = {"optimizer": "takes the torch module, returns its optimizer", "loss": "takes (outputs, labels)"}
     for name, meaning in functions.items():
         choices = f"{', '.join(fields[name]['choices'])}, or FILE:FUNCTION: {meaning}"
         group.add_argument(f"--{name}", metavar="NAME", help=f"{choices}; default {getattr(recipe, name)}")

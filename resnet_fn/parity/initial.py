@@ -1,20 +1,24 @@
-"""Initial values by several builds: what repeats in each is compared as it is, what is drawn by its distribution."""
+"""Initial values: what repeats in each of several builds is compared as it is, what is drawn by its distribution."""
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layers.difference import DIFFERS, difference
-from resnet_fn.parity.stages import INITIALISATION, Stage, initialisation_stage
+from resnet_fn.parity.layers.difference import DIFFERS, Difference, difference
+from resnet_fn.parity.stages import INITIALISATION, Stage
 from resnet_fn.parity.trace import Arrays
 
 _BUILDS = 20
 _NUMBERS = 2**22  # of all builds together; a larger net is built twice
 _BLOCKS = (12, 4, 3, 2)  # rows are also compared by block: an LSTM's gates, an attention's projections
 _CHANCE = 1e-5  # share of an array's numbers that two draws may have in common
+_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
+_FEW = 8  # with fewer elements only constants are compared
+_MANY = 1000  # elements that a fourth moment needs to distinguish a uniform from a normal distribution
 _ORTHOGONAL, _LARGE = 1e-4, 512  # the largest cosine between two rows; more rows are not compared
 
 
@@ -105,3 +109,69 @@ def _is_orthogonal(array: np.ndarray) -> bool:
         return False
     cosines = (matrix / sizes) @ (matrix / sizes).T
     return bool(np.abs(cosines - np.eye(len(matrix))).max() < _ORTHOGONAL)
+
+
+def initialisation_stage(
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], seams: Mapping[str, Sequence[int]] | None = None
+) -> Stage:
+    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
+
+    Rows that are constant on one side, such as the padding row of an embedding, are compared separately, and so are the
+    reference's parts, of which the further ones begin at `seams` (`NameMap.seams`).
+    """
+    stage = Stage(INITIALISATION)
+    for name, b in theirs.items():
+        ends = (seams or {}).get(name, ())
+        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
+        if ends:
+            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
+            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
+        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
+            moments = _moments(title, one.ravel(), other.ravel())
+            stage.differences += moments
+            if any(item.verdict == DIFFERS for item in moments):
+                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
+    return stage
+
+
+def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Split off the rows that are constant on one side, if the array is not."""
+    if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
+        return [(a, b, title)]
+    same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
+    constant = same[0] | same[1]
+    if not constant.any() or constant.all():
+        return [(a, b, title)]
+    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
+    return [*rows, (a[~constant], b[~constant], title)]
+
+
+def _words(values: np.ndarray) -> str:
+    if values.std() == 0:
+        return f"all {values.flat[0]:.6g}"
+    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
+
+
+def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
+    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
+    mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
+    moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
+    if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
+        return []  # one number may be drawn, unless it is a round one
+    if spread_a == 0 or spread_b == 0:
+        moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
+    elif count >= _FEW:
+        error = _SIGMAS * math.sqrt(2 / count)  # of a difference of two means, in standard deviations
+        largest = max(spread_a, spread_b)
+        moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
+        if count >= _MANY:
+            moments.append(("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count)))
+    return [
+        Difference(f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance)
+        for moment, x, y, scale, tolerance in moments
+    ]
+
+
+def _kurtosis(values: np.ndarray) -> float:
+    squares = np.square(values - values.mean())
+    return float(np.square(squares).mean() / squares.mean() ** 2)

@@ -16,7 +16,7 @@ from resnet_fn.parity import stages
 from resnet_fn.parity.causes import StageCase, explain
 from resnet_fn.parity.coverage import Coverage, coverage_of
 from resnet_fn.parity.environment import environment_notes
-from resnet_fn.parity.initial import builds_stage
+from resnet_fn.parity.initial import builds_stage, initialisation_stage
 from resnet_fn.parity.layer_outputs import LayerDifference, compare_layers, tie_width
 from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference
 from resnet_fn.parity.name_map import NameMap
@@ -24,7 +24,7 @@ from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
 from resnet_fn.parity.probes import Probed, compare_probes
 from resnet_fn.parity.randomness import with_doubts
-from resnet_fn.parity.stages import INITIALISATION, Stage, initialisation_stage, inputs_stage
+from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
 from resnet_fn.parity.trace import Arrays, Recording, Rounding, split
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded

@@ -1,6 +1,7 @@
 """Pair the parameters and layers of a net with the reference's: by name, else by execution order and shapes."""
 
 import dataclasses
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -10,24 +11,24 @@ import numpy as np
 from resnet_fn.parity.layers.layer import Layer, fingerprint
 from resnet_fn.parity.name_map import (
     Corrections,
+    MadeOf,
     NameMap,
-    Piece,
+    Part,
     Shape,
-    Source,
     holders,
     joined,
     leaf_name,
     pieces,
-    plain,
     resolve,
     role,
     squeezed,
+    whole_array,
 )
 from resnet_fn.parity.trace import Arrays, Recording
 
 _ROUNDS = 8  # how many layers away neighbours are looked at, at most
 Leaves = dict[str, tuple[str, Shape]]  # torch's leaf name → the parameter's full name and its shape
-_SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}  # torch's, where widths differ
+_SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # torch's, where widths differ
 
 
 @dataclasses.dataclass
@@ -36,7 +37,7 @@ class Node:
 
     layer: str  # its path
     kind: str  # what it is; "" for a user's class, and for a layer of layers that owns parameters itself
-    leaves: dict[str, Piece]  # torch's leaf name → (the parameter's full name, which part of it, of how many)
+    leaves: dict[str, Part]  # torch's leaf name → the parameter, or a share of it
     shapes: dict[str, Shape]  # of each leaf, without ones
     output: Shape | None  # its output's shape, None if it is not known
     role: str = ""  # "q", "k", "v", "out" of an attention, as far as known
@@ -49,11 +50,8 @@ class Graph:
     A layer's input is recognised by its bytes as another layer's output or the ReLU of it: a net that calls a function
     where the other has a layer gives the same graph.
 
-    Args:
-        layers: one recorded forward pass.
-        expand: 0 as recorded; 1 attention as a fused and an output projection; 2 each projection as a node of its own,
-            also of any dense layer with three times as many outputs as inputs.
-        ignore: parameters that do not count.
+    `expand` is 0: as recorded; 1: attention as a fused and an output projection; 2: each projection as a node of its
+    own, also of any dense layer with three times as many outputs as inputs. Parameters in `ignore` do not count.
     """
 
     def __init__(self, layers: Sequence[Layer], expand: int, ignore: Collection[str]) -> None:
@@ -125,16 +123,19 @@ def _nodes(layer: Layer, expand: int, ignore: Collection[str]) -> list[Node]:
         kind = "dense"  # a convolution with a kernel of one pixel
     if expand == 2 and kind == "dense" and weight and weight[0] == 3 * weight[-1] > 0:
         return [_part(layer, leaves, one, index, 3) for index, one in enumerate("qkv")]
-    named = {leaf: (name, 0, 1) for leaf, (name, _) in leaves.items()}
-    small = {leaf: squeezed(shape) for leaf, (_, shape) in leaves.items()}
-    return [Node(layer.name, kind, named, small, output, role(layer.name) if expand == 2 else "")]
+    return [Node(layer.name, kind, *_shares(leaves), output, role(layer.name) if expand == 2 else "")]
+
+
+def _shares(leaves: Leaves, index: int = 0, count: int = 1) -> tuple[dict[str, Part], dict[str, Shape]]:
+    """One of `count` equal shares of each leaf, and its shape without ones."""
+    parts = {leaf: Part(name, share=(index, count)) for leaf, (name, _) in leaves.items()}
+    sizes = {leaf: shape if count == 1 else (shape[0] // count, *shape[1:]) for leaf, (_, shape) in leaves.items()}
+    return parts, {leaf: squeezed(shape) for leaf, shape in sizes.items()}
 
 
 def _part(layer: Layer, leaves: Leaves, one: str, index: int = 0, count: int = 1) -> Node:
     """One of `count` equal parts of a projection."""
-    pieces = {leaf: (name, index, count) for leaf, (name, _) in leaves.items()}
-    small = {leaf: squeezed((shape[0] // count, *shape[1:])) for leaf, (_, shape) in leaves.items()}
-    return Node(layer.name, "dense", pieces, small, None, one, whole=False)
+    return Node(layer.name, "dense", *_shares(leaves, index, count), None, one, whole=False)
 
 
 def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
@@ -144,22 +145,17 @@ def _attention(layer: Layer, leaves: Leaves, expand: int) -> list[Node]:
         return {to: leaves[of] for of, to in names.items() if of in leaves}
 
     fused = picked({"in_proj_weight": "weight", "in_proj_bias": "bias"})
-    nodes = []
-    if "weight" in fused:
-        parts = "qkv" if expand == 2 else ("",)
-        nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
-    else:
-        for index, (leaf, one) in enumerate(_SEPARATE.items()):
-            node = _part(layer, picked({leaf: "weight"}), one)
-            if "bias" in fused:
-                name, shape = fused["bias"]
-                node.leaves["bias"], node.shapes["bias"] = (name, index, 3), (shape[0] // 3,)
-            nodes.append(node)
+    parts = "qkv" if expand == 2 or "weight" not in fused else ("",)
+    nodes = [_part(layer, fused, one, index, len(parts)) for index, one in enumerate(parts)]
+    for node, leaf in zip(nodes, _SEPARATE, strict=False):
+        if leaf in leaves:  # their bias is fused all the same
+            node.leaves["weight"], node.shapes["weight"] = Part(leaves[leaf][0]), squeezed(leaves[leaf][1])
     rest = {leaf: leaf.removeprefix("out_proj.") for leaf in leaves if leaf.startswith(("out_proj.", "bias_"))}
     return [*nodes, _part(layer, picked(rest), "out")]
 
 
 Pairs = list[tuple[Node, Node]]
+Nodes = list[tuple[int, Node]]  # of one graph, with their places in it
 
 
 def pair_nodes(
@@ -167,20 +163,18 @@ def pair_nodes(
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
     """Pair the nodes of both nets' graphs, at the first level of expansion at which both have the same nodes.
 
-    Returns:
-        The pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
+    Returns pairs, our and the reference's nodes without a counterpart, and layers without parameters: ours → theirs.
     """
     graphs = []
     for expand in (0, 1, 2):
         a, b = Graph(ours, expand, ignore[0]), Graph(theirs, expand, ignore[1])
         graphs.append((a, b))
-        labels = _finest_common(a, b)
-        if labels is not None:
-            break
-    else:
-        a, b = max(graphs, key=lambda pair: _alike(*pair))
-        labels = a.labels(0, False), b.labels(0, False)
-    return _pair(a, b, *labels)
+        for with_output, rounds in itertools.product((True, False), range(_ROUNDS, -1, -1)):  # the finest first
+            labels = a.labels(rounds, with_output), b.labels(rounds, with_output)
+            if Counter(labels[0]) == Counter(labels[1]):
+                return _pair(a, b, *labels)
+    a, b = max(graphs, key=lambda pair: _alike(*pair))
+    return _pair(a, b, a.labels(0, False), b.labels(0, False))
 
 
 def _alike(a: Graph, b: Graph) -> float:
@@ -189,26 +183,16 @@ def _alike(a: Graph, b: Graph) -> float:
     return (first & second).total() / max(1, (first | second).total())
 
 
-def _finest_common(a: Graph, b: Graph) -> tuple[list[int], list[int]] | None:
-    for with_output in (True, False):
-        for rounds in range(_ROUNDS, -1, -1):
-            labels = a.labels(rounds, with_output), b.labels(rounds, with_output)
-            if Counter(labels[0]) == Counter(labels[1]):
-                return labels
-    return None
-
-
 def _pair(
     a: Graph, b: Graph, labels_a: list[int], labels_b: list[int]
 ) -> tuple[Pairs, list[Node], list[Node], dict[str, str]]:
-    ours: dict[int, list[tuple[int, Node]]] = defaultdict(list)
-    theirs: dict[int, list[tuple[int, Node]]] = defaultdict(list)
-    for graph, labels, by_label in ((a, labels_a, ours), (b, labels_b, theirs)):
+    groups: dict[int, tuple[Nodes, Nodes]] = defaultdict(lambda: ([], []))
+    for side, (graph, labels) in enumerate(((a, labels_a), (b, labels_b))):
         for index, (label, node) in enumerate(zip(labels, graph.nodes, strict=True)):
-            by_label[label].append((index, node))
+            groups[label][side].append((index, node))
     paired: dict[int, int] = {}
-    for label, group in ours.items():
-        paired |= _pair_group(group, theirs[label])
+    for group in groups.values():
+        paired |= _pair_group(*group)
     pairs = [(a.nodes[one], b.nodes[paired[one]]) for one in sorted(paired)]
     left = [node for index, node in enumerate(a.nodes) if index not in paired]
     rest = [node for index, node in enumerate(b.nodes) if index not in set(paired.values())]
@@ -217,7 +201,7 @@ def _pair(
     return pairs, left, rest, {name: by_place[place] for name, place in places.items() if place in by_place}
 
 
-def _pair_group(ours: list[tuple[int, Node]], theirs: list[tuple[int, Node]]) -> dict[int, int]:
+def _pair_group(ours: Nodes, theirs: Nodes) -> dict[int, int]:
     """Pair nodes that look alike: by name if all names agree, else by role, else by execution order."""
     for key in (lambda node: (node.layer, node.role), lambda node: node.role):
         a, b = Counter(key(node) for _, node in ours), Counter(key(node) for _, node in theirs)
@@ -293,28 +277,23 @@ def side_of(recording: Recording, mode: str) -> Side:
 
 
 def _fit(
-    parameters: dict[str, Source], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
+    parameters: dict[str, MadeOf], ours: Mapping[str, Shape], theirs: Mapping[str, Shape], fixed: Collection[str]
 ) -> list[str]:
     """Shapes that differ, in words; a shape that differs only in ones is reshaped in place."""
     wrong = []
     for name, source in parameters.items():
-        shapes = {one: np.empty(theirs[one], np.int8) for one in source.names}
+        arrays, wanted = {one: np.empty(theirs[one], np.int8) for one in source.names}, tuple(ours[name])
         try:
-            made = source.build(shapes.get)
+            made = np.asarray(source.build(arrays.get)).shape
         except ValueError as error:
             wrong.append(f"{'--map: ' if name in fixed else ''}{name}: {error}")
             continue
-        assert made is not None
-        if made.shape == tuple(ours[name]):
-            continue
-        if squeezed(made.shape) == squeezed(ours[name]):
-            parameters[name] = dataclasses.replace(source, shape=tuple(ours[name]))
-            continue
-        words = f"{name} is {tuple(ours[name])} here, {made.shape} in the reference"
-        if made.shape == tuple(ours[name])[::-1]:
-            words += f'; if it is stored transposed, add {{"{name}": {{"from": "{source.names[0]}", '
-            words += '"transpose": [1, 0]}} to --map'
-        wrong.append(words)
+        if made != wanted and squeezed(made) == squeezed(wanted):
+            parameters[name] = dataclasses.replace(source, shape=wanted)
+        elif made != wanted:
+            correction = f'{{"{name}": {{"from": "{source.names[0]}", "transpose": [1, 0]}}}}'
+            hint = f"; if it is stored transposed, add {correction} to --map" if made == wanted[::-1] else ""
+            wrong.append(f"{name} is {wanted} here, {made} in the reference{hint}")
     return wrong
 
 
@@ -326,7 +305,7 @@ class _Pairing:
     theirs: Side
     used: set[str]
 
-    def by_name(self) -> tuple[dict[str, Source], list[str]]:
+    def by_name(self) -> tuple[dict[str, MadeOf], list[str]]:
         """Pair by keys that both frameworks share; with what is missing on either side."""
         b = pieces(self.theirs.shapes)
         sources, missing = {}, []
@@ -338,16 +317,16 @@ class _Pairing:
                 missing.append(f"{name} {list(self.ours.shapes[name])} has no counterpart in the reference")
         return sources, [*missing, *self._unused(sources)]
 
-    def _same_array(self, name: str, keys: list[str], known: Mapping[str, Piece]) -> list[str]:
+    def _same_array(self, name: str, keys: list[str], known: Mapping[str, Part]) -> list[str]:
         """The keys of an array, or of another of its names if only that is in the reference."""
         if len(keys) > 1 or keys[0] in known:
             return keys
         return next(([key] for key in pieces(self.ours.aliases(name)) if key in known), keys)
 
-    def _unused(self, sources: Mapping[str, Source]) -> list[str]:
+    def _unused(self, sources: Mapping[str, MadeOf]) -> list[str]:
         taken: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for part in [part for source in sources.values() for part in source.parts]:
-            taken[part.name].add(part.share or (0, 1))
+            taken[part.name].add(part.share)
         problems = []
         for name, shape in self.theirs.shapes.items():
             others = self.theirs.aliases(name)
@@ -361,7 +340,7 @@ class _Pairing:
                 problems.append(f"the reference's {name} {list(shape)}{third} has no counterpart here")
         return problems
 
-    def by_structure(self) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+    def by_structure(self) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         """Pair layers, then parameters of no layer that runs."""
         ours, theirs = (
             {name for one in side.layers for name in one.owned() if {name, *side.aliases(name)}.isdisjoint(side.shapes)}
@@ -373,20 +352,18 @@ class _Pairing:
         second = self._pair((ours.union(self.ours.constants), theirs.union(self.theirs.constants)))
         return min(first, second, key=lambda attempt: len(attempt[2]))
 
-    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, Source], dict[str, str], list[str]]:
+    def _pair(self, ignore: tuple[set[str], set[str]]) -> tuple[dict[str, MadeOf], dict[str, str], list[str]]:
         pairs, left, rest, layers = pair_nodes(self.ours.layers, self.theirs.layers, ignore)
         problems = [f"{node.layer} {_words(node)} has no counterpart in the reference" for node in left]
         problems += [f"the reference's {node.layer} {_words(node)} has no counterpart here" for node in rest]
-        held: dict[str, dict[int, Piece]] = defaultdict(dict)
-        sizes: dict[str, int] = {}
+        held: dict[str, dict[tuple[int, int], Part]] = defaultdict(dict)
         for node, other in pairs:
-            for leaf, piece in _leaf_pairs(node, other):
-                name, index, count = node.leaves[leaf]
-                held[name][index], sizes[name] = piece, count
+            for leaf, part in _leaf_pairs(node, other):
+                held[node.leaves[leaf].name][node.leaves[leaf].share] = part
             if all(one.whole or one.role == "out" for one in (node, other)):
                 layers[node.layer] = other.layer
-        whole = {name: parts for name, parts in held.items() if len(parts) == sizes[name]}
-        sources = {name: joined([parts[index] for index in sorted(parts)]) for name, parts in whole.items()}
+        whole = {name: parts for name, parts in held.items() if len(parts) == next(iter(parts))[1]}
+        sources = {name: joined([parts[share] for share in sorted(parts)]) for name, parts in whole.items()}
         self._outside(sources)
         if not problems:
             lost = [name for name in self.ours.shapes if name not in sources and name not in self.ours.constants]
@@ -394,18 +371,18 @@ class _Pairing:
             problems = [*(f"{name} {words}" for name in lost), *self._unused(sources)]
         return sources, layers, problems
 
-    def _outside(self, sources: dict[str, Source]) -> None:
+    def _outside(self, sources: dict[str, MadeOf]) -> None:
         """Parameters of no recorded layer: by name, else if only one on each side has the shape."""
         taken = {part.name for source in sources.values() for part in source.parts}
         ours, theirs = dict(self.ours.without(sources).shapes), dict(self.theirs.without(taken).shapes)
         by_key = pieces(theirs)
         for name, keys in holders(pieces(ours)).items():
-            other, *part = by_key.get(keys[0], ("", 0, 0))
-            if len(keys) == 1 and part == [0, 1]:
-                sources[name] = plain(other)
-                del ours[name], theirs[other]
+            part = by_key.get(keys[0])
+            if len(keys) == 1 and part is not None and part.share == (0, 1):
+                sources[name] = MadeOf((part,))
+                del ours[name], theirs[part.name]
         for name, other in _unique_pairs(ours, theirs):
-            sources[name] = plain(other)
+            sources[name] = whole_array(other)
 
 
 def _unique_pairs(ours: Mapping[str, Shape], theirs: Mapping[str, Shape]) -> list[tuple[str, str]]:
@@ -423,7 +400,7 @@ def _words(node: Node) -> str:
     return ", ".join(f"{leaf} {list(shape)}" for leaf, shape in node.shapes.items())
 
 
-def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Piece]]:
+def _leaf_pairs(ours: Node, theirs: Node) -> list[tuple[str, Part]]:
     """Leaves of the same name; of the others, those of which only one on each side has the shape."""
     left, rest = (
         {leaf: shape for leaf, shape in a.shapes.items() if leaf not in b.leaves}

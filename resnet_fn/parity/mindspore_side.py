@@ -103,15 +103,12 @@ def record_net(
     One more update multiplies by masks in place of dropout (`make_masks`). The net's weights are put back.
 
     `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
-    loss of the user's are given alone, by default made up for this net; `paired` is the recipe's optimizer for the
-    reference's groups; `build` made the net: with it several are built (`Trace.builds`); `probes`: other inputs are
-    computed, too. For the other options see `replay.replay`. A ValueError names inputs that do not fit, or a loss that
-    is no scalar.
+    loss of the user's are given alone, by default made up; `paired` is the recipe's optimizer for the reference's
+    groups; `build` made the net: with it several are built (`Trace.builds`); `probes`: other inputs are computed,
+    too. Other options: see `replay.replay`.
     """
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
-
-    of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
 
     def trained() -> Arrays:
         outputs = first_call(net, first, True)
@@ -123,6 +120,7 @@ def record_net(
     cells = dict(net.cells_and_names())
     with without_dropout(cells.items()) as dropped:
         like = {"eval": first_call(net, inputs), "train": first_call(net, first, True)}
+        of_recipe = make_loss(recipe.label_smoothing, recipe.loss, recipe.smoothing_over)
         criterion = loss or of_logits(of_recipe, "the net", like["train"])
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
@@ -134,12 +132,12 @@ def record_net(
     random_train = cut_random(layers["train"], random) if random is not None else ""
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
         settings: Settings = {}
+        paths = {id(one): path for path, one in parameters_by_path(net).items()}
+        if isinstance(optimizer, TorchLike):
+            settings = torch_settings(optimizer.param_groups, paths)
+        elif isinstance(optimizer, nn.Optimizer):
+            settings = mindspore_settings(optimizer, paths)
         if isinstance(optimizer, nn.Optimizer | TorchLike):
-            paths = {id(one): path for path, one in parameters_by_path(net).items()}
-            grouped = isinstance(optimizer, TorchLike)
-            settings = (
-                torch_settings(optimizer.param_groups, paths) if grouped else mindspore_settings(optimizer, paths)
-            )
             optimizer = of_mindspore(optimizer, net)
         rates = [schedule(update) for update in range(len(task.batches))] if schedule else task.rates
         given = given or Given({}, {}, outputs_of(like["train"]), {})
@@ -191,7 +189,7 @@ def _probes(net: nn.Cell, inputs: Tree, executions: Sequence[Layer]) -> Probes:
 
     caller = Caller(lambda tensor: tensor.asnumpy(), Tensor, run_layer, (MissingKernelError,))
     net.set_train(False)
-    with run_in("pynative"), unchanged(net):
+    with run_in("pynative"), unchanged(net.get_parameters()):
         probes = probe_net(inputs, executions, forward, (MissingKernelError,))
         return probes | probe_layers([*named_layers(net)], lambda: net(*positional(net, inputs)), executions, caller)
 
@@ -269,10 +267,9 @@ def run_mindspore(
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
-    `rates` are the learning rates; `like` has the net's outputs on the first batch in evaluation mode ("eval") and on
-    its first micro-batch in training mode ("train"), for their structure; `last` the reference's weights after the last
-    update that is followed; `set_masks` lets layers drop by masks, and is called at the end. The rest is as in
-    `record_net`.
+    `like` has the net's outputs on the first batch in evaluation mode ("eval") and on its first micro-batch in training
+    mode ("train"), for their structure; `last` the reference's weights after the last update that is followed;
+    `set_masks` lets layers drop by masks, and is called at the end.
     """
     evaluate = _evaluation(net, task.batches[0][0], like["eval"])
     trace = Trace(evaluate(task.batches[0][0]), start=state(net), rates=list(rates))
@@ -365,23 +362,17 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
     """
     parameters = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     own = made_up({path: parameter.shape for path, parameter in parameters.items()})
-    weights, directions = ({**made, **of_reference} for made, of_reference in zip(own, given[:2], strict=True))
-    kept = [(parameter, parameter.asnumpy().copy()) for parameter in (*parameters.values(), *optimizer.state)]
-    assign(net, {path: weights[path] for path in parameters})
+    weights, directions = (
+        {path: of_reference.get(path, made[path]) for path in parameters}
+        for made, of_reference in zip(own, given[:2], strict=True)
+    )
 
     def update(gradients: Arrays, rate: float) -> None:
         optimizer.update(tuple(Tensor(gradients[path]) for path in parameters), Tensor(rate, mindspore.float32))
 
-    try:
-        return changes_alone(
-            {path: weights[path] for path in parameters},
-            {path: directions[path] for path in parameters},
-            update,
-            lambda: {path: one.asnumpy() for path, one in parameters.items()},
-        )
-    finally:
-        for parameter, value in kept:
-            write(parameter, value)
+    with unchanged((*parameters.values(), *optimizer.state)):
+        assign(net, weights)
+        return changes_alone(weights, directions, update, lambda: {k: one.asnumpy() for k, one in parameters.items()})
 
 
 def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
@@ -460,7 +451,7 @@ def first_call(net: nn.Cell, inputs: Tree, train: bool = False) -> Any:
     was_training, given = net.training, positional(net, inputs)
     net.set_train(train)
     try:
-        with explained(inputs), unchanged(net) if train else contextlib.nullcontext():
+        with explained(inputs), unchanged(net.get_parameters() if train else ()):
             outputs = net(*given)
             outputs_of(outputs)  # operations may fail after the call
             return outputs
@@ -541,10 +532,8 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
     """One of MindSpore's optimizers as a function of gradients and the task's learning rate.
 
     Gradients come in the order of the net's trainable parameters; the optimizer's groups may have another order. Each
-    group gets the task's learning rate times its share of the largest, as on the reference's side.
-
-    Raises:
-        ValueError: its learning rate is a schedule, or it updates parameters that the net does not train.
+    group gets the task's learning rate times its share of the largest, as on the reference's side. A ValueError names
+    a learning rate that is a schedule, or a parameter that the net does not train.
     """
     groups = tuple(optimizer.lrs) if isinstance(optimizer, TorchLike) else optimizer.learning_rate
     rates = tuple(dict.fromkeys(groups)) if isinstance(groups, tuple) else (groups,)

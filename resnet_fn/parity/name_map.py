@@ -29,7 +29,6 @@ _OUT = re.compile(
 )
 
 VALUES, GRADIENTS = "values", "gradients"
-Piece = tuple[str, int, int]  # a parameter's name, which part of it, of how many
 
 
 def leaf_name(leaf: str) -> str:
@@ -44,7 +43,7 @@ def role(layer: str) -> str:
     return projection["role"][0].lower() if projection else ""
 
 
-def pieces(names: Iterable[str]) -> dict[str, Piece]:
+def pieces(names: Iterable[str]) -> dict[str, "Part"]:
     """What each array holds, by a key that both frameworks share.
 
     "bn.gamma" holds "bn.weight"; an attention's "in_proj_weight" or "qkv.weight" holds "q.weight", "k.weight" and
@@ -52,13 +51,13 @@ def pieces(names: Iterable[str]) -> dict[str, Piece]:
     """
     names = list(names)
     attentions = {prefix for name in names for prefix, rest in _splits(name) if _FUSED.match(rest) or _ONE.match(rest)}
-    by_key: dict[str, Piece] = {}
+    by_key: dict[str, Part] = {}
     for name in names:
         keys = _keys(name, attentions)
         if any(key in by_key for key in keys):  # "q.weight" beside "query.weight" are not of one attention
             keys = (name,)
         for index, key in enumerate(keys):
-            by_key[key] = (name, index, len(keys))
+            by_key[key] = Part(name, share=(index, len(keys)))
     return by_key
 
 
@@ -80,41 +79,38 @@ def _splits(name: str) -> list[tuple[str, str]]:
     return [(name[:start], name[start:]) for start in starts[:-4:-1]]
 
 
-def holders(by_key: dict[str, Piece]) -> dict[str, list[str]]:
+def holders(by_key: "dict[str, Part]") -> dict[str, list[str]]:
     """The keys of each array, in order."""
     keys: dict[str, list[str]] = defaultdict(list)
-    for key, (name, _, _) in by_key.items():
-        keys[name].append(key)
+    for key, part in by_key.items():
+        keys[part.name].append(key)
     return keys
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the reference's arrays, or a piece of it."""
+    """An array, or a piece of it."""
 
-    name: str  # the reference's name
+    name: str
     transpose: tuple[int, ...] | None = None  # the order of the axes, as in `numpy.transpose`; None keeps it
     rows: tuple[int, int] | None = None  # (start, stop) along `axis`, after the transposition; None takes all
-    share: tuple[int, int] | None = None  # (index, count) of equal pieces along `axis`; None takes the whole
+    share: tuple[int, int] = (0, 1)  # (index, count) of equal pieces along `axis`
     axis: int = 0  # the axis of `rows` and `share`
     sign: int = 1  # or -1
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """This part of the reference's array; ValueError if the array has other axes, or fewer rows."""
+        """This part of the array; ValueError if the array has other axes, or fewer rows."""
         if self.transpose is not None:
             if sorted(self.transpose) != list(range(array.ndim)):
                 raise ValueError(f"transpose {list(self.transpose)} does not fit {self.name} {list(array.shape)}")
             array = array.transpose(self.transpose)
-        if self.rows is None and self.share is None:
+        index, count = self.share
+        if self.rows is None and count == 1:
             return array
         if self.axis >= array.ndim:
             raise ValueError(f"axis {self.axis} does not fit {self.name} {list(array.shape)}")
         size = array.shape[self.axis]
-        if self.share is None:
-            start, stop = self.rows or (0, size)
-        else:
-            index, count = self.share
-            start, stop = index * size // count, (index + 1) * size // count
+        start, stop = self.rows or (index * size // count, (index + 1) * size // count)
         if not 0 <= start < stop <= size:
             raise ValueError(f"rows {[start, stop]} do not fit {self.name} {list(array.shape)}")
         return array.take(range(start, stop), self.axis)
@@ -123,7 +119,7 @@ class Part:
         words = "-" * (self.sign < 0) + self.name
         if self.transpose is not None:
             words += f" transposed {list(self.transpose)}"
-        if self.share is not None:
+        if self.share[1] > 1:
             words += f" [part {self.share[0] + 1} of {self.share[1]}]"
         if self.rows is not None:
             words += f" [{self.rows[0]}:{self.rows[1]}]" + (f" of axis {self.axis}" if self.axis else "")
@@ -131,7 +127,7 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class MadeOf:
     """What one of a net's arrays is made of."""
 
     parts: tuple[Part, ...]  # pieces of the reference's arrays, in order
@@ -147,10 +143,7 @@ class Source:
     def build(self, find: Callable[[str], np.ndarray | None], what: str = VALUES) -> np.ndarray | None:
         """The array, where `find` gives the reference's by name; None if it gives None for one of them.
 
-        `what` they are: a sum's gradient is that of each of its parts.
-
-        Raises:
-            ValueError: the parts do not fit.
+        `what` they are: a sum's gradient is that of each of its parts. A ValueError if the parts do not fit.
         """
         taken = []
         for part in self.parts:
@@ -180,9 +173,9 @@ class Source:
         return words if self.shape is None else f"{words} as {list(self.shape)}"
 
 
-def plain(name: str) -> Source:
+def whole_array(name: str) -> MadeOf:
     """One array, unchanged."""
-    return Source((Part(name),))
+    return MadeOf((Part(name),))
 
 
 def thirds(name: str, array: np.ndarray) -> list[Part]:
@@ -197,16 +190,16 @@ def squeezed(shape: Sequence[int]) -> Shape:
     return tuple(size for size in shape if size != 1)
 
 
-def joined(pieces: Sequence[Piece]) -> Source:
-    """A source made of pieces; all pieces of one array in their order are that array."""
+def joined(pieces: Sequence[Part]) -> MadeOf:
+    """A source made of shares; all shares of one array in their order are that array."""
     parts: list[Part] = []
     rest = list(pieces)
     while rest:
-        name, index, count = rest[0]
-        whole = rest[:count] == [(name, number, count) for number in range(count)]
-        parts.append(Part(name) if whole else Part(name, share=(index, count)))
+        name, count = rest[0].name, rest[0].share[1]
+        whole = rest[:count] == [Part(name, share=(number, count)) for number in range(count)]
+        parts.append(Part(name) if whole else rest[0])
         del rest[: count if whole else 1]
-    return Source(tuple(parts))
+    return MadeOf(tuple(parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +207,7 @@ class NameMap:
     """Which parameters and layers of both nets are the same."""
 
     how: str  # "names" or "execution order and shapes"
-    parameters: dict[str, Source]  # the MindSpore parameter's name → what it is made of in the reference
+    parameters: dict[str, MadeOf]  # the MindSpore parameter's name → what it is made of in the reference
     layers: dict[str, str]  # the MindSpore layer's path → the reference's
     problems: tuple[str, ...]  # parameters without a counterpart, or of another shape; empty when everything fits
     tied: tuple[tuple[str, ...], ...] = ()  # names of the reference that are one array
@@ -246,7 +239,7 @@ class NameMap:
         return lambda name: next((theirs[one] for one in (name, *groups.get(name, ())) if one in theirs), None)
 
 
-Corrections = dict[str, Source]
+Corrections = dict[str, MadeOf]
 
 _PART = ("transpose", "rows", "axis")
 
@@ -254,8 +247,7 @@ _PART = ("transpose", "rows", "axis")
 def read_map(path: str) -> Corrections:
     """Read a JSON file of corrections, whose form is in docs/parity.md: our parameter or layer → the reference's.
 
-    Raises:
-        ValueError: the file cannot be read, is no JSON object, or has an entry of another form.
+    A ValueError names a file that is none, or the line of an entry of another form.
     """
     try:
         text = Path(path).read_text()
@@ -278,10 +270,10 @@ def read_map(path: str) -> Corrections:
     return corrections
 
 
-def _source(name: str, entry: Any) -> Source:
+def _source(name: str, entry: Any) -> MadeOf:
     """What an entry of --map stands for. A ValueError has what is wrong with it."""
     if entry is None:  # no counterpart
-        return Source(())
+        return MadeOf(())
     entry = {"from": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "from" not in entry:
         raise ValueError('give the reference\'s name, or an object with "from"; null: it has none')
@@ -294,7 +286,7 @@ def _source(name: str, entry: Any) -> Source:
     shape = _whole("shape", entry["shape"], None) if "shape" in entry else None
     join = _whole("join", [entry.get("join", 0)], 1)[0]
     parts = tuple(dataclasses.replace(_part(one, common), sign=sign) for one, sign in terms)
-    return Source(parts, join, shape, len(terms) > len(listed))
+    return MadeOf(parts, join, shape, len(terms) > len(listed))
 
 
 def _terms(text: str) -> list[tuple[str, int]]:
@@ -314,7 +306,7 @@ def _part(one: Any, common: Mapping[str, Any]) -> Part:
     rows = _whole("rows", given["rows"], 2) if "rows" in given else None
     transpose = _whole("transpose", given["transpose"], None) if "transpose" in given else None
     axis = _whole("axis", [given.get("axis", 0)], 1)[0]
-    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, None, axis)
+    return Part(given["name"], transpose, (rows[0], rows[1]) if rows else None, axis=axis)
 
 
 def _whole(key: str, values: Any, count: int | None) -> Shape:
@@ -329,8 +321,7 @@ def resolve(
 ) -> tuple[Corrections, dict[str, str]]:
     """Our parameters' sources by corrections of parameters and of whole layers; and the layers that they pair.
 
-    Raises:
-        ValueError: a name that its net does not have, or a layer with the options of a parameter.
+    A ValueError names what its net does not have, or a layer with the options of a parameter.
     """
     sources: Corrections = {}
     layers: dict[str, str] = {}
@@ -341,12 +332,12 @@ def resolve(
                 if one not in theirs:
                     raise ValueError(f"--map: {name}: the reference has no {one!r}; {closest(one, theirs)}")
             sources[name] = dataclasses.replace(source, parts=tuple(_third(part, theirs) for part in source.parts))
-            if len(source.names) == 1 and source == plain(source.names[0]):
+            if len(source.names) == 1 and source == whole_array(source.names[0]):
                 layers[name.rpartition(".")[0]] = source.names[0].rpartition(".")[0]
         elif inside and not source.parts:
             sources |= dict.fromkeys(inside, source)
         elif inside:
-            if source != plain(source.parts[0].name):
+            if source != whole_array(source.parts[0].name):
                 raise ValueError(f"--map: {name} is a layer; give the reference's layer, or name its parameters")
             other = source.parts[0].name
             layers[name] = other
@@ -355,7 +346,7 @@ def resolve(
                 raise ValueError(f"--map: {name}: the reference has no {other!r}; {closest(other, _layers(theirs))}")
             for one, leaf in inside.items():
                 if leaf_name(leaf) in by_leaf:
-                    sources[one] = plain(by_leaf[leaf_name(leaf)])
+                    sources[one] = whole_array(by_leaf[leaf_name(leaf)])
         else:
             raise ValueError(f"--map: {name!r} is no parameter of the net; {closest(name, [*ours, *_layers(ours)])}")
     return sources, {ours_layer: layer for ours_layer, layer in layers.items() if ours_layer and layer}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +12,10 @@ from resnet_fn.parity.layers.settings import Pads
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.origins import FITS, attempt
 
-# Settings whose values are compared as they are, in the order in which differences are listed.
-_PLAIN = (
-    *("kernel_size", "stride", "dilation", "groups", "bias", "padding_mode", "over", "num_groups", "normalized_shape"),
-    *("batch_statistics", "num_heads", "hidden_size", "num_layers", "bidirectional", "proj_size", "nonlinearity"),
-    *("add_bias_kv", "add_zero_attn", "padding_idx", "max_norm", "scale_grad_by_freq", "output_size", "ceil_mode"),
-    *("count_include_pad", "divisor_override", "approximate", "axis", "mode", "size", "align_corners"),
-)
+# Settings with a rule of their own; all others are equal or differ.
+_OWN_RULE = ("pads", "pad_mode", "transposed", "zeros_after", "momentum", "activation", "batch_first")
 # Kinds that may stand for each other: a dropout's share is compared apart.
 _ALIKE = ({"attention", "dense"}, {"dropout", "identity"})
-_NUMBERS = ("eps", "slope", "alpha", "beta", "threshold", "min", "max")
 
 
 def settings_notes(ours: Sequence[Layer], theirs: Sequence[Layer], layers: dict[str, str]) -> list[str]:
@@ -69,9 +64,8 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     x, y = ours.output, theirs.output
     if x is not None and y is not None and x.shape == y.shape and relative_error(x, y) < FITS:
         a, b = ({name: value for name, value in one.items() if name not in ("pads", "ceil_mode")} for one in (a, b))
-    both = a.keys() & b.keys()
-    apart = [name for name in _PLAIN if name in both and a[name] != b[name]]
-    notes = [f"{name} {a[name]} here, {b[name]} in the reference" for name in apart]
+    apart = [name for name in a if name in b and name not in _OWN_RULE and not _equal(a[name], b[name])]
+    notes = [f"{name} {_number(a[name])} here, {_number(b[name])} in the reference" for name in apart]
     if ("output_size" in a) != ("output_size" in b):
         notes = [f"it is {ours.class_name} here, {theirs.class_name} in the reference, of another size"]
     if not notes and None not in (a.get("pads"), b.get("pads")) and a["pads"] != b["pads"]:
@@ -80,16 +74,22 @@ def settings_differences(ours: Layer, theirs: Layer) -> list[str]:
     if a.get("zeros_after"):
         words = f"output_padding {a['zeros_after'][0]} appends zeros here and nothing is computed for them"
         notes.append(f"{words}; torch's is padding={a['pads']}")
-    for name in _NUMBERS:
-        if name in both and not math.isclose(a[name], b[name], rel_tol=1e-6):
-            notes.append(f"{name} {a[name]:g} here, {b[name]:g} in the reference")
-    if "momentum" in both:
+    if "momentum" in a and "momentum" in b:
         notes += _momentum(1 - a["momentum"], b["momentum"])
     if a.get("activation"):
         notes.append(f"an activation {a['activation']} after it, none in the reference")
     if _same_shape(ours, theirs) and a.get("batch_first", False) != b.get("batch_first", False):
         notes.append(f"batch_first {a.get('batch_first')} here, {b.get('batch_first')} in the reference")
     return notes
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    floats = isinstance(ours, float) and isinstance(theirs, float)
+    return math.isclose(ours, theirs, rel_tol=1e-6) if floats else bool(ours == theirs)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _one_pixel(ours: Layer, theirs: Layer) -> bool:

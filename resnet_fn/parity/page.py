@@ -59,7 +59,7 @@ def ladder_page(ladder: Ladder, title: str, plots: bool) -> str:
     if ladder.curves:
         body.append("<h2>Loss and learning rate</h2>")
         if plots:
-            body.append(f'<div class="scroll">{image("losses", png(plot_curves(ladder.curves)))}</div>')
+            body.append(f'<div class="scroll">{image("losses", png(plot_losses(ladder.curves)))}</div>')
         else:
             header = ["update", *(f"{name}, {side}" for name in ladder.curves for side in ("here", "reference"))]
             updates = enumerate(itertools.zip_longest(*itertools.chain(*ladder.curves.values())), 1)
@@ -141,7 +141,7 @@ def plot_depth(depth: Depth) -> "Figure":
     return figure
 
 
-def plot_curves(curves: Curves) -> "Figure":
+def plot_losses(curves: Curves) -> "Figure":
     """Both sides' losses and learning rates, the reference's drawn over ours."""
     from matplotlib.figure import Figure
 

@@ -5,26 +5,19 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resnet_fn.config.hints import first_line
 from resnet_fn.parity.layer_outputs import TOLERANCE, compare_layer, layout
-from resnet_fn.parity.layers.difference import (
-    DIFFERS,
-    UNDECIDED,
-    VERDICTS,
-    Difference,
-    difference,
-    norm,
-    relative_error,
-)
+from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, difference, norm, relative_error
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.notes import settings_differences
 from resnet_fn.parity.origins import attempt
-from resnet_fn.parity.stages import by_noise, paired_outputs
+from resnet_fn.parity.stages import SPREADS, paired_outputs
 from resnet_fn.parity.trace import Arrays, Probe, Probes, Recording, Tree, map_tree, named_leaves
 
 NET = ""  # the net's name among the layers'
@@ -90,9 +83,9 @@ def probe_layers(
 
 def probe_net(inputs: Tree, executions: Sequence[Layer], call: Any, absent: tuple[type[Exception], ...] = ()) -> Probes:
     """The probes of the net; `call` returns its outputs by name, `executions` has the tables of ids."""
-    tables = [one for one in executions if one.kind == "embedding" and one.input is not None]
+    tables = [(one, one.input) for one in executions if one.kind == "embedding" and one.input is not None]
     given = named_leaves(inputs, "inputs").items()
-    rows = {name: _rows(one) for name, leaf in given for one in tables if np.array_equal(one.input, leaf)}
+    rows = {name: _rows(one) for name, leaf in given for one, ids in tables if np.array_equal(ids, leaf)}
     tried = {title: _probe(call, changed, absent) for title, changed in _net_changes(inputs, rows).items()}
     return {NET: {title: one for title, one in tried.items() if one}}
 
@@ -170,45 +163,35 @@ def _net_changes(inputs: Tree, rows: Mapping[str, int]) -> dict[str, Tree]:
     def samples(number: int) -> Tree:
         return each(lambda name, leaf: leaf.take(range(number), 0, mode="wrap") if len(leaf) == count else leaf)
 
-    def sized(size: Callable[[int], int]) -> Tree:
+    def sized(times: int, plus: int) -> Tree:
+        """Of images the pixels; of others what is as long as the first input's second axis."""
+
         def change(name: str, leaf: np.ndarray) -> np.ndarray:
-            same = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
-            places = range(2 if image else 1, leaf.ndim if image or not same else 2)
-            for axis in places if same or not image else ():
-                if image or (axis < leaf.ndim and leaf.shape[axis] == first.shape[1]):
-                    leaf = leaf.take(range(size(leaf.shape[axis])), axis, mode="wrap")
+            alike = leaf.ndim == first.ndim and leaf.dtype.kind == "f"
+            axes = range(2, leaf.ndim * alike) if image else range(1, 2 if alike else leaf.ndim)
+            for axis in [axis for axis in axes if image or leaf.shape[axis : axis + 1] == first.shape[1:2]]:
+                leaf = leaf.take(range(leaf.shape[axis] * times + plus), axis, mode="wrap")
             return leaf
 
         return each(change)
 
-    def times(factor: float) -> Tree:
-        return each(lambda name, x: x * np.float32(factor) if x.dtype.kind == "f" and name not in masks else x)
-
     def inverted(name: str, leaf: np.ndarray) -> np.ndarray:
-        if name not in masks:
-            return leaf
-        other = ~leaf if leaf.dtype == bool else 1 - leaf
-        if leaf.all():  # nothing would be left: only the last place is hidden
-            other = leaf.copy()
-            other[..., -1] = 0
-        return other
+        if name in masks and leaf.all():  # nothing would be left: only the last place is hidden
+            return np.concatenate([leaf[..., :-1], np.zeros_like(leaf[..., -1:])], -1)
+        return (1 - leaf).astype(leaf.dtype) if name in masks else leaf
 
     def looked_up(name: str, leaf: np.ndarray) -> np.ndarray:
         return np.resize(np.arange(rows[name], dtype=leaf.dtype), leaf.shape) if name in rows else leaf
 
     changes: dict[str, Tree] = {"one sample": samples(1), "n + 1 samples": samples(count + 1)} if count > 1 else {}
     if first.ndim > 1 and min(first.shape[1:]) > 1:
-        sizes = {"sizes − 1": lambda n: n - 1, "sizes + 1": lambda n: n + 1, "sizes × 2": lambda n: 2 * n}
-        changes |= {title: sized(size) for title, size in sizes.items()}
-    if any(leaf.dtype.kind == "f" for name, leaf in given.items() if name not in masks):
-        changes |= {"0·x": times(0.0), "−x": times(-1.0), "10·x": times(10.0)}
-    if masks:
-        changes[MASKS] = each(inverted)
-    if rows:
-        changes[IDS if all(given[name].size >= number for name, number in rows.items()) else "ids in turn"] = each(
-            looked_up
-        )
-    return changes
+        changes |= {"sizes − 1": sized(1, -1), "sizes + 1": sized(1, 1), "sizes × 2": sized(2, 0)}
+    numbers = {name for name, leaf in given.items() if leaf.dtype.kind == "f"} - masks
+    for title, factor in (("0·x", 0.0), ("−x", -1.0), ("10·x", 10.0)) if numbers else ():
+        changes[title] = each(partial(lambda by, name, x: x * by if name in numbers else x, np.float32(factor)))
+    changes |= {MASKS: each(inverted)} if masks else {}
+    fits = all(given[name].size >= number for name, number in rows.items())
+    return changes | ({IDS if fits else "as many ids as fit": each(looked_up)} if rows else {})
 
 
 def is_mask(name: str, leaf: np.ndarray) -> bool:
@@ -219,13 +202,13 @@ def is_mask(name: str, leaf: np.ndarray) -> bool:
 
 def measured(plain: Probes, exact: Probes, noisy: Iterable[Probes]) -> Probes:
     """The reference's probes with their rounding: the distance from float64, and the largest change by noise."""
-    changes = [*noisy]
+    others = [exact, *noisy]
     for layer, probes in plain.items():
         for title, probe in probes.items():
             for name, value in probe.outputs.items():
-                others = [one.get(layer, {}).get(title, Probe({}, "")).outputs.get(name) for one in (exact, *changes)]
-                errors = [math.inf if x is None or x.shape != value.shape else relative_error(x, value) for x in others]
-                probe.rounding[name] = max(errors[0], *(by_noise(one) for one in errors[1:]))
+                runs = [one[layer][title].outputs.get(name) if title in one.get(layer, {}) else None for one in others]
+                errors = [math.inf if x is None or x.shape != value.shape else relative_error(x, value) for x in runs]
+                probe.rounding[name] = max(errors[0], *(SPREADS * error for error in errors[1:]))
     return plain
 
 
@@ -316,7 +299,7 @@ def _compare(probed: Probed, name: str, title: str, ours: Probe, theirs: Probe, 
             difference(one, ours.outputs[names[one]], b, TOLERANCE, theirs.rounding[one])
             for one, b in theirs.outputs.items()
         ]
-        item, words = max(items, key=lambda one: (VERDICTS.index(one.verdict), one.relative)), ""
+        item, words = max(items, key=lambda one: (one.verdict == DIFFERS, one.relative)), ""
     if item and item.verdict == UNDECIDED:
         return
     if item and item.verdict != DIFFERS:

@@ -25,7 +25,7 @@ from resnet_fn.parity.layers.difference import (
     norm,
     relative_error,
 )
-from resnet_fn.parity.name_map import NameMap, plain, thirds
+from resnet_fn.parity.name_map import NameMap, Part, thirds, whole_array
 from resnet_fn.parity.notes import training_notes
 from resnet_fn.parity.optimizer_settings import compare_settings
 from resnet_fn.parity.trace import LATER, Arrays, Batch, Recording, Rounding, Trace, named_leaves
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     # "backward" order; "" for outputs or updates
     of: str
     values: Callable[[Trace], Arrays]
-    what: str = name_map.VALUES  # they are (`Source.build`)
+    what: str = name_map.VALUES  # they are (`MadeOf.build`)
 
 
 STAGES = (
@@ -148,7 +148,7 @@ _OTHER = 0.01  # an element whose gradients are further apart is rounding beside
 
 # A gradient this far from its float64, and this small beside all gradients, is zero except for rounding.
 _NOISE, _SMALL = 0.5, 1e-4
-_MOST = 0.05
+_MOST = 0.05  # noise alone allows no larger error
 SPREADS = 4  # with ROUNDING_FACTOR 16: what 165 of 165 arrays of right ports stayed within (docs/migrating.md)
 _LENT = 1e-4  # the most rounding that one array stands for in others
 Rows = slice | EllipsisType
@@ -164,7 +164,7 @@ def rounding(trace: Trace, exact: Trace) -> Rounding:
         errors, exactly = roundings.setdefault(row.name, {}), row.values(exact)
         for name, value in row.values(trace).items():
             # A third may be the keys of an attention, whose bias has a gradient of rounding only.
-            for part in (*plain(name).parts, *(thirds(name, value) if name in trace.start else ())):
+            for part in (Part(name), *(thirds(name, value) if name in trace.start else ())):
                 error = relative_error(part.take(value), part.take(exactly[name]))
                 errors[str(part)] = 0.0 if math.isnan(error) else error
     for index, pair in enumerate(zip(trace.later, exact.later, strict=True)):
@@ -192,11 +192,6 @@ def later_stage(name: str) -> str:
 MEASURED = {name for row in EACH_BATCH for name in (row.name, later_stage(row.name), row.name + WITH_DROPOUT)}
 
 
-def by_noise(change: float) -> float:
-    """The rounding that a change by noise stands for; noise alone allows no error above `_MOST`."""
-    return min(SPREADS * change, _MOST / ROUNDING_FACTOR)
-
-
 def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     """The rounding of each batch's arrays, at least what its largest change by noise stands for.
 
@@ -206,7 +201,8 @@ def with_noise(measured: Rounding, noisy: Sequence[Rounding]) -> Rounding:
     for stage, errors in measured.items():
         first = stage.partition(" of batch ")[0].removesuffix(WITH_DROPOUT)
         changes = [one.get(first, {}) for one in noisy]
-        least = {name: by_noise(max((one.get(name, 0.0) for one in changes), default=0.0)) for name in errors}
+        spreads = {name: SPREADS * max((one.get(name, 0.0) for one in changes), default=0.0) for name in errors}
+        least = {name: min(spread, _MOST / ROUNDING_FACTOR) for name, spread in spreads.items()}
         grown[stage] = {name: max(error, least[name]) for name, error in errors.items()}
     return grown
 
@@ -240,7 +236,7 @@ class Comparison:
         """The reference's arrays, and thirds, with a gradient of rounding only: biases before norms, and of keys."""
         errors, gradients = self.rounding.get(GRADIENTS, {}), self.theirs.trace.gradients
         limit = _SMALL * math.hypot(*map(norm, gradients.values()))
-        parts = [(part, a) for name, a in gradients.items() for part in (*plain(name).parts, *thirds(name, a))]
+        parts = [(part, a) for name, a in gradients.items() for part in (Part(name), *thirds(name, a))]
         noise = [(part, a) for part, a in parts if errors.get(str(part), 0.0) >= _NOISE or not part.take(a).any()]
         return {str(part) for part, a in noise if norm(part.take(a)) <= limit}
 
@@ -272,7 +268,7 @@ class Comparison:
     def _pieces(self, name: str, array: np.ndarray) -> list[tuple[str, str, str, Rows]]:
         """Title, name, the reference's name and rows of one of our arrays; of its thirds if one is `_zero`."""
         source = self.names.parameters[name]
-        parts = thirds(source.names[0], array) if source == plain(source.names[0]) else source.parts
+        parts = thirds(source.names[0], array) if source == whole_array(source.names[0]) else source.parts
         if len(parts) == 3 and not source.added and self._zero.intersection(map(str, parts)):
             rows = len(array) // 3
             places = [slice(index * rows, (index + 1) * rows) for index in range(3)]
@@ -360,7 +356,11 @@ class Comparison:
             return {"norm": self.rounding.get(_ALL_GRADIENTS, {}).get("", 0.0)}
         if name == MOVED:
             return dict.fromkeys(self.theirs.trace.last_outputs, max(outputs.values(), default=0.0))
-        return self._growing(outputs) if name == TRAJECTORY else {}
+        if name != TRAJECTORY:
+            return {}
+        of_losses = self.rounding.get(TRAJECTORY, {})  # of each update's loss, at least that of the update before
+        errors = (max(0.0, error, outputs.get(update, 0.0)) for update, error in of_losses.items())
+        return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _state_of_training(self, row: Row) -> Stage:
         """What training moves beside weights, by the outputs that it leads to."""
@@ -406,12 +406,6 @@ class Comparison:
                 error = 2.0**-22 * largest * float(title.rpartition(" ")[2]) / (abs(b) or 1.0)
                 stage.differences.append(difference(title, ours[title], b, 1e-5, min(error, CEILING)))
         return stage
-
-    def _growing(self, outputs: Mapping[str, float]) -> dict[str, float]:
-        """The rounding of each update's loss, at least that of the update before."""
-        of_losses = self.rounding.get(TRAJECTORY, {})
-        errors = (max(0.0, error, outputs.get(name, 0.0)) for name, error in of_losses.items())
-        return dict(zip(of_losses, itertools.accumulate(errors, max), strict=True))
 
     def _arrays(self, row: Row, names: Sequence[str]) -> Stage:
         """Parameter by parameter."""
@@ -502,77 +496,3 @@ def inputs_stage(ours: Sequence[Batch], theirs: Sequence[Batch]) -> Stage:
                 return Stage(INPUTS, failed=f"update {update + 1}: the {single} have other names or shapes")
             differences += [difference(f"{name} of update {update + 1}", a[name], b[name]) for name in b]
     return Stage(INPUTS, differences)
-
-
-_SIGMAS = 6.0  # of sampling error; with 500 comparisons a false alarm once in a million runs
-_FEW = 8  # with fewer elements only constants are compared
-_MANY = 1000  # elements that a fourth moment needs to distinguish a uniform from a normal distribution
-
-
-def initialisation_stage(
-    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], seams: Mapping[str, Sequence[int]] | None = None
-) -> Stage:
-    """Compare mean, standard deviation and kurtosis of every pair of parameters within sampling error.
-
-    Rows that are constant on one side, such as the padding row of an embedding, are compared separately.
-
-    Args:
-        ours, theirs: each net's initial parameters, under the MindSpore net's names.
-        seams: first rows of the reference's further parts (`NameMap.seams`), which are compared separately.
-    """
-    stage = Stage(INITIALISATION)
-    for name, b in theirs.items():
-        ends = (seams or {}).get(name, ())
-        pairs = [(np.asarray(ours[name], np.float64), np.asarray(b, np.float64), name)]
-        if ends:
-            parts = zip(*(np.split(array, ends) for array in pairs[0][:2]), strict=True)
-            pairs = [(*part, f"{name} part {index + 1} of {len(ends) + 1}") for index, part in enumerate(parts)]
-        for one, other, title in [piece for pair in pairs for piece in _constant_rows(*pair)]:
-            moments = _moments(title, one.ravel(), other.ravel())
-            stage.differences += moments
-            if any(item.verdict == DIFFERS for item in moments):
-                stage.hints.append(f"{title}: {_words(one)} here, {_words(other)} in the reference")
-    return stage
-
-
-def _constant_rows(a: np.ndarray, b: np.ndarray, title: str) -> list[tuple[np.ndarray, np.ndarray, str]]:
-    """Split off the rows that are constant on one side, if the array is not."""
-    if a.ndim < 2 or a[0].size < 2 or not (np.ptp(a) and np.ptp(b)):
-        return [(a, b, title)]
-    same = [np.ptp(array.reshape(len(array), -1), axis=1) == 0 for array in (a, b)]
-    constant = same[0] | same[1]
-    if not constant.any() or constant.all():
-        return [(a, b, title)]
-    rows = [(a[index], b[index], f"{title} row {index}") for index in np.flatnonzero(constant)]
-    return [*rows, (a[~constant], b[~constant], title)]
-
-
-def _words(values: np.ndarray) -> str:
-    if values.std() == 0:
-        return f"all {values.flat[0]:.6g}"
-    return f"drawn in {values.min():.3g}..{values.max():.3g} with standard deviation {values.std():.3g}"
-
-
-def _moments(name: str, a: np.ndarray, b: np.ndarray) -> list[Difference]:
-    count, spread_a, spread_b = len(b), float(a.std()), float(b.std())
-    mean, std = ("mean", float(a.mean()), float(b.mean())), ("std", spread_a, spread_b)
-    moments: list[tuple[str, float, float, float, float]] = []  # with the scale of the difference, and what passes
-    if count == 1 and not any(float(f"{value:.3g}") == float(np.float32(value)) for value in (a[0], b[0])):
-        return []  # one number may be drawn, unless it is a round one
-    if spread_a == 0 or spread_b == 0:
-        moments = [(*mean, 1.0, 1e-6), (*std, spread_b or 1.0, 0.0)]
-    elif count >= _FEW:
-        error = _SIGMAS * math.sqrt(2 / count)  # of a difference of two means, in standard deviations
-        largest = max(spread_a, spread_b)
-        moments = [(*mean, largest, error), (*std, largest, min(error / 2**0.5, 0.9))]
-        if count >= _MANY:
-            moments.append(("kurtosis", _kurtosis(a), _kurtosis(b), 1.0, _SIGMAS * math.sqrt(48 / count)))
-    return [
-        Difference(f"{name} {moment}", abs(x - y), abs(x - y) / scale, math.nan, x, y, (), 0.0, tolerance)
-        for moment, x, y, scale, tolerance in moments
-    ]
-
-
-def _kurtosis(values: np.ndarray) -> float:
-    squares = np.square(values - values.mean())
-    return float(np.square(squares).mean() / squares.mean() ** 2)

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import importlib
 import itertools
 import math
 import os
@@ -28,7 +27,6 @@ from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.probes import Caller, measured, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
-from resnet_fn.parity.reference.nets import Block, reference_net
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
 from resnet_fn.parity.trace import (
     LATER,
@@ -70,9 +68,9 @@ def record_reference(
     """Train a copy of a torch module for a few updates; record what the ladder compares and how exact it is.
 
     The copy has no dropout, and random numbers for what is fresh (`prepare_reference`). With the recipe's precision
-    "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. For `loss` and `make_optimizer`
-    see `run_torch`; None: the recipe's. `build` made the module: with it several are built (`Trace.builds`). `probes`:
-    other inputs are computed, too. A ValueError names inputs that do not fit, or a loss that is no scalar.
+    "fp16" the verdict allows for the error of PyTorch's own automatic mixed precision. `loss` and `make_optimizer`: see
+    `run_torch`; `build` made the module: with it several are built (`Trace.builds`). `probes`: other inputs
+    are computed, too. A ValueError names what fails.
     """
     task = dataclasses.replace(task, batches=[map_tree(np.array, tuple(batch)) for batch in task.batches])
     inputs = task.batches[0][0]
@@ -104,10 +102,8 @@ def record_reference(
         try:
             value = criterion(outputs, tensors(labels, torch.float32))
         except Exception as error:
-            given = {"outputs": outputs_of(outputs), "labels": labels}
-            raise what_failed(
-                "loss of the reference", given, error, "give it labels that it takes, or --loss"
-            ) from error
+            given, fix = {"outputs": outputs_of(outputs), "labels": labels}, "give it labels that it takes, or --loss"
+            raise what_failed("loss of the reference", given, error, fix) from error
         return {**outputs_of(outputs), stages.LOSS: _array(_scalar(value))}
 
     random = is_random(trained, torch.get_rng_state)
@@ -211,13 +207,12 @@ def _probes(reference: torch.nn.Module, inputs: Tree, executions: Sequence[Layer
 def _in_float64() -> Iterator[None]:
     """Inside, tensors that a module makes in float32 are float64: `torch.zeros(…)`, `x.float()`, its constants."""
 
-    def wide(tree: Any) -> Any:
-        return torch.utils._pytree.tree_map(widen, tree)
-
     def widen(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
             return leaf.double()
         return torch.float64 if leaf is torch.float32 else leaf
+
+    wide = functools.partial(torch.utils._pytree.tree_map, widen)
 
     class Widen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -363,15 +358,11 @@ def run_torch(
     precision: str,
     updates: int | None = None,
 ) -> Trace:
-    """Train a copy of a torch module for a few updates and record everything that the ladder compares.
+    """Train a copy of a torch module for a few updates (None: the task's) and record what the ladder compares.
 
-    Args:
-        module, task: as in `record_reference`.
-        loss: (outputs, labels) → scalar.
-        make_optimizer: module → optimizer; None: the recipe's. Each group gets the task's learning rate times its share
-            of the largest.
-        precision: "float32", "float64", or "float16": automatic mixed precision.
-        updates: how many of the task's updates; None: all.
+    `loss` is of (outputs, labels), a scalar; `make_optimizer` is of the module, None: the recipe's. Each of its groups
+    gets the task's learning rate times its share of the largest. `precision`: "float32", "float64", or "float16" by
+    automatic mixed precision.
     """
     dtype = _DTYPES[precision]
     module = copied(module).to(dtype)
@@ -446,17 +437,12 @@ def _moved(module: torch.nn.Module, first: dict[str, torch.Tensor], inputs: Tree
 
 _NOISY_RUNS, _NOISY_PROBES = 4, 2
 # Calls that only move numbers, or make or read them: nothing is rounded.
-_EXACT = frozenset(
-    word
-    for words in (
-        "__deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous",
-        "cpu detach dim double dropout embedding empty expand expand_as flatten flip float full gather",
-        "index_select item masked_fill max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape",
-        "roll size split squeeze stack swapaxes t tensor to tolist transpose unbind unflatten unsqueeze view",
-        "view_as where zeros zeros_like",
-    )
-    for word in words.split()
-)
+_EXACT = """
+    __deepcopy__ __get__ __getitem__ __reduce_ex__ __set__ arange backward cat chunk clone contiguous cpu detach dim
+    double dropout embedding empty expand expand_as flatten flip float full gather index_select item masked_fill
+    max_pool2d numpy ones ones_like pad permute relu relu_ repeat reshape roll size split squeeze stack swapaxes t
+    tensor to tolist transpose unbind unflatten unsqueeze view view_as where zeros zeros_like
+"""
 
 
 class _Noise(torch.overrides.TorchFunctionMode):
@@ -464,19 +450,15 @@ class _Noise(torch.overrides.TorchFunctionMode):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator, self.exact = torch.Generator().manual_seed(seed), {*_EXACT.split()}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        if name in _EXACT:
+        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set"))
+        if name in self.exact or in_place or "out" in kwargs:
             return function(*args, **kwargs)
-        in_place = (
-            (name.endswith("_") and not name.endswith("__")) or name.startswith(("__i", "__set")) or "out" in kwargs
-        )
-        noisy = torch.utils._pytree.tree_map
-        given = args if in_place else noisy(self._add, args)
-        outputs = function(*given, **kwargs)
-        return outputs if in_place else noisy(self._add, outputs)
+        noisy = functools.partial(torch.utils._pytree.tree_map, self._add)
+        return noisy(function(*noisy(args), **kwargs))
 
     def _add(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
@@ -535,8 +517,7 @@ def _backward(
 ) -> tuple[float, Arrays, list[Arrays]]:
     """Compute the gradients of a batch in training mode, from none.
 
-    Returns:
-        The mean loss, the outputs of the last micro-batch, and the gradients of each micro-batch; [] of a single one.
+    Returns the mean loss, the outputs of the last micro-batch, and each micro-batch's gradients; [] of a single one.
     """
     module.train()
     scale = task.recipe.loss_scale if precision == "float16" else 1.0  # small gradients would underflow without it
@@ -687,10 +668,7 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
     """Inside, every torch ReLU moves ties, inputs x with |x| < width · rms(x), to the other side of 0.
 
     relu(x) becomes min(x, 0) for them: the values hardly change, but the gradients 0 and 1 are exchanged. ReLU6 and
-    Hardtanh have two such places.
-
-    Yields:
-        A function that returns the number of ties so far.
+    Hardtanh have two such places. Yields a function that returns the number of ties so far.
     """
     functional = torch.nn.functional
     relus = {functional.relu, functional.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_}
@@ -714,24 +692,3 @@ def flip_ties(width: float) -> Iterator[Callable[[], int]]:
 
     with FlipTies():
         yield lambda: count
-
-
-def reference_of(model: str, shape: dict[str, Any], zero_init_residual: bool) -> Any:
-    """Torchvision's net of this name if it can be imported; else the package's."""
-    plain = shape["in_channels"] == 3 and not shape["stem"] and shape["norm"] == "batch"
-    torchvision = find_torchvision() if plain else None
-    if torchvision and hasattr(torchvision.models, model):
-        options = {"zero_init_residual": True} if zero_init_residual else {}
-        return getattr(torchvision.models, model)(num_classes=shape["num_classes"], **options)
-    net = reference_net(model, **shape)
-    if zero_init_residual and shape["norm"] == "batch":
-        for block in [module for module in net.modules() if isinstance(module, Block)]:
-            torch.nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
-    return net
-
-
-def find_torchvision() -> Any:
-    """The module torchvision, or None: the operators of its PyPI wheel do not load beside PyTorch's CPU build."""
-    with contextlib.suppress(ImportError, RuntimeError):
-        return importlib.import_module("torchvision")
-    return None

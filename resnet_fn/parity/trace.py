@@ -83,11 +83,7 @@ def split(tree: Tree, parts: int) -> list[Tree]:
 def make_batches(
     updates: int, batch_size: int, channels: int, image_size: int, classes: int, seed: int = 0
 ) -> list[Batch]:
-    """Random batches that can be learnt, so that the loss moves: each class has its own pattern, under as much noise.
-
-    Returns:
-        `updates` pairs of images float32 [batch_size, channels, image_size, image_size] and labels int32 [batch_size].
-    """
+    """Batches of float32 images and int32 labels that can be learnt: each class has a pattern, under as much noise."""
     rng = np.random.default_rng([seed, 20])
     shape = (channels, image_size, image_size)
     patterns = rng.standard_normal((min(classes, 10), *shape)).astype(np.float32)
@@ -126,24 +122,21 @@ def _check_batches(batches: Sequence[Batch], accumulate: int) -> None:
     for index, batch in enumerate(batches):
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
             raise ValueError(f"batches: batch {index} is {type(batch).__name__}; give a pair (inputs, labels)")
-        shapes = {}
-        for words, leaf in (named_leaves(batch[0], "inputs") | named_leaves(batch[1], "labels")).items():
-            taken = isinstance(leaf, np.ndarray) and (leaf.dtype == np.float32 or leaf.dtype.kind in "iub")
-            if not taken:
+        arrays = named_leaves(batch[0], "inputs") | named_leaves(batch[1], "labels")
+        for name, leaf in arrays.items():
+            if not isinstance(leaf, np.ndarray) or (leaf.dtype != np.float32 and leaf.dtype.kind not in "iub"):
                 what = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-                raise ValueError(
-                    f"batches: batch {index}, {words}: {what}; give a NumPy array of float32, integers or bool"
-                )
-            shapes[words] = (leaf.shape, leaf.dtype)
+                words = f"batches: batch {index}, {name}: {what}"
+                raise ValueError(f"{words}; give a NumPy array of float32, integers or bool")
+        shapes = {name: f"{leaf.dtype} {list(leaf.shape)}" for name, leaf in arrays.items()}
         first = first or shapes
-        if shapes != first:
-            name = next(name for name in {**first, **shapes} if shapes.get(name) != first.get(name))
-            pairs = [one.get(name, (None, "none")) for one in (shapes, first)]
-            here, wanted = (f"{dtype} {list(shape)}" if shape is not None else dtype for shape, dtype in pairs)
-            raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
+        for name in {**first, **shapes}:
+            here, wanted = shapes.get(name, "none"), first.get(name, "none")
+            if here != wanted:
+                raise ValueError(f"batches: batch {index}, {name}: {here}; batch 0 has {wanted}; give all one shape")
     if accumulate == 1:  # then nothing need have the batch first: sequences, graphs, a number for all samples
         return
-    sizes = {name: shape[0] if shape else 0 for name, (shape, _) in (first or {}).items()}
+    sizes = {name: len(leaf) if leaf.ndim else 0 for name, leaf in arrays.items()}
     if len(set(sizes.values())) > 1:
         words = ", ".join(f"{size} {name}" for name, size in sizes.items())
         raise ValueError(f"accumulate: {words}; give as many of each, or no micro-batches")
@@ -164,12 +157,7 @@ LATER = 5
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The updates that both sides make.
-
-    Raises:
-        ValueError: a setting that the reference cannot follow, batches that do not fit, a moving average that would
-            not move.
-    """
+    """The updates that both sides make; a ValueError names what the reference cannot follow, or does not fit."""
 
     recipe: Recipe  # optimizer, decay, loss, clipping, schedule, moving average, precision
     batches: Sequence[Batch]  # one (inputs, labels) for each update, all of one shape
@@ -317,15 +305,10 @@ def make_recording(
     side = "the reference" if framework.startswith("PyTorch") else "the net"
     words = [f"{name}: {attribute}={share:g}" for name, attribute, share in dropped]
     asked = [f"{name}={share:g}" for name in ("dropout", "drop_path") if (share := getattr(task.recipe, name))]
-    return Recording(
-        framework,
-        dataclasses.replace(task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches]),
-        notes=[
-            *([f"dropout is 0 in {side}: {few(words)}"] if words else ()),
-            *([f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else ()),
-        ],
-        **recorded,
-    )
+    notes = [f"dropout is 0 in {side}: {few(words)}"] if words else []
+    notes += [f"dropout is 0 on both sides; the recipe has {few(asked)}"] if asked else []
+    task = dataclasses.replace(task, batches=[map_tree(seen, tuple(batch)) for batch in task.batches])
+    return Recording(framework, task, notes=notes, **recorded)
 
 
 def what_failed(side: str, inputs: Tree, error: Exception, fix: str) -> ValueError:

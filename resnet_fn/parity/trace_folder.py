@@ -91,11 +91,7 @@ def _smallest(array: np.ndarray) -> np.ndarray:
 
 
 def load_recording(folder: Path) -> Recording:
-    """Read a trace folder.
-
-    Raises:
-        ValueError: it is no trace, has another version, or is damaged; names the file.
-    """
+    """Read a trace folder; a ValueError names the file that is none, damaged, or of another version."""
     path, stored = folder / MANIFEST, folder / ARRAYS
     if not path.is_file():
         raise ValueError(f"{folder}: there is no {MANIFEST}; give the folder that `parity record --out` wrote")
@@ -155,8 +151,10 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     [(kind, content)] = value.items()
     if kind == "array":
         return arrays[str(content)]
-    if kind in ("tuple", "float"):
-        return tuple(_unpack(one, arrays) for one in content) if kind == "tuple" else float(content)
+    if kind == "float":
+        return float(content)
+    if kind == "tuple":
+        return tuple(_unpack(one, arrays) for one in content)
     fields = {_unpack(key, arrays): _unpack(one, arrays) for key, one in content.items()}
     return fields if kind == "dict" else _CLASSES[kind](**fields)
 

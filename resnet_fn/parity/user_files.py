@@ -55,12 +55,7 @@ def _place(module: ModuleType | None) -> Path | None:
 
 
 def load_function(place: str, flag: str) -> Any:
-    """Import "path/to/file.py:function".
-
-    Raises:
-        UsageError: the file or the function does not exist.
-        ValueError: the file cannot be imported.
-    """
+    """Import "path/to/file.py:function"; a UsageError if there is none, a ValueError if the file fails."""
     path, _, name = place.rpartition(":")
     if not path or not name:
         raise UsageError(f"{flag}: {place!r} is not FILE:FUNCTION; give for example nets/mine.py:build")
@@ -77,8 +72,8 @@ def load_function(place: str, flag: str) -> Any:
             with imports_beside(place):
                 spec.loader.exec_module(module)
         except Exception as error:
-            words = f"{path} cannot be imported ({type(error).__name__}: {first_line(error)})"
-            raise ValueError(f"{flag}: {words}") from error
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise ValueError(f"{flag}: {path} cannot be imported ({reason})") from error
         _loaded[resolved] = module
     function = getattr(_loaded[resolved], name, None)
     if not callable(function):

@@ -1,4 +1,4 @@
-"""The curves of runs over updates: a line for each run, or the mean and a band where several share a line."""
+"""Curves of runs over updates: one line for each run, or the mean and a band for several."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

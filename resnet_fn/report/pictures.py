@@ -1,4 +1,4 @@
-"""A sample's name and picture, and where a net's evidence for a class lies: Grad-CAM of its last stage."""
+"""A sample's name and picture, and a map of the net's evidence for a class (Grad-CAM of its last stage)."""
 
 import io
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Runs grouped by recipe, those that differ in the seed alone together; and a table of them, as mean ± deviation."""
+"""Runs grouped by recipe (only the seed differs in a group), and their table of means and deviations."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _DATA = ("data_dir", "train_list", "val_list")  # options that do
 
 
 class EvaluatedRun(NamedTuple):
-    """A run as it stands: its recipe as JSON types, with where its data lie, and its evaluations."""
+    """A run: its recipe as JSON types, its data's folder, and its evaluations so far."""
 
     recipe: dict[str, Any]
     evaluations: list[dict[str, Any]]
@@ -48,7 +48,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def different_updates(last: Mapping[str, int]) -> list[str]:
-    """A warning where runs of one line have not come equally far, by their last updates."""
+    """Return a warning if runs of one line have different numbers of updates."""
     where = ", ".join(f"{name} at {update}" for name, update in last.items())
     return [f"warning: runs of one line stand at different updates: {where}"] * (len({*last.values()}) > 1)
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and that survive a loss of power."""
+"""Files that are complete or absent, and that survive a loss of power."""
 
 import contextlib
 import hashlib
@@ -42,7 +42,7 @@ def sync(path: Path) -> None:
 
 
 def no_room(path: Path, error: OSError, run: Path) -> OSError:
-    """The error that ends a run if its folder `run` cannot be written any more."""
+    """Return the error that ends a run if its folder `run` can no longer be written."""
     return OSError(
         f"{path}: cannot be saved ({error.strerror or error}); make room, then give the same command with "
         f"--out-dir {run} to go on from the checkpoint before"
@@ -51,7 +51,7 @@ def no_room(path: Path, error: OSError, run: Path) -> OSError:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """A context with the name of a temporary file beside `path`, which replaces `path` at the end of the block.
+    """Give the block a temporary file beside `path`, which replaces `path` when the block ends.
 
     If the block raises, the file is removed and `path` stays as it was. The new file has the umask's mode, whatever
     wrote it (MindSpore's writers leave 0400).

@@ -12,7 +12,7 @@ _HOLDER = "process "
 
 
 def was_locked(folder: Path, has_run: bool = False) -> bool:
-    """Whether a run has left its lock in a folder. Not for a lock that this process holds: reading would release it.
+    """Return whether a run has left its lock in a folder. Reading would release a lock of this process.
 
     In a folder that holds a run (`has_run`) also one without text: a loss of power leaves it empty, or full of NULs.
     """
@@ -24,7 +24,7 @@ def was_locked(folder: Path, has_run: bool = False) -> bool:
 
 
 class FolderLock:
-    """A lock on the file `lock` in a folder, which names its holder; released at the end of this context.
+    """A lock on the file `lock` in a folder. The file names its holder, and the end of the context releases it.
 
     The kernel also releases it when the process ends in any way. Forked processes do not hold it (with flock they
     would), and it works between machines on NFS.

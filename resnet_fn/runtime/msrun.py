@@ -1,4 +1,4 @@
-"""msrun's processes on this machine, as children of this one."""
+"""The processes that msrun starts on this machine, as children of this process."""
 
 import contextlib
 import ctypes
@@ -99,7 +99,7 @@ class WorkerProcesses:
                     self.ended[name] = shell_code(end[1])
 
     def kill(self) -> None:
-        """Kill all that still runs below this process, for 5 s at most."""
+        """Kill all child processes that still run, within 5 s."""
         deadline = time.monotonic() + 5
         while (left := self._children()) and time.monotonic() < deadline:
             for pid in left:

@@ -86,7 +86,7 @@ def set_once(setting: Callable[[Any], None], value: object) -> None:
 
 
 def kernel_environment() -> dict[str, Any]:
-    """What chooses this process's kernels, by which the last bits of an update differ, as JSON types; after `start`."""
+    """Return the settings on which the last bits of an update depend, as JSON types; call it after `start`."""
     from resnet_fn.runtime.cpus import processor
 
     return {
@@ -124,7 +124,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         fast_math: on a card, do not call `use_exact_kernels`.
 
     Raises:
-        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/design.md); or an invalid
+        ValueError: MindSpore's own compile cache is on, which computes garbage (docs/lab.md); or an invalid
             device or number of threads, or another than this process has started with.
     """
     check_value(RunOptions, "threads", threads)

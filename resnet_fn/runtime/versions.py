@@ -1,4 +1,4 @@
-"""Versions of MindSpore that this package was run on, and their differences, from pip's records, before it loads."""
+"""Supported versions of MindSpore and their differences; the installed one is read from pip's records."""
 
 from importlib import metadata
 from pathlib import Path
@@ -29,7 +29,7 @@ def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
 
 
 def warnings() -> list[str]:
-    """A line for a MindSpore that this package was not run on, and for a Pillow that it does not work with."""
+    """Return a warning for a MindSpore that is not supported, and for a Pillow that does not work."""
     lines, version = [], installed("mindspore")
     if version not in RUN_ON:
         untried = f"was never tried with this package ({', '.join(RUN_ON)} were)"

@@ -1,4 +1,4 @@
-"""Norms of gradients, weights and updates for each group of layers: is any part of the net dead, or running away?
+"""Norms of gradients, weights and updates for each group of layers, to find parts that do not learn or diverge.
 
 The gradients' come from the step, which has them anyway; weights and updates are measured on the host, from copies,
 and only on the updates that are logged.

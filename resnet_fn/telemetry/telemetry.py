@@ -22,7 +22,7 @@ BAR = "{desc}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remainin
 
 
 class Pace:
-    """The updates of this process in the current epoch.
+    """Statistics of this process's updates in the current epoch.
 
     Attributes:
         epochs: rows of the table that have been printed.
@@ -83,11 +83,11 @@ class Telemetry:
             self._board.close(whole=error is None and self._left == 0)
 
     def first_batch(self, images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> None:
-        """Show what the net is fed: float32 [n, C, H, W], and labels [n] or [n, classes]."""
+        """Show the first batch as the net gets it: float32 [n, C, H, W], and labels [n] or [n, classes]."""
         self._board.batch(images, labels, classes)
 
     def advance(self, epoch: int, epochs: int, event: dict[str, Any] | None) -> None:
-        """One update is done; log its event if there is one."""
+        """Advance the bar by one update, and log its event if there is one."""
         if event is not None:
             event["memory_mb"] = memory_mb()
             self._write(event)
@@ -123,7 +123,7 @@ class Telemetry:
             self._log.flush()
 
     def say(self, text: str) -> None:
-        """Print lines on stdout without tearing the bar, which stands below them at once."""
+        """Print lines on stdout above the bar."""
         self._bar.clear()
         print(text, flush=True)
         self._bar.refresh()
@@ -142,7 +142,7 @@ class Telemetry:
 
 
 class SilentTelemetry(Telemetry):
-    """For all ranks but 0: the same calls, without effect."""
+    """The telemetry of all ranks except 0: the same calls, without effect."""
 
     def __init__(self) -> None:
         pass
@@ -157,7 +157,7 @@ class SilentTelemetry(Telemetry):
 
 
 def memory_mb() -> float:
-    """Main memory that this process holds now, in MiB (on Linux; elsewhere its peak)."""
+    """Return the main memory of this process now, in MiB (on Linux; elsewhere its peak)."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -45,7 +45,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _other_kind(path: Path) -> str:
-    """What a file is that its first bytes show to be no weight file, and the fix; else ""."""
+    """Describe what a file is, with the fix, if its first bytes show no weight file; else ""."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start.strip(b"\0"):
@@ -59,7 +59,7 @@ def _other_kind(path: Path) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a weight file, whole or not at all; equal arrays in one order give equal bytes.
+    """Write a weight file completely or not at all. Equal arrays in the same order give equal bytes.
 
     Raises:
         ValueError: the ending is not one of ENDINGS, or the file cannot be written there.

@@ -1,4 +1,4 @@
-"""Weights of any project: read under our names, loaded into a net of ours, strictly or not at all, and converted."""
+"""Weights of any project: read under our names, loaded into a net completely or not at all, and converted."""
 
 import dataclasses
 import sys
@@ -24,7 +24,7 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """A weight file, read.
+    """The contents of a weight file.
 
     Attributes:
         path: the file, or the checkpoint folder in a run folder.
@@ -50,7 +50,7 @@ class WeightFile:
 def read_weights(file: File, which: str = "last") -> WeightFile:
     """Read weights in any style and format: `.pth`, `.safetensors`, `.ckpt`, or a checkpoint or run folder of ours.
 
-    Of a run folder, the "last" intact checkpoint or the "best"; the moving average of the weights if there is one.
+    `which` selects a run folder's "last" or "best" intact checkpoint. Averaged weights are preferred.
     Optimizer state, step counts and BatchNorm counters are left out.
 
     Raises:
@@ -63,7 +63,7 @@ def read_weights(file: File, which: str = "last") -> WeightFile:
 
 
 def read_any_weights(file: File, which: str = "last") -> WeightFile:
-    """As `read_weights`, to inspect only: no net and no names are rejected.
+    """Read weights as `read_weights` does, but reject no net and no names; for inspection only.
 
     If the names are of no known style, `style` is "own" and the arrays keep the file's names.
     """
@@ -222,7 +222,7 @@ def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
 
 
 def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
-    """How the classes of a source's last layer differ; "" if they do not, or if it names none."""
+    """Describe how the classes of a source's last layer differ; "" if they do not, or are unknown."""
     if HEAD[0] not in source.arrays:
         return "without a last layer"
     count = len(source.arrays[HEAD[0]])
@@ -236,7 +236,7 @@ def other_classes(source: WeightFile, classes: Sequence[str]) -> str:
 
 
 def _other_function(net: nn.Cell, model: str) -> str:
-    """A warning if the parameters fit two models and the file is of the other one, or does not name its model."""
+    """Return a warning if the parameters fit two models and the file does not name this one."""
     minus, plain = "genet50_minus", same_parameters("genet50_minus")[0]
     gated = any(isinstance(cell, GatherExcite) and cell.gather is None for _, cell in net.cells_and_names())
     if gated and model != minus:

@@ -38,7 +38,7 @@ def strip_extras(names: Iterable[str]) -> list[str]:
 
 
 def rename(name: str, style: str, basic: bool) -> str:
-    """One of our names in another of STYLES; `basic`: of a net of BasicBlocks, whose official names differ."""
+    """Translate one of our names to another of STYLES; `basic`: of a net of BasicBlocks (other official names)."""
     stem, _, leaf = name.rpartition(".")
     if style == "torchvision":
         return f"{stem}.{LEAVES.get(leaf, leaf)}"
@@ -86,7 +86,7 @@ def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
 
 
 def differences(style: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """How a net of this style differs from ours although its names and weights are the same.
+    """Describe how a net of this style differs from ours despite equal names and weights.
 
     Args:
         arrays: weights by our names.

@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.")
 
 
 class WeightsError(ValueError):
-    """Weights that do not fit; the message lists the names."""
+    """The weights do not fit; the message lists the names."""
 
 
 def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[str, Any]:
@@ -47,7 +47,7 @@ def recognise_model(arrays: Mapping[str, np.ndarray], model: str = "") -> dict[s
 
 
 def same_parameters(name: str) -> tuple[str, ...]:
-    """The other models with exactly this one's parameters: GENet's θ⁻ gathers by means, and has `resnet50`'s."""
+    """Return the other models with exactly these parameters: GENet's θ⁻ has those of `resnet50`."""
     return tuple(other for other in MODELS if other != name and _parameters(other) == _parameters(name))
 
 

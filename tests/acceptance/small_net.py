@@ -33,7 +33,7 @@ def reference() -> Any:
     from resnet_fn.parity.reference import nets as torch_nets
 
     torch.manual_seed(0)
-    plan = torch_nets.Plan(torch_nets.Bottleneck, _DEPTHS, _PLANES)
+    plan = torch_nets.Plan(torch_nets.BOTTLENECK, _DEPTHS, _PLANES)
     return torch_nets.ResNet(plan, _CLASSES, 3, plan.stem, "batch", 16)
 
 

@@ -32,17 +32,6 @@ def write(folder, update=7, seed=0):
     return write_checkpoint(folder / f"step-{update:08d}", arrays(seed), arrays(seed + 1), state)
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
-    read = load_checkpoint(write(tmp_path))
-    for got, wanted in ((read.weights, arrays(0)), (read.training, arrays(1))):
-        assert list(got) == list(wanted)
-        for name, array in wanted.items():
-            assert got[name].dtype == array.dtype, name
-            assert got[name].shape == array.shape, name
-            assert got[name].tobytes() == array.tobytes(), name
-    assert read.state == STATE
-
-
 def test_other_tools_read_the_weights(tmp_path):
     """The safetensors package (MindSpore brings it), and through it anything else."""
     import safetensors.numpy as safetensors
@@ -86,13 +75,6 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path):
         write_checkpoint(tmp_path / "step-00000001", arrays(), arrays(), {"update": object()})
     assert np.array_equal(load_checkpoint(tmp_path / "step-00000001").weights["half"], arrays(3)["half"])
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_missing_file_is_named(tmp_path):
-    folder = write(tmp_path)
-    (folder / "training.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"training\.safetensors: cannot be read .*; use another checkpoint"):
-        load_checkpoint(folder)
 
 
 def sign(folder, **body):

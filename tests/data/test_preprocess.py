@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageOps
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.augment import choose
@@ -169,28 +169,6 @@ def test_crop_flip_and_colours_are_torchvisions_pixel_for_pixel(make_photograph,
             image = adjust[place](image, factor)
         jittered = training_pixels(data, dataclasses.replace(RECIPE, color_jitter=0.4), 2, 1, 5)
         assert jittered.tobytes() == image.tobytes()
-
-
-def test_crop_and_flip_are_pillows(make_photograph, encode):
-    """Without torchvision, which does just this."""
-    data = encode(make_photograph(1, 150, 100))
-    flips = 0
-    for number in range(40):
-        rng, image = drawn(8, number), Image.open(io.BytesIO(data))
-        image = image.crop(draw_box(150, 100, 0.08, rng)).resize((48, 48), Image.Resampling.BILINEAR)
-        mirrored = rng.random() < 0.5
-        expected = np.asarray(image)[:, ::-1] if mirrored else np.asarray(image)
-        flips += mirrored
-        assert (training_pixels(data, RECIPE, 2, 1, number) == expected).all()
-        upright = training_pixels(data, dataclasses.replace(RECIPE, flip=False), 2, 1, number)
-        assert (upright == np.asarray(image)).all()
-        coloured = dataclasses.replace(RECIPE, color_jitter=0.5)
-        rng = drawn(9, number)
-        image = Image.fromarray(np.ascontiguousarray(expected))
-        for place, factor in zip(rng.permutation(3), rng.uniform(0.5, 1.5, 3), strict=True):
-            image = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)[place](image).enhance(factor)
-        assert (training_pixels(data, coloured, 2, 1, number) == np.asarray(image)).all()
-    assert 10 < flips < 30
 
 
 def test_boxes_are_whole_inside_and_of_the_areas_and_ratios_asked_for():

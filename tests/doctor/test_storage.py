@@ -9,11 +9,6 @@ from resnet_fn.doctor import storage
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_a_good_disk(tmp_path):
-    assert storage.checkpoint(tmp_path) == (True, "read back bit for bit")
-    assert storage.rename(tmp_path) == (True, "a file was replaced in one step, the folder locked")
-
-
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from resnet_fn.checkpoint.folder import load_checkpoint, write_checkpoint
-from resnet_fn.config.options import RunOptions
-from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.evaluate import evaluate
 from resnet_fn.plot import read_events
-from resnet_fn.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -24,14 +21,6 @@ def test_each_evaluation_option_has_its_effect(run):
         evaluate(run, tta="flipp")
     with pytest.raises(ValueError, match=r"^image_size: -1 is negative; give pixels, or 0 for the recipe's own$"):
         evaluate(run, image_size=-1)
-
-
-def test_the_evaluate_command_scores_what_training_scored():
-    recipe = Recipe(model="resnet8", batch_size=64, image_size=8, epochs=1, ema=0.5)
-    result = train(recipe, RunOptions(out_dir="run", progress=False))
-    figures = evaluate(result.run)
-    assert figures == {key: result.last[key] for key in figures}  # every bit
-    assert figures.keys() >= {"loss", "top1", "macro_f1"}  # what can be monitored
 
 
 def test_of_a_run_folder_as_weights_it_says_which_checkpoint_and_what_classes(run, main, capsys, write_recipe):
@@ -58,11 +47,11 @@ def test_evaluation_gives_the_scores_of_training(trained_run):
 
 @pytest.mark.slow
 def test_reports_are_the_same_bytes_for_any_batch_size_and_number_of_workers(trained_run, msrun, main):
-    for name, size in (("one", 256), ("two", 256), ("three", 7), ("four", 90)):
+    for name, size in (("one", 256), ("two", 7)):
         assert main("evaluate", "--checkpoint", trained_run, "--report", name, "--batch-size", size) == 0
     command = ("-m", "resnet_fn.evaluate", "--checkpoint", str(trained_run), "--report", "workers", "--threads", "3")
     msrun(2, *command)
     for file in ("report.html", "report.json", "predictions.csv"):
         first = Path("one", file).read_bytes()
-        for other in ("two", "three", "four", "workers"):
+        for other in ("two", "workers"):
             assert Path(other, file).read_bytes() == first, f"{other}/{file}"

@@ -84,38 +84,27 @@ def two_workers(python):
 
 
 @pytest.mark.slow
-def test_a_bad_validation_file_of_one_worker_ends_both(photographs, two_workers, launcher):
-    """The ranks take turns at blocks of 64 files: rank 1 has those from the 65th on."""
-    shutil.copytree(photographs, "data")
-    path = max(Path("data/val").absolute().rglob("*.JPEG"))
-    good = path.read_bytes()
-    path.write_bytes(bytes(len(good)))
-    for log in two_workers(path.parents[2], "run", code=1):
-        assert f"train: error: evaluation after update 9: rank 1: {path}: cannot be decoded" in log
-        assert "the checkpoint after update 9 is saved" in log
-        assert "Traceback" not in log
-    assert RunFolder(Path("run")).updates() == [9]
-    path.write_bytes(good)
-    for out_dir in ("run", "whole"):
-        two_workers(path.parents[2], out_dir)
-    assert launcher.last_state("run") == launcher.last_state("whole")
+def test_a_bad_file_of_one_worker_ends_both(photographs, two_workers, launcher):
+    """With one code, in training and in evaluation, of whose blocks of 64 files rank 1 has the second.
 
-
-@pytest.mark.slow
-def test_a_bad_file_of_one_worker_ends_both(folder, launcher, two_workers):
-    """With one code; rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding."""
-    for file in (folder / "train").rglob("*.JPEG"):
+    Rank 0, whose samples were good, says whose were not. Names are bytes, of any encoding.
+    """
+    folder = Path("data").absolute()
+    shutil.copytree(photographs, folder)
+    for file in [*folder.rglob("*.JPEG")]:
         file.rename(file.with_name(os.fsdecode(os.fsencode(file.name[:3]) + b"\xff.JPEG")))
-    path = file_of(folder, 3)
-    good = path.read_bytes()
-    path.write_bytes(bytes(len(good)))
-    logs = two_workers(folder, "run", code=1)
-    assert f"train: error: update 4: rank 1: {path.parent}/{path.name[:3]}" in logs[0]
-    assert "ff.JPEG: cannot be decoded" in logs[0]
-    assert "the checkpoint after update 3 is saved" in logs[0]
-    assert not any("Traceback" in log for log in logs)
-    assert RunFolder(Path("run")).updates() == [3]
-    path.write_bytes(good)
+    trained, scored = file_of(folder, 3), max((folder / "val").rglob("*.JPEG"))
+    good = {path: path.read_bytes() for path in (trained, scored)}
+    for path, content in good.items():
+        path.write_bytes(bytes(len(content)))
+    for path, update, where in ((trained, 3, "update 4"), (scored, 9, "evaluation after update 9")):
+        logs = two_workers(folder, "run", code=1)
+        assert f"train: error: {where}: rank 1: {path.parent}/{path.name[:3]}" in logs[0]
+        assert "ff.JPEG: cannot be decoded" in logs[0]
+        assert f"the checkpoint after update {update} is saved" in logs[0]
+        assert not any("Traceback" in log for log in logs)
+        assert RunFolder(Path("run")).updates()[-1] == update
+        path.write_bytes(good[path])
     for out_dir in ("run", "whole"):
         two_workers(folder, out_dir)
     assert launcher.last_state("run") == launcher.last_state("whole")

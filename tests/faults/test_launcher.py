@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -50,8 +51,9 @@ def fail_in_evaluation(launcher, run):
     assert RunFolder(run).newest().state["last"] is None
 
 
-def stop_by_signal(launcher, run, number=signal.SIGTERM):
-    process = launcher.start(run)
+def stop_by_signal(launcher, run, number=signal.SIGTERM, inside=()):
+    """The line to go on with starts all workers, not one of them."""
+    process = launcher.start(run, inside=inside)
     launcher.wait_for_update(run, process, max(RunFolder(run).updates(), default=1))
     sent = time.monotonic()
     process.send_signal(number)
@@ -61,6 +63,7 @@ def stop_by_signal(launcher, run, number=signal.SIGTERM):
     assert time.monotonic() - sent < 30
     stopped = RunFolder(run).newest().state["update"]
     assert f"{number.name}: stopping after update {stopped}" in output
+    assert f"to go on:\n{shlex.join(process.args[len(inside) :])}\n" in output
 
 
 def die_in_save(launcher, run):
@@ -111,7 +114,7 @@ def kill_the_launcher(launcher, run):
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events, tmp_path):
+def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events, all_cpus, tmp_path):
     """One run of two workers, ended in ten ways, nobody left behind after any; then it ends as if unbroken."""
     run = tmp_path / "run"
     for fault in (
@@ -123,7 +126,7 @@ def test_two_workers_through_every_fault_and_on(launcher, unbroken_pair, events,
         fail_in_evaluation,
         stop_in_evaluation,
         kill_the_launcher,
-        partial(stop_by_signal, number=signal.SIGINT),
+        partial(stop_by_signal, number=signal.SIGINT, inside=all_cpus),  # of which a thread of NumPy's may get it
         partial(stop_by_signal, number=signal.SIGHUP),  # its terminal is closed
     ):
         fault(launcher, run)

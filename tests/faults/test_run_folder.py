@@ -71,18 +71,6 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(wait_for_update
 
 
 @pytest.mark.slow
-def test_the_printed_line_of_several_workers_starts_them_all(wait_for_update):
-    workers = [sys.executable, "-m", "resnet_fn.launch", "--workers", "2", "--", *FLAGS]
-    process = start(command=workers)
-    first = wait_for_update(process, 1, "runs/*")
-    line, update = stop(process)
-    assert line == shlex.join([*workers, "--resume", str(first)])
-    again = start(command=shlex.split(line))
-    wait_for_update(again, update, "runs/*")
-    assert stop(again)[0] == line
-
-
-@pytest.mark.slow
 def test_the_printed_line_goes_on_without_an_out_dir(wait_for_update, tmp_path):
     """In a folder whose name a shell would take apart."""
     odd = tmp_path / "it's a folder"

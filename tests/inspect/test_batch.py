@@ -32,6 +32,8 @@ def test_gradients_obey_the_chain_rule(resnet8):
     """Each at its layer: what a bias or a beta gets is the sum of the gradient at its layer's output."""
     (inspected, arrays), layers, parameters = resnet8, {}, {}
     found = gradients(inspected, 6, layers.__setitem__, parameters.__setitem__)
+    for parameter in inspected.net.get_parameters():
+        assert parameter.asnumpy().tobytes() == arrays[parameter.name].tobytes(), parameter.name
     assert found["samples"] == 6
     assert [row.name for row in found["layers"]][:3] == ["conv1", "bn1", "relu"]
     assert [row.name for row in found["layers"]][-2:] == ["layer3.0", "fc"]
@@ -56,10 +58,3 @@ def test_gradients_obey_the_chain_rule(resnet8):
     assert found["relative"]["fc.bias"] == pytest.approx(
         np.linalg.norm(parameters["fc.bias"].astype(np.float64)) / np.linalg.norm(bias), rel=1e-12
     )
-
-
-def test_looking_changes_nothing(resnet8):
-    inspected, arrays = resnet8
-    gradients(inspected, 4, lambda *_: None, lambda *_: None)
-    for parameter in inspected.net.get_parameters():
-        assert parameter.asnumpy().tobytes() == arrays[parameter.name].tobytes(), parameter.name

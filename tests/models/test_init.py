@@ -11,21 +11,12 @@ from resnet_fn.models.init import initialise
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def test_initialisations_have_their_spread():
+def test_initialisations_that_torch_does_not_have_by_default_have_their_spread():
     def weights(name):
         net = create_model("resnet18", num_classes=1000, initialisation=name)
         return net.layer3[1].conv1.weight.asnumpy(), net.fc.weight.asnumpy(), net.fc.bias.asnumpy()
 
-    conv, dense, bias = weights("torchvision")
     fan = 256 * 9
-    assert conv.std() == pytest.approx(np.sqrt(2 / fan), rel=0.01)  # He-normal over fan-out
-    for values in (dense, bias):
-        assert np.abs(values).max() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
-    assert dense.std() == pytest.approx(np.sqrt(1 / 512 / 3), rel=0.01)
-    conv, dense, bias = weights("torch")
-    assert np.abs(conv).max() == pytest.approx(np.sqrt(1 / fan), rel=0.01)
-    assert conv.std() == pytest.approx(np.sqrt(1 / fan / 3), rel=0.01)
-    assert np.abs(bias).max() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
     conv, dense, bias = weights("he_uniform")
     assert np.abs(conv).max() == pytest.approx(np.sqrt(6 / fan), rel=0.01)
     assert np.abs(dense).max() <= 0.02 + 1e-6  # two standard deviations of 0.01

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from mindspore import Tensor, nn
 
@@ -72,22 +71,6 @@ def paired(torch: Any) -> Callable[..., Any]:
         return names, layers_of(mindspore_side, net, inputs), theirs
 
     return pair
-
-
-@pytest.fixture
-def same_for_tuple_and_dict() -> Callable[[Callable[..., Any], Any], None]:
-    """same_for_tuple_and_dict(layers_of, net): a net of an embedding and an LSTM takes its inputs either way."""
-
-    def compare(layers_of: Callable[..., Any], net: Any) -> None:
-        ids, mask = np.array([[1, 2], [3, 0]]), np.array([[True, True], [True, False]])
-        by_place = layers_of(net, (ids, mask), False)
-        by_name = layers_of(net, {"mask": mask, "ids": ids}, False)
-        for embed, lstm in (by_place, by_name):
-            np.testing.assert_array_equal(embed.input, ids)
-            assert (embed.kind, lstm.kind, lstm.leaf, lstm.output.shape) == ("embedding", "lstm", True, (2, 2, 3))
-        np.testing.assert_array_equal(by_place[1].output, by_name[1].output)
-
-    return compare
 
 
 class Ported(nn.Cell):

@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.name_map import Part, Source
+from resnet_fn.parity.name_map import MadeOf, Part
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.report import table
 from resnet_fn.recipes import recipe
@@ -497,7 +497,7 @@ FAULTS = {
         VECTORS,
         lambda: Theirs(t.Linear(8, 4, bias=False), width=4),
         lambda: Ours(ByHand(), width=4),
-        options={"corrections": {"part.weight": Source((Part("part.weight"),), shape=(8, 4))}},
+        options={"corrections": {"part.weight": MadeOf((Part("part.weight"),), shape=(8, 4))}},
     ),
     **{
         f"{name} | eval forward | `{layer}` | {cause}": Fault(

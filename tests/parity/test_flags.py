@@ -1,16 +1,14 @@
 """The task that the flags describe: recipe, batches, micro-batches."""
 
-import argparse
 import hashlib
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from resnet_fn import recipes
 from resnet_fn.config import cli
-from resnet_fn.parity import commands, flags
+from resnet_fn.parity import flags
 from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.trace import Task
 from resnet_fn.parity.trace_folder import load_recording
@@ -202,12 +200,3 @@ def test_the_value_that_a_function_returns_is_checked():
     for value, words in ((7, "int"), (dict, "the class dict")):
         with pytest.raises(ValueError, match=rf"^--net: mine.py:build returned {words}; return a dict$"):
             flags.returned("--net", "mine.py:build", value, dict, "a dict")
-
-
-def test_a_map_is_read_and_a_mistake_in_it_is_one_line():
-    assert commands.corrections_in(argparse.Namespace(map=None)) is None
-    Path("names.json").write_text('{"head.weight": "fc.weight"}')
-    corrections = commands.corrections_in(argparse.Namespace(map="names.json"))
-    assert {name: str(source) for name, source in corrections.items()} == {"head.weight": "fc.weight"}
-    with pytest.raises(cli.UsageError, match=r"^--map: name.json cannot be read \(No such file or directory\); "):
-        commands.corrections_in(argparse.Namespace(map="name.json"))

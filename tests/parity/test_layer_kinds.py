@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.parity.initial import initialisation_stage
 from resnet_fn.parity.layer_outputs import compare_layers
 from resnet_fn.parity.mindspore_side import state
 from resnet_fn.parity.notes import settings_notes
-from resnet_fn.parity.stages import initialisation_stage
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
 from resnet_fn.parity.torch_side import state as torch_state  # noqa: E402

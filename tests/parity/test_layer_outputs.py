@@ -34,36 +34,6 @@ def compared(paired):
     return compare
 
 
-def test_layers_of_equal_nets_agree_in_both_modes(compared, ported, reference):
-    layers, notes = compared(ported(), reference())
-    assert notes == []
-    assert {item.output.verdict for item in layers} <= {"ok", "rounding"}
-    for mode in ("eval", "train"):
-        names = [item.name for item in layers if item.mode == mode]
-        assert names == ["stem", "bn_a", "short.0", "short.1", "body", "bn_b", "classify"]
-
-
-def test_a_layer_set_otherwise_is_named(compared, ported, reference):
-    net = ported()
-    net.body = nn.Conv2d(8, 8, 3, pad_mode="pad", padding=(2, 0, 1, 1))
-    layers, notes = compared(net, reference())
-    first = next(item for item in layers if item.output.verdict == "DIFFERS")
-    assert (first.mode, first.name, first.theirs) == ("eval", "body", "inner")
-    assert first.hints == ("pad_mode pad pads 2/0 rows, 1/1 columns, the reference 1/1",)
-    assert notes == [f"body: {first.hints[0]}"]
-
-
-def test_a_function_between_layers_is_told_from_a_layer(compared, ported, reference):
-    layers, notes = compared(ported(shift=0.2), reference())
-    first = next(item for item in layers if item.output.verdict == "DIFFERS")
-    assert (first.mode, first.name, first.theirs) == ("eval", "body", "inner")
-    assert first.hints == (
-        "its input differs already and no earlier layer's output does: look at what happens between the layers (a "
-        "function, a sum, a concatenation)",
-    )
-    assert notes == []
-
-
 def test_a_layer_that_stands_for_two_is_not_accused(compared, torch):
     """timm's BatchNormAct2d is a BatchNorm and the ReLU after it."""
 

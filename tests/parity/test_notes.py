@@ -7,14 +7,9 @@ from mindspore import mint, nn
 
 from resnet_fn.parity.layers.layer import Layer, kind_of
 from resnet_fn.parity.layers.settings import settings_of
-from resnet_fn.parity.name_map import NameMap, plain
 from resnet_fn.parity.notes import (
-    padding_notes,
     settings_differences,
     settings_notes,
-    sharing_notes,
-    training_notes,
-    unmatched_notes,
 )
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 12, 12)).astype(np.float32)
@@ -24,27 +19,6 @@ def layer(cell_or_module, output=None):
     """One execution of it, on 12 x 12 pixels."""
     kind, class_name = kind_of(cell_or_module), type(cell_or_module).__name__
     return Layer("x", 0, kind, class_name, settings_of(cell_or_module, IMAGES), IMAGES, output, (), True)
-
-
-# More are in test_layer_kinds.py.
-def test_settings_that_differ_are_named(torch):
-    def found(ours, theirs):
-        return settings_differences(layer(ours), layer(theirs))
-
-    conv = torch.nn.Conv2d(3, 4, 3, 2, 1, bias=False)
-    assert found(nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1), conv) == []
-    assert found(nn.Conv2d(3, 4, 3), torch.nn.Conv2d(3, 4, 3, 1, 1, bias=False)) == []  # stride 1: 1/1 too
-    assert found(nn.Conv2d(3, 4, 5, has_bias=True), conv) == [
-        "kernel_size (5, 5) here, (3, 3) in the reference",
-        "stride (1, 1) here, (2, 2) in the reference",
-        "bias True here, False in the reference",
-    ]
-    assert found(nn.BatchNorm2d(4, momentum=0.8), torch.nn.BatchNorm2d(4)) == [
-        "momentum=0.8 here; torch's momentum=0.1 is momentum=0.9 here"
-    ]
-    assert settings_differences(layer(nn.Conv2d(3, 4, 3)), layer(torch.nn.Linear(4, 2))) == [
-        "it is Conv2d here, Linear in the reference"
-    ]
 
 
 def test_max_pools_that_look_at_the_same_places_are_set_alike(torch):
@@ -113,57 +87,3 @@ def test_mints_classes_are_described_as_torchs(name, torch):
     found, expected = settings_of(ours, inputs), settings_of(theirs, inputs)
     assert kind_of(ours) == kind_of(theirs)
     assert {**found, "pad_mode": ""} == {**expected, "pad_mode": ""}
-
-
-def test_what_makes_parameters_another_size_is_named(torch):
-    ours, theirs = layer(nn.Conv2d(3, 3, 3, group=1, has_bias=True)), layer(torch.nn.Conv2d(3, 3, 3, 1, 1, groups=3))
-    words = ["x: groups 1 here, 3 in the reference"]
-    assert unmatched_notes([ours], [theirs]) == words
-    theirs.name = "another name"
-    assert unmatched_notes([ours], [theirs]) == words  # the same kinds in the same order
-    relu = layer(torch.nn.ReLU())
-    assert unmatched_notes([ours], [theirs, relu]) == []  # nobody knows which is which
-
-
-NAMES = NameMap(
-    "names",
-    {
-        "embed.embedding_table": plain("embed.weight"),
-        "head.weight": plain("head.weight"),
-        "bn.gamma": plain("bn.weight"),
-    },
-    {},
-    (),
-    tied=(("embed.weight", "head.weight"),),
-)
-
-
-def test_copies_of_what_the_reference_shares_are_named():
-    assert sharing_notes(NAMES, []) == [
-        "embed.embedding_table: a copy of head.weight here, one array in the reference (embed.weight = head.weight); "
-        "share it"
-    ]
-    assert sharing_notes(NAMES, [("embed.embedding_table", "head.weight")]) == []
-
-
-def test_what_is_frozen_in_one_net_only_is_named():
-    both = ["embed.embedding_table", "head.weight", "bn.gamma"], ["embed.weight", "head.weight", "bn.weight"]
-    assert training_notes(NAMES, *both) == []
-    assert training_notes(NAMES, both[0][:2], both[1]) == ["bn.gamma: frozen here, trained in the reference"]
-    assert training_notes(NAMES, both[0], both[1][:2]) == ["bn.gamma: trained here, frozen in the reference"]
-
-
-def test_a_trained_padding_row_is_named_and_nothing_else():
-    table = "embed.embedding_table"
-    layers = [Layer("embed", 0, "embedding", "Embedding", {"padding_idx": 1}, None, None, (), True)]
-    theirs = np.random.default_rng(0).normal(size=(5, 4))
-    theirs[1] = 0
-    ours = theirs.copy()
-    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == []
-    ours[1] = 0.1
-    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == [
-        "embed.embedding_table: its padding row 1 is trained here and not in the reference; MindSpore's nn.Embedding "
-        "only starts it at zero: mask its output"
-    ]
-    ours[3] *= 1.1
-    assert padding_notes(NAMES, {table: ours}, {table: theirs}, layers) == []

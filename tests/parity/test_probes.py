@@ -1,15 +1,21 @@
 """What the batches do not show: probes of layers and of the net, and lines about what was not exercised."""
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.parity.__main__ import main
 from resnet_fn.parity.ladder import Ladder
-from resnet_fn.parity.replay import compare_step
+from resnet_fn.parity.probes import compare_probes
+from resnet_fn.parity.replay import compare_step, names_of, record_like, replay
 from resnet_fn.parity.report import table
+from resnet_fn.parity.torch_side import record_reference
+from resnet_fn.parity.trace import Probe, Task
+from resnet_fn.parity.trace_folder import load_recording, save_recording
 from resnet_fn.recipes import recipe
 
 torch = pytest.importorskip("torch", reason="the ladder compares with torch: pip install torch")
@@ -148,3 +154,70 @@ def test_what_the_batches_do_not_show_has_a_finding_or_a_line(kind):
     lines = [*ladder.probed.lines(), *ladder.coverage.not_exercised]
     for word in words:
         assert any(word in line for line in lines), lines
+
+
+def test_the_verdict_names_what_was_compared():
+    ladder = compared(draw(4, 8), (apply, t.ReLU()), (apply, nn.ReLU()))
+    (line,) = [line for line in table(ladder).splitlines() if line.startswith("verdict: ")]
+    assert "for 1 batch of [4, 8] and " in line
+    assert line.endswith("; 2 of 2 layers compared")
+    assert not ladder.probed.findings
+    assert {"0.01·x", "−x", "10·x", "one sample"} == set(ladder.probed.agreed["body.0"])
+    quick = compared(draw(4, 8), (apply, t.ReLU()), (apply, nn.ReLU()), quick=True)
+    assert "and 0 probes" in table(quick)
+    assert "other inputs: there are no probes" in table(quick)
+
+
+def test_all_arguments_of_a_layer_are_kept_and_integers_are_not_scaled():
+    class Scaled(t.Module):
+        def forward(self, x, *, times, count):
+            return x * times + count
+
+    class PortedScaled(nn.Cell):
+        def construct(self, x, *, times, count):
+            return ops.relu(x) * times + count
+
+    def call(layer, x):
+        return layer(x, times=x.mean(), count=3)
+
+    ladder = compared(np.abs(draw(4, 8)), (call, Scaled()), (call, PortedScaled()))
+    assert ladder.agrees
+    finding = next(one for one in ladder.probed.findings if one.layer == "body.0")
+    assert finding.probe == "−x"
+    assert finding.difference.ours == pytest.approx(3)
+
+
+def test_kernels_of_mindspore_are_named_and_not_accused():
+    ladder = compared(draw(4, 8), (apply, t.Tanh()), (apply, nn.Tanh()))
+    assert not ladder.probed.findings
+    assert any("body.0" in line and "10·x" in line for line in ladder.probed.kernels)
+
+
+def test_a_trace_has_the_answers(tmp_path, capsys):
+    torch.manual_seed(0)
+    task = Task(SGD, [(np.abs(draw(4, 8)), np.array([0, 1, 2, 0], np.int32))])
+    save_recording(record_reference(Theirs(apply, t.LeakyReLU(0.1)), task), tmp_path / "theirs")
+    theirs, net = load_recording(tmp_path / "theirs"), Ours(apply, nn.ReLU())
+    names = names_of(net, theirs)
+    save_recording(record_like(theirs, net, names), tmp_path / "ours")
+    ours = load_recording(tmp_path / "ours")
+    found = [(one.layer, one.probe) for one in replay(theirs, net, initialisation=False).probed.findings]
+    assert found == [("", "−x"), ("body.0", "−x")]
+    assert found == [(one.layer, one.probe) for one in compare_probes(ours, theirs, names.layers, True).findings]
+
+    command = ["compare", str(tmp_path / "ours"), str(tmp_path / "theirs"), "--no-initialisation"]
+    assert main([*command, "--json", str(tmp_path / "ladder.json")]) == 0
+    assert "on your batches the same; with −x: `body.0` differs" in capsys.readouterr().out
+    read = json.loads((tmp_path / "ladder.json").read_text())
+    assert {one["layer"] for one in read["probes"]} == {"", "body.0"}
+    assert read["coverage"]["layers compared"] == 2
+    assert main([*command, "--strict"]) == 1
+    assert main([*command, "--strict", "--quick"]) == 0
+
+    # What one side lacks or the reference rejects is no agreement; what ours alone rejects is a finding.
+    del ours.probes[""]["10·x"]
+    ours.probes[""]["0·x"] = Probe({}, "ValueError: no")
+    theirs.probes[""]["−x"] = Probe({}, "ValueError: no")
+    probed = compare_probes(ours, theirs, names.layers, True)
+    assert [(one.probe, "ValueError: no" in one.words) for one in probed.findings if not one.layer] == [("0·x", True)]
+    assert {"10·x", "−x"} < probed.left_out.keys()

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from resnet_fn.parity.dropout import drops_of
 from resnet_fn.parity.ladder import compare_recordings
-from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.matching import match, side_of
 from resnet_fn.parity.replay import compare_step
 from resnet_fn.parity.trace import Drop
@@ -102,15 +100,3 @@ def test_how_much_is_dropped_is_compared(ours, theirs, verdict, words, tmp_path)
     assert (stage and stage.verdict) == verdict
     assert ladder.agrees == (verdict in (None, "ok"))
     assert words in " ".join([*stage.hints, stage.doubt] if stage else [])
-
-
-def test_where_a_net_drops():
-    kinds = {"body.drop": "dropout", "body": "own block", "lstm": "lstm", "one": "lstm", "swin": "own attention"}
-    settings = {"lstm": {"num_layers": 2}, "one": {"num_layers": 1}}
-    ran = [Layer(n, 0, kind, "", settings.get(n, {}), None, None, (), True) for n, kind in kinds.items()]
-    ran.insert(1, dataclasses.replace(ran[0], call=1))
-    dropped = [("", "dropout", 0.1), ("body", "dropout", 0.1), ("body.drop", "p", 0.1), ("unused", "p", 0.4)]
-    dropped += [(name, "dropout", 0.3) for name in ("lstm", "lstm.dropout_op", "one", "swin")]
-    once = [("body.drop", 0.1, True), ("body.drop (2)", 0.1, True), ("lstm", 0.3, True)]
-    wanted = [Drop(*one) for one in (*once, ("swin", 0.3, False), ("unused", 0.4, None))]
-    assert drops_of(dropped, ran, lambda name, ones: ones) == wanted

@@ -11,13 +11,13 @@ import pytest
 from resnet_fn.parity.ladder import Ladder
 from resnet_fn.parity.layer_outputs import LayerDifference
 from resnet_fn.parity.layers.difference import difference
-from resnet_fn.parity.name_map import NameMap, plain
+from resnet_fn.parity.name_map import NameMap, whole_array
 from resnet_fn.parity.page import along_depth, ladder_page, plot_depth
 from resnet_fn.parity.report import name_map, table, write_json
 from resnet_fn.parity.stages import Stage
 
 NAMES = NameMap(
-    "execution order and shapes", {"conv.weight": plain("0.weight"), "a.b": plain("1.c")}, {"conv": "0"}, ()
+    "execution order and shapes", {"conv.weight": whole_array("0.weight"), "a.b": whole_array("1.c")}, {"conv": "0"}, ()
 )
 
 
@@ -98,7 +98,7 @@ def test_names_are_listed_unless_names_alone_decided():
         "  conv.weight  0.weight",
         "  a.b          1.c",
     ]
-    by_name = Ladder([], [], NameMap("names", {"a": plain("a")}, {}, ()), [])
+    by_name = Ladder([], [], NameMap("names", {"a": whole_array("a")}, {}, ()), [])
     assert name_map(by_name) == "names: 1 parameters and statistics paired by name"
 
 

@@ -1,8 +1,6 @@
 """PyTorch's side: what is recorded of a module, and what is done to it before."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,41 +12,14 @@ from resnet_fn.recipes import recipe
 pytest.importorskip("torch", reason="PyTorch's side needs torch: pip install torch")
 from resnet_fn.parity.reference.training import recipe_loss
 from resnet_fn.parity.torch_side import (
-    find_torchvision,
     layers_of,
     prepare_reference,
     record_reference,
-    roles_of,
     run_torch,
     state,
 )
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
-
-
-def test_a_modules_layers_are_the_same_kinds(torch):
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU6(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
-    ).eval()
-    layers = layers_of(net, IMAGES, True)
-    assert [layer.kind for layer in layers] == ["conv", "norm", "relu6", "flatten", "dense"]
-    assert layers[1].parameters == (("weight", (4,)), ("bias", (4,)), ("running_mean", (4,)), ("running_var", (4,)))
-    np.testing.assert_allclose(layers[1].output.mean((0, 2, 3)), 0, atol=1e-6)
-    assert not net.training
-    assert not net[1].running_mean.any()
-
-
-def test_inputs_may_be_a_tuple_or_a_dict_of_any_numbers(torch, same_for_tuple_and_dict):
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = torch.nn.Embedding(5, 4)
-            self.lstm = torch.nn.LSTM(4, 3, batch_first=True)
-
-        def forward(self, ids, mask):
-            return self.lstm(self.embed(ids) * mask[..., None])
-
-    same_for_tuple_and_dict(layers_of, Net())
 
 
 def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
@@ -60,24 +31,6 @@ def test_transformers_run_layer_by_layer_in_evaluation_mode_too(torch):
     attention = layers_of(net, tokens, False)[0]
     assert dict(attention.parameters)["out_proj.weight"] == (8, 8)
     assert len(attention.further) == 2
-
-
-def test_which_arrays_are_what(torch):
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed, self.head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 5, bias=False)
-            self.head.weight = self.embed.weight
-            self.norm = torch.nn.BatchNorm1d(4)
-            self.norm.weight.requires_grad = False
-            self.register_buffer("positions", torch.arange(3))
-
-    net = Net()
-    assert roles_of(net) == {
-        "tied": [("embed.weight", "head.weight")],
-        "trainable": ["embed.weight", "head.weight", "norm.bias"],
-        "constants": ["positions", "norm.num_batches_tracked"],
-    }
 
 
 def test_a_module_that_asks_for_its_version_is_put_back(torch):
@@ -213,17 +166,3 @@ def test_constants_that_are_trained_get_noise_and_frozen_ones_are_kept(torch):
     assert abs(float(net.gate.detach().std()) / 0.2 - 1) < 0.1
     assert net.bias.detach().std() > 0.1
     assert not net.table.any()
-
-
-@pytest.mark.parametrize("error", ["RuntimeError('operator torchvision::nms does not exist')", "ImportError"])
-def test_one_that_does_not_load_is_left_out(error, monkeypatch):
-    Path("torchvision").mkdir()
-    Path("torchvision/__init__.py").write_text(f"raise {error}\n")
-    monkeypatch.syspath_prepend(".")
-    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-        monkeypatch.delitem(sys.modules, name)
-    assert find_torchvision() is None
-
-
-def test_it_is_used_where_it_loads(torchvision):
-    assert find_torchvision() is torchvision

@@ -20,9 +20,13 @@ DRIVERS = Path(__file__).parent / "drivers"
 RECIPE = {"model": "resnet8", "image_size": 8, "batch_size": 240, "epochs": 1}
 FILES = {"dataset": "imagefolder", "model": "resnet8", "image_size": 8, "batch_size": 8, "epochs": 1}
 FLAGS = ("--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--epochs", "1", "--no-progress")
-LAUNCH = ("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--")
 HASH = "[0-9a-f]{12}"
 SET = rf"\({HASH}\)"
+
+
+def evaluation(*flags):
+    """A case: an evaluation, of which rank 1 has other flags."""
+    return [["resnet_fn.evaluate", *more] for more in flags]
 
 
 def rank_1(recipe=None, options=None, base=RECIPE, **both):
@@ -32,11 +36,16 @@ def rank_1(recipe=None, options=None, base=RECIPE, **both):
 
 
 @pytest.mark.usefixtures("device")
-def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, msrun):
-    """What may differ (paths, threads, how often is logged) trains on; a resume compares the restored state, too."""
+def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, msrun, write_recipe):
+    """What may differ (paths, threads, how often is logged) trains on.
+
+    A resume compares the restored state, too, and an evaluation what it scores: of a run, or of a bare weight file.
+    """
     for name, seed in (("a", 0), ("b", 1), ("resumed", 0)):
         train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False, checkpoint_every=3))
     shutil.rmtree("resumed/checkpoints/step-00000005")
+    train(Recipe(**FILES), RunOptions(out_dir="files", data_dir=str(folder), progress=False))
+    write_recipe(RECIPE)
     for copy in ("renamed", "fewer", "class", "validation"):
         shutil.copytree(folder, copy)
     Path("renamed/train/bee/00 ü.JPEG").rename("renamed/train/bee/0.JPEG")
@@ -75,6 +84,11 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
         f"weights and other state {HASH}, rank 0: {HASH}; give": rank_1(
             options={"folder": "elsewhere"}, out_dir="resumed"
         ),
+        "tta flip, rank 0: none;": evaluation(["files"], ["files", "--tta", "flip"]),
+        f"validation images 9 {SET}, rank 0: 9 {SET};": evaluation(["files"], ["files", "--data-dir", "validation"]),
+        f"weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights": evaluation(
+            *(["--recipe", "mine.toml", "--weights", name] for name in ("a", "b"))
+        ),
         "": [
             [RECIPE, {"out_dir": "one"}],
             [{**RECIPE, "name": "mine"}, {"out_dir": "", **own}],
@@ -92,29 +106,7 @@ def test_settings_data_and_weights_that_differ_are_named_on_all_ranks(folder, ms
     assert not Path("none").exists()
 
 
-@pytest.fixture
-def by_rank(python):
-    """by_rank(command, path, more, *flags): both workers end with 1; the one line that each prints, the same."""
-
-    def run(command, path, more, *flags):
-        words = ("python", DRIVERS / "by_rank.py", command, path, more, *flags)
-        python(*LAUNCH, *words, code=1, seconds=300)
-        logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
-        lines = [line for log in logs for line in log.splitlines() if line.startswith(f"{command}: error: ")]
-        assert len(lines) == 2
-        assert lines[0] == lines[1]
-        return lines[0].removeprefix(f"{command}: error: ")
-
-    return run
-
-
-def test_another_rate_ends_the_command_on_both(by_rank):
-    line = by_rank("train", "none", "--learning-rate 0.05", *FLAGS, "--out-dir", "run")
-    assert line.startswith("rank 1: learning_rate 0.05, rank 0: 0.2; start all workers with the same settings")
-    assert not Path("run").exists()
-
-
-def test_other_code_and_versions_are_named(by_rank):
+def test_other_code_and_versions_end_the_command_on_both(python):
     """One changed comment; what pip has recorded of NumPy."""
     shutil.copytree(Path(resnet_fn.__file__).parent, "other/resnet_fn", ignore=shutil.ignore_patterns("__pycache__"))
     with open("other/resnet_fn/models/resnet.py", "a") as file:
@@ -122,27 +114,11 @@ def test_other_code_and_versions_are_named(by_rank):
     record = Path("other/numpy-1.25.9.dist-info/METADATA")
     record.parent.mkdir()
     record.write_text("Name: numpy\nVersion: 1.25.9\n")
-    line = by_rank("train", Path("other").absolute(), "", *FLAGS, "--out-dir", "run")
+    words = ("python", DRIVERS / "by_rank.py", Path("other").absolute(), *FLAGS, "--out-dir", "run")
+    python("-m", "resnet_fn.launch", "--workers", "2", "--log-dir", "logs", "--", *words, code=1, seconds=300)
+    logs = [Path(f"logs/worker_{rank}.log").read_text() for rank in range(2)]
+    first, second = (line for log in logs for line in log.splitlines() if line.startswith("train: error: "))
+    assert first == second
     numpy = f"rank 1: numpy 1.25.9, rank 0: {np.__version__}; start all workers"
-    assert re.match(f"rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", line), line
-
-
-@pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("more", ["--tta flip", "--data-dir validation"])
-def test_evaluations_agree_too(more, by_rank, folder):
-    recipe = Recipe(**FILES)
-    train(recipe, RunOptions(out_dir="run", data_dir=str(folder), progress=False))
-    shutil.copytree(folder, "validation")
-    Path("validation/val/bee/00 ü.JPEG").rename("validation/val/bee/0.JPEG")
-    line = by_rank("evaluate", "none", more, "--checkpoint", "run")
-    wanted = "tta flip, rank 0: none;" if "tta" in more else f"validation images 9 {SET}, rank 0: 9 {SET};"
-    assert re.match(f"rank 1: {wanted}", line), line
-
-
-@pytest.mark.usefixtures("device")
-def test_evaluations_are_of_the_same_weights(by_rank, write_recipe):
-    """Of a bare weight file at another place, which may differ."""
-    for name, seed in (("a", 0), ("b", 1)):
-        train(Recipe(**{**RECIPE, "seed": seed}), RunOptions(out_dir=name, progress=False))
-    line = by_rank("evaluate", "none", "--weights b", "--recipe", write_recipe(RECIPE), "--weights", "a")
-    assert re.match(f"rank 1: weights and other state {HASH}, rank 0: {HASH}; give all workers the same weights", line)
+    assert re.match(f"train: error: rank 1: resnet_fn's code {HASH}, rank 0: {HASH}; {numpy}", first), first
+    assert not Path("run").exists()

@@ -3,11 +3,10 @@
 import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, ops
+from mindspore import Tensor, ops
 
 from resnet_fn.update.gradients import (
     LARGE,
-    assign_tensors,
     clip_by_global_norm,
     global_norm,
     is_finite,
@@ -32,28 +31,11 @@ def test_clip_equals_mindspores(scale):
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6)
 
 
-def test_clipped_norm_is_the_limit():
-    gradients = tensors(1)
-    for i in range(1, 20):
-        clipped = clip_by_global_norm(gradients, global_norm(gradients), 1 / i)
-        assert global_norm(clipped).asnumpy() == pytest.approx(1 / i, rel=1e-5)
-
-
 def test_a_small_norm_passes_to_the_bit_and_0_turns_clipping_off():
     gradients = tensors(2)
     for limit in (1e6, 0):
         for a, b in zip(clip_by_global_norm(gradients, global_norm(gradients), limit), gradients, strict=True):
             assert (a.asnumpy() == b.asnumpy()).all()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_norm_shows_every_non_finite_element(bad):
-    for index in range(3):
-        gradients = tensors(3)
-        values = gradients[index].asnumpy().copy()
-        values.flat[-1] = bad
-        gradients[index] = Tensor(values)
-        assert not np.isfinite(global_norm(gradients).asnumpy())
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE, 512 * 512 * 9, 25_000_000])
@@ -81,9 +63,3 @@ def test_what_is_not_finite_shows_wherever_it_is(place, bad):
     statistics = [Tensor(np.ones(2, np.float32)), value("statistics").reshape(1)]
     assert not is_finite(value("loss"), value("norm"), statistics).asnumpy()
     assert is_finite(Tensor(np.float32(1)), Tensor(np.float32(2)), statistics[:1]).asnumpy()
-
-
-def test_values_are_assigned_one_to_each():
-    targets = [Parameter(Tensor(np.zeros(size, np.float32)), name=f"t{size}") for size in (1, 3)]
-    assign_tensors(targets, [Tensor(np.full(size, size, np.float32)) for size in (1, 3)])
-    assert [target.asnumpy().tolist() for target in targets] == [[1], [3, 3, 3]]

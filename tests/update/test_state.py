@@ -1,15 +1,13 @@
 """An update's state: its names, BatchNorm's statistics, the weights' moving average and its equation."""
 
-import mindspore
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.evaluation.eval_step import make_eval_step
 from resnet_fn.models import create_model
-from resnet_fn.models.batchnorm import batchnorm_statistics
-from resnet_fn.update.average import averaged, averages_of, make_average, move_average, moving_average
+from resnet_fn.update.average import averaged, make_average, moving_average
 from resnet_fn.update.loss_scale import DynamicLossScaler
 from resnet_fn.update.optimizer import make_optimizer, momentum_sgd
 from resnet_fn.update.state import make_state
@@ -43,42 +41,6 @@ def test_the_state_is_all_that_an_update_changes():
     assert [float(scalar.asnumpy()) for scalar in plain.training] == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_frozen_weights_and_frozen_batchnorms_have_no_statistics_that_move_and_no_average():
-    net = create_model("resnet8", num_classes=3)
-    moving = [name for name in names(net.get_parameters()) if "moving" in name]
-    net.conv1.weight.requires_grad = False
-    net.bn1.gamma.requires_grad = net.bn1.beta.requires_grad = False
-    assert names(batchnorm_statistics(net)) == moving
-    net.bn1.use_batch_statistics = False
-    assert names(batchnorm_statistics(net)) == [name for name in moving if not name.startswith("bn1.")]
-    changing = [name for name in names(net.get_parameters()) if not name.startswith(("conv1.", "bn1."))]
-    assert names(make_average(net, 0.5, 3, 0.5, 9.0).followed) == changing
-
-
-@pytest.mark.parametrize(("every", "start"), [(1, 0), (3, 0), (1, 4), (3, 4)])
-def test_the_average_is_its_equation(every, start):
-    values = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
-    weight = Parameter(Tensor(values[0]), name="weight")
-    averages, followed, count, new_weight, every, start = moving_average([weight], 0.9, every, start)
-
-    @mindspore.jit
-    def follow(value):
-        ops.assign(weight, value)
-        return move_average(averages, followed, count, new_weight, every, start)
-
-    expected = values[0].astype(np.float64)
-    for number, value in enumerate(values, 1):
-        assert follow(Tensor(value)).asnumpy() == count.asnumpy() == number
-        if number <= start:
-            expected = value.astype(np.float64)
-        elif number % every == 0:
-            expected = 0.9 * expected + 0.1 * value
-        np.testing.assert_allclose(averages[0].asnumpy(), expected, rtol=2e-6, atol=1e-6)
-        if number <= start:
-            assert averages[0].asnumpy().tobytes() == value.tobytes()
-    assert names((*averages, count)) == ["ema.weight", "ema_updates"]
-
-
 def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
     net = nn.Dense(4, 3)
     average, evaluate = moving_average(net.get_parameters(), 0.5), make_eval_step(net)
@@ -103,9 +65,3 @@ def test_evaluation_sees_the_averages_and_training_gets_its_own_bits_back():
     assert (evaluate(images, labels).loss.asnumpy() == before).all()
     with averaged(None):
         assert [p.asnumpy().tobytes() for p in net.get_parameters()] == bits
-
-
-def test_the_averages_of_a_checkpoint_go_by_name():
-    assert averages_of({"momentum.a": np.zeros(2)}) == {}
-    training = {"momentum.a": np.ones(2), "ema.a": np.zeros(2), "ema_updates": np.ones(())}
-    assert {name: array.tolist() for name, array in averages_of(training).items()} == {"a": [0, 0]}

@@ -169,7 +169,7 @@ def run(updates, parts, checkpoint=None):
     return save_checkpoint(f"step-{updates[-1]:08}", state.weights, state.training, {"update": updates[-1]})
 
 for parts in (1, 2):
-    run(range(3, 12), parts, run(range(3), parts))
+    run(range(2, 5), parts, run(range(2), parts))
 print("digest", digest.hexdigest())
 """
 

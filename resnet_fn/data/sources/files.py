@@ -1,4 +1,4 @@
-"""Image files as samples: which files of a folder are images; read ahead by threads, and decoded for evaluation."""
+"""Image files as samples: which files are images, how threads read them ahead, how evaluation decodes them."""
 
 import dataclasses
 import errno
@@ -32,12 +32,12 @@ Result = TypeVar("Result")
 
 
 def is_image(name: str) -> bool:
-    """Whether a file has the ending of an image; `scan` checks its contents."""
+    """Return whether a file has the ending of an image; `scan` checks its contents."""
     return name.lower().endswith(ENDINGS)
 
 
 def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
-    """The image files below a folder, at any depth, and what is left out; paths from the folder.
+    """List the image files below a folder, at any depth, and the names that are left out, relative to the folder.
 
     Images are in the order of torchvision's ImageFolder: folder by folder, then by name. Left out are files without an
     image's ending, and whatever has a name that begins with a dot: those are the system's (".DS_Store", "._bee.jpg").
@@ -66,13 +66,13 @@ def list_images(folder: str | Path) -> tuple[list[str], list[str]]:
 
 
 def describe_left_out(folder: str | Path, left_out: Sequence[str]) -> list[str]:
-    """A line about what `list_images` has left out; [] if nothing is."""
+    """Return a line about what `list_images` has left out; [] if it is nothing."""
     which = "no images by their ending, or names that begin with a dot"
     return [f"leaving out {len(left_out)} of {folder}, {which}: {few(left_out, 2)}"] if left_out else []
 
 
 def read_regular(path: str | Path) -> bytes:
-    """A file's bytes; an OSError if it is no regular file: reading a FIFO or a device might never end."""
+    """Read a file. Raises an OSError if it is no regular file, because reading a FIFO or a device might never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
     with open(path, "rb") as file:
@@ -178,7 +178,7 @@ def decode_batches(
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = READERS
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Each item with function(item), in the items' order; an error is raised when its item's turn comes.
+    """Yield each item with function(item), in order; an error is raised when its item is due.
 
     Only a window of 4 items for each thread is held. Threads end with the iteration, or when it is closed.
 
@@ -211,7 +211,7 @@ def color_spec(
     size: int = 224,
     resize: int = 256,
 ) -> InputSpec:
-    """The input of a net for colour images of 8 bits; `load_dataset` replaces the sizes by the recipe's."""
+    """Return the input of a net for 8-bit colour images; `load_dataset` replaces the sizes by the recipe's."""
     return InputSpec(
         name=name,
         classes=tuple(classes),

@@ -1,4 +1,4 @@
-"""Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val with its ground truth, or one of all."""
+"""Image folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG, ImageNet's flat val, or one folder to be split."""
 
 import dataclasses
 import os
@@ -64,7 +64,7 @@ def load_folder(data_dir: str, threads: int, share: float = 0.0, seed: int = 0, 
 
 
 def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
-    """ValueError with the fix unless a place is a folder of two or more class folders with images."""
+    """Raise a ValueError with the fix unless `place` has two or more class folders with images."""
     counts = np.bincount(files.labels, minlength=len(classes))
     if not place.is_dir():
         wrong, fix = f"{place} does not exist", near_path(place, f"lay the images out as {place}/CLASS/*.JPEG")
@@ -90,7 +90,7 @@ def _check_classes(place: Path, classes: list[str], files: FileSplit) -> None:
 
 
 def _look_inside(folder: Path) -> str:
-    """The fix where a folder's own folders may be the classes; "" if it has none."""
+    """Return the fix if a folder's own folders may be the classes; "" if it has none."""
     inner = _class_folders(folder)
     condition = "" if "train" in inner else " if these are the classes"
     return f"it holds the folders {few(inner)}: give --data-dir {folder}{condition}" if inner else ""

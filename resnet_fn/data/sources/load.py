@@ -1,4 +1,4 @@
-"""A data set by its recipe."""
+"""Opening of a recipe's data set."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def open_dataset(
     source: object = "",
     lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
-    """A recipe's data set, with checked labels and image files.
+    """Open a recipe's data set, and check its labels and image files.
 
     Args:
         recipe: names the set, evaluation's preprocessing, and the treatment of bad files.
@@ -163,7 +163,7 @@ def load_dataset(
 
 
 def data_threads(threads: int) -> int:
-    """Threads that decode images, by default this process's share of the CPUs; ValueError for more than all CPUs."""
+    """Return the number of decoding threads, by default this process's CPUs. A ValueError if it exceeds the CPUs."""
     most = cpu_count()
     if threads > most:
         cpus = f"{most} CPU{'s' * (most > 1)}"

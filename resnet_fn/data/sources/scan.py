@@ -1,4 +1,4 @@
-"""The check of image files before the first update: their sizes, and whether they are good.
+"""The check of image files before the first update: their sizes, and whether they can be decoded.
 
 If there are few, or on request, each is decoded by Pillow at an eighth of its size: every byte is read.
 """
@@ -42,7 +42,7 @@ _AT_A_TIME = 32  # files for a thread at a time: to hand over one costs more tha
 
 
 def examine(path: str, decode: bool = True) -> tuple[int, int]:
-    """The size of a file, bytes, and its fault as an index into `REASONS`. Without `decode` it is not read."""
+    """Return a file's size in bytes and its fault as an index into `REASONS`. Without `decode` it is not read."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -79,7 +79,7 @@ def _examine_bytes(data: bytes) -> int:
 
 
 def scan_files(split: FileSplit, decode: bool, workers: Workers, progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """`examine` a split's files, each on one rank; all ranks have all results.
+    """Call `examine` for a split's files, each on one rank; all ranks get all results.
 
     Args:
         decode: else only their sizes are read.
@@ -179,7 +179,7 @@ def check_files(
 
 
 def _names(split: FileSplit, dataset: DataSet) -> list[str]:
-    """The files' paths from the data folder, which may be moved."""
+    """Return the files' paths relative to the data folder, which may be moved."""
     folder = os.path.relpath(os.path.realpath(split.root), os.path.realpath(dataset.input.data_dir))
     return [os.path.normpath(os.path.join(folder, name)) for name in split.names]
 

@@ -1,4 +1,4 @@
-"""A validation split, taken from the images of a folder that has none; a run keeps it for good."""
+"""A validation split from a folder that has none; a run stores it and never changes it."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ FILE = "validation.json"
 
 
 def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """A mask of validation samples, bool [N]: the same share of every class, drawn from the seed.
+    """Return a mask of validation samples, bool [N]: the same fraction of every class, drawn from the seed.
 
     Of n images of a class round(share · n), at least one of two or more, and never all of them.
 
@@ -32,7 +32,7 @@ def hold_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def split_off(files: FileSplit, share: float, seed: int, run: Path | None = None) -> tuple[FileSplit, FileSplit]:
-    """Training and validation files, as recorded in a run folder or drawn from the seed; new files are for training.
+    """Split files by a run folder's record, or by the seed. New files are for training.
 
     Args:
         files: all of them.

@@ -1,7 +1,7 @@
 """Inputs and outputs of every layer of a MindSpore cell, in execution order."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ def record_cell(
         net.set_train(train)
         net(*inputs)
 
-    with unchanged(net):
+    with unchanged(net.get_parameters()):
         return record_layers(
             named_layers(net), run, lambda layer, inside: layer.parameters_and_names(expand=inside), _array, visit
         )
@@ -38,9 +38,9 @@ def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
 
 
 @contextlib.contextmanager
-def unchanged(net: nn.Cell, handles: Sequence[Any] = ()) -> Iterator[None]:
-    """Restore parameters and statistics on leaving, and remove hooks."""
-    kept = [(parameter, parameter.asnumpy().copy()) for parameter in net.get_parameters()]
+def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
+    """Restore parameters on leaving, and remove hooks."""
+    kept = [(parameter, parameter.asnumpy().copy()) for parameter in parameters]
     try:
         yield
     finally:

@@ -29,10 +29,7 @@ class Masked(nn.Cell):
 def masked(net: nn.Cell, masks: Mapping[str, Sequence[np.ndarray]]) -> Iterator[Callable[[], None]]:
     """Inside, layers that drop nothing multiply by masks in training mode. Compile the net's functions inside.
 
-    `masks` has those of each call of a layer, by its path.
-
-    Yields:
-        A function that sets the masks, which are ones before.
+    `masks` has those of each call of a layer, by its path. Yields a function that sets them; before they are ones.
     """
     layers = [(layer, type(layer), masks[name]) for name, layer in net.cells_and_names() if name in masks]
     values = []

@@ -38,14 +38,11 @@ def record_layers(
     convert: Callable[[Any], np.ndarray],
     visit: Callable[[Layer], None] | None = None,
 ) -> list[Layer]:
-    """Every execution of a net's layers, of either framework, in order.
+    """Every execution of `layers` (`recorded_layers`) while `run` runs their net, of either framework, in order.
 
-    Args:
-        layers: those to record, by name (`recorded_layers`).
-        run: runs the net.
-        owned: (layer, whether with those inside it) → its parameters and statistics by leaf name.
-        convert: tensor → float64 array.
-        visit: called with each layer once it has run; the list is then empty: all outputs together can be gigabytes.
+    `owned` gives a layer's parameters and statistics by leaf name, with those inside it or not; `convert` a tensor as a
+    float64 array. `visit` is called with each layer once it has run; the list is then empty: all outputs together can
+    be gigabytes.
     """
     executions: list[Layer] = []
     visit = visit or executions.append
@@ -55,7 +52,6 @@ def record_layers(
         shapes = tuple((leaf, tuple(value.shape)) for leaf, value in owned(layer, whole))
         leaf = whole or all(part is None for part in parts_of(layer).values())
         calls = itertools.count()
-
         taken: list[list[np.ndarray]] = []
 
         def before(layer: Any, inputs: Any, named: Any) -> None:

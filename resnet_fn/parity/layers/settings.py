@@ -24,9 +24,7 @@ Settings = dict[str, Any]
 def settings_of(layer: Any, image: np.ndarray | None) -> Settings:
     """A layer's settings; empty for a kind without settings, or a user's class with other attributes.
 
-    Args:
-        layer: of either framework.
-        image: its first input, whose size decides the padding of `same`.
+    `image` is its first input, whose size decides the padding of `same`.
     """
     function = _TABLE.get(kind_of(layer))
     try:
@@ -292,8 +290,7 @@ def without_dropout(layers: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[st
     """Inside, dropout is 0, for frameworks do not share random masks: of dropout layers, attention, LSTMs and drop-path
     with its usual attributes. Compile the net's functions inside.
 
-    Yields:
-        The path of each layer that dropped, the attribute that was set to 0, and the share that it had.
+    Yields the path of each layer that dropped, the attribute that was set to 0, and the share that it had.
     """
     drops = []
     with contextlib.ExitStack() as restored:

@@ -7,7 +7,6 @@ Importing this module imports torch (extra `[torch]`).
 
 import dataclasses
 from collections import OrderedDict
-from typing import Any
 
 from resnet_fn.config.hints import closest
 
@@ -22,7 +21,7 @@ except ImportError:
 class Plan:
     """One row of the table below."""
 
-    block: Any
+    expansion: int  # of a block's planes
     depths: tuple[int, ...]
     widths: tuple[int, ...] = (64, 128, 256, 512)
     stem: str = "imagenet"
@@ -69,17 +68,29 @@ class GatherExcite(nn.Module):
         return x * torch.sigmoid(context)
 
 
+BASIC, BOTTLENECK = 1, 4
+
+
 class Block(nn.Module):
-    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, the shortcut `downsample`."""
+    """A residual block: `conv1`, `bn1`, `conv2`, … with ReLUs between, the gate `se`, the shortcut `downsample`.
 
-    expansion = 1
+    Basic: two 3x3 convolutions. Bottleneck: 1x1, 3x3 (grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the
+    planes. The first 3x3 strides.
+    """
 
-    def __init__(self, convolutions: list[nn.Conv2d], norm: type, gate: nn.Module) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
         super().__init__()
+        width = planes * plan.base_width // 64 * plan.groups
+        # Channels, kernel, stride and groups of each convolution.
+        convolutions = [(planes, 3, stride, 1), (planes, 3, 1, 1)]
+        if plan.expansion == BOTTLENECK:
+            convolutions = [(width, 1, 1, 1), (width, 3, stride, plan.groups), (planes * 4, 1, 1, 1)]
         self.depth = len(convolutions)
-        for number, convolution in enumerate(convolutions, 1):
+        for number, (out, kernel, step, groups) in enumerate(convolutions, 1):
+            convolution = nn.Conv2d(inputs, out, kernel, step, kernel // 2, groups=groups, bias=False)
             self.add_module(f"conv{number}", convolution)
-            self.add_module(f"bn{number}", norm(convolution.out_channels))
+            self.add_module(f"bn{number}", norm(out))
+            inputs = out
         self.se = gate
         self.downsample: nn.Module | None = None
 
@@ -90,26 +101,6 @@ class Block(nn.Module):
             x = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(x))
             x = torch.relu(x) if number < self.depth else self.se(x)
         return torch.relu(x + shortcut)
-
-
-class BasicBlock(Block):
-    """Two 3x3 convolutions; the first one strides."""
-
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
-        first = nn.Conv2d(inputs, planes, 3, stride, 1, bias=False)
-        super().__init__([first, nn.Conv2d(planes, planes, 3, 1, 1, bias=False)], norm, gate)
-
-
-class Bottleneck(Block):
-    """1x1, 3x3 (strides, grouped in ResNeXt, wider in Wide ResNet), 1x1 to four times the planes."""
-
-    expansion = 4
-
-    def __init__(self, inputs: int, planes: int, stride: int, plan: Plan, norm: type, gate: nn.Module) -> None:
-        width = planes * plan.base_width // 64 * plan.groups
-        first = nn.Conv2d(inputs, width, 1, bias=False)
-        second = nn.Conv2d(width, width, 3, stride, 1, groups=plan.groups, bias=False)
-        super().__init__([first, second, nn.Conv2d(width, planes * 4, 1, bias=False)], norm, gate)
 
 
 class ResNet(nn.Module):
@@ -138,9 +129,9 @@ class ResNet(nn.Module):
             for number in range(depth):
                 stride = 2 if index > 0 and number == 0 else 1
                 size = -(-size // stride)
-                out = planes * plan.block.expansion
+                out = planes * plan.expansion
                 gate = _gate(plan.attention, out, size, make_norm)
-                block = plan.block(channels, planes, stride, plan, make_norm, gate)
+                block = Block(channels, planes, stride, plan, make_norm, gate)
                 if stride != 1 or channels != out:
                     block.downsample = _downsample(channels, out, stride, stem == "d", make_norm)
                 blocks.append(block)
@@ -174,21 +165,21 @@ def _downsample(channels: int, out: int, stride: int, average: bool, norm: type)
 
 
 PLANS: dict[str, Plan] = {
-    "resnet18": Plan(BasicBlock, (2, 2, 2, 2)),
-    "resnet34": Plan(BasicBlock, (3, 4, 6, 3)),
-    "resnet50": Plan(Bottleneck, (3, 4, 6, 3)),
-    "resnet101": Plan(Bottleneck, (3, 4, 23, 3)),
-    "resnet152": Plan(Bottleneck, (3, 8, 36, 3)),
-    "resnext50_32x4d": Plan(Bottleneck, (3, 4, 6, 3), groups=32, base_width=4),
-    "wide_resnet50_2": Plan(Bottleneck, (3, 4, 6, 3), base_width=128),
-    "se_resnet18": Plan(BasicBlock, (2, 2, 2, 2), attention="se"),
-    "se_resnet34": Plan(BasicBlock, (3, 4, 6, 3), attention="se"),
-    "se_resnet50": Plan(Bottleneck, (3, 4, 6, 3), attention="se"),
-    "se_resnet101": Plan(Bottleneck, (3, 4, 23, 3), attention="se"),
-    "genet50_minus": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_minus"),
-    "genet50": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_"),
-    "genet50_plus": Plan(Bottleneck, (3, 4, 6, 3), attention="ge_plus"),
-    **{f"resnet{6 * n + 2}": Plan(BasicBlock, (n, n, n), (16, 32, 64), "cifar") for n in (1, 3, 5, 7, 9, 18)},
+    "resnet18": Plan(BASIC, (2, 2, 2, 2)),
+    "resnet34": Plan(BASIC, (3, 4, 6, 3)),
+    "resnet50": Plan(BOTTLENECK, (3, 4, 6, 3)),
+    "resnet101": Plan(BOTTLENECK, (3, 4, 23, 3)),
+    "resnet152": Plan(BOTTLENECK, (3, 8, 36, 3)),
+    "resnext50_32x4d": Plan(BOTTLENECK, (3, 4, 6, 3), groups=32, base_width=4),
+    "wide_resnet50_2": Plan(BOTTLENECK, (3, 4, 6, 3), base_width=128),
+    "se_resnet18": Plan(BASIC, (2, 2, 2, 2), attention="se"),
+    "se_resnet34": Plan(BASIC, (3, 4, 6, 3), attention="se"),
+    "se_resnet50": Plan(BOTTLENECK, (3, 4, 6, 3), attention="se"),
+    "se_resnet101": Plan(BOTTLENECK, (3, 4, 23, 3), attention="se"),
+    "genet50_minus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_minus"),
+    "genet50": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_"),
+    "genet50_plus": Plan(BOTTLENECK, (3, 4, 6, 3), attention="ge_plus"),
+    **{f"resnet{6 * n + 2}": Plan(BASIC, (n, n, n), (16, 32, 64), "cifar") for n in (1, 3, 5, 7, 9, 18)},
 }
 
 
@@ -200,6 +191,7 @@ def reference_net(
     stem: str = "",
     norm: str = "batch",
     image_size: int = 224,
+    zero_init_residual: bool = False,
 ) -> nn.Module:
     """Build the PyTorch net that `create_model` with the same arguments must equal; stem "" is the family's own.
 
@@ -207,4 +199,8 @@ def reference_net(
     """
     if (plan := PLANS.get(name)) is None:
         raise ValueError(f"model: {name!r} is unknown; {closest(name, PLANS)}")
-    return ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    net = ResNet(plan, num_classes, in_channels, stem or plan.stem, norm, image_size)
+    if zero_init_residual and norm == "batch":
+        for block in [module for module in net.modules() if isinstance(module, Block)]:
+            nn.init.zeros_(block.get_submodule(f"bn{block.depth}").weight)
+    return net

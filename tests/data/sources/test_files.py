@@ -9,27 +9,11 @@ import numpy as np
 import pytest
 
 from resnet_fn.config.recipe import Recipe
-from resnet_fn.data.dataset import BadSampleError, eval_batches
+from resnet_fn.data.dataset import BadSampleError
 from resnet_fn.data.sources.files import read_ahead
 from resnet_fn.data.sources.load import load_dataset
-from resnet_fn.runtime.workers import Workers
 
 RECIPE = Recipe(dataset="imagefolder", image_size=24, batch_size=4)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("batch_size", [1, 4, 20])
-def test_every_file_is_evaluated_once_with_the_same_pixels(folder, workers, batch_size):
-    dataset = load_dataset(RECIPE, str(folder))
-    [(whole, _, _)] = eval_batches(dataset.test, dataset.input, 9)
-    seen = []
-    for rank in range(workers):
-        for images, labels, indices in eval_batches(dataset.test, dataset.input, batch_size, Workers(rank, workers)):
-            real = indices >= 0
-            assert images[real].tobytes() == whole[indices[real]].tobytes()
-            assert (labels[real] == dataset.test.labels[indices[real]]).all()
-            seen += indices[real].tolist()
-    assert sorted(seen) == list(range(9))
 
 
 def test_a_sample_is_its_files_bytes_unless_the_file_has_changed(folder):

@@ -31,11 +31,11 @@ def marks_of(name):
 
 
 def test_both_tables_are_one():
-    def row(design, widths):
-        return (design.block.__name__, design.depths, widths, design.stem, design.groups, design.base_width)
+    def row(design, expansion, widths):
+        return (expansion, design.depths, widths, design.stem, design.groups, design.base_width)
 
-    ours = {name: row(design, design.planes) for name, design in MODELS.items()}
-    assert ours == {name: row(plan, plan.widths) for name, plan in reference.PLANS.items()}
+    ours = {name: row(design, design.block.expansion, design.planes) for name, design in MODELS.items()}
+    assert ours == {name: row(plan, plan.expansion, plan.widths) for name, plan in reference.PLANS.items()}
     kinds = {row[:1] + row[2:] + (MODELS[name].attention,) for name, row in ours.items()}
     assert kinds == {ours[name][:1] + ours[name][2:] + (MODELS[name].attention,) for name in KINDS}
 

@@ -1,15 +1,14 @@
-"""A command of which worker 1 has more flags and a package path of its own: by_rank.py COMMAND PATH "MORE" FLAGS…"""
+"""The train command, of which worker 1 has a package path of its own: by_rank.py PATH FLAGS…"""
 
-import importlib
 import os
 import sys
 
-COMMAND, PATH, MORE, *FLAGS = sys.argv[1:]
+PATH, *FLAGS = sys.argv[1:]
 if os.environ.get("RANK_ID") == "1":
     sys.path.insert(0, PATH)
-    FLAGS += MORE.split()
 
 if __name__ == "__main__":
     from resnet_fn.config import cli
+    from resnet_fn.train import main
 
-    cli.run(COMMAND, importlib.import_module(f"resnet_fn.{COMMAND}").main, FLAGS)
+    cli.run("train", main, FLAGS)

@@ -1,9 +1,10 @@
 """Under msrun: runs of which each worker has its own recipe and options; each rank writes the errors that it got.
 
 CASES.json: {name: [[recipe, options] of rank 0, the same of rank 1]}, settings that differ from the defaults, and in
-the options the "folder" that it runs in.
+the options the "folder" that it runs in; or {name: [[command, flag …] of rank 0, the same of rank 1]}.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -17,10 +18,14 @@ from resnet_fn.runtime import process
 workers, home = process.start(), Path.cwd()
 errors = {}
 for name, ranks in json.loads(Path(sys.argv[1]).read_text()).items():
-    recipe, options = ranks[workers.rank]
-    os.chdir(home / options.pop("folder", "."))
+    os.chdir(home)
+    first, *rest = ranks[workers.rank]
     try:
-        train(Recipe(**recipe), RunOptions(progress=False, **options))
+        if isinstance(first, str):
+            importlib.import_module(first).main(rest)
+        else:
+            os.chdir(rest[0].pop("folder", "."))
+            train(Recipe(**first), RunOptions(progress=False, **rest[0]))
         errors[name] = ""
     except ValueError as error:
         errors[name] = str(error)
