@@ -39,17 +39,12 @@ class CheckpointError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The contents of a verified checkpoint folder.
-
-    Attributes:
-        weights, training: arrays by name.
-        state: JSON types; see `save` in run/resume.py.
-    """
+    """The contents of a verified checkpoint folder."""
 
     path: Path
     weights: dict[str, np.ndarray]
     training: dict[str, np.ndarray]
-    state: dict[str, Any]
+    state: dict[str, Any]  # JSON types; see `save` in run/resume.py
 
 
 def save_checkpoint(
@@ -67,7 +62,7 @@ def save_checkpoint(
         OSError: it cannot be written; an earlier checkpoint of that name is intact.
     """
     # No copies: the caller waits for the write, and cannot change the Parameters meanwhile.
-    weights_now, training_now = ({p.name: p.asnumpy() for p in parameters} for parameters in (weights, training))
+    weights_now, training_now = ({p.name: p.numpy() for p in parameters} for parameters in (weights, training))
     return write_checkpoint(folder, weights_now, training_now, state)
 
 

@@ -18,7 +18,7 @@ def copy_arrays(parameters: "Sequence[Parameter]", into: dict[str, np.ndarray] |
     """Copy Parameters to arrays by name: to new ones, or `into` those of an earlier call, as fresh memory is slow."""
     copies = {}
     for parameter in parameters:
-        array = parameter.asnumpy()
+        array = parameter.numpy()
         copies[parameter.name] = into[parameter.name] if into else np.empty_like(array, order="C")
         np.copyto(copies[parameter.name], array)
     return copies
@@ -75,6 +75,7 @@ def assign(parameters: "Sequence[Parameter]", arrays: Arrays) -> None:
     """Put arrays into the Parameters of the same names and shapes, so that compiled functions see them."""
     from mindspore import Tensor, ops  # here, so that checkpoints can be written and verified without MindSpore
 
+    write = ops.Assign()
     for parameter in parameters:
         # Not `set_data` or `load_param_into_net`, which compiled functions do not see.
-        ops.assign(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))
+        write(parameter, Tensor(np.array(arrays[parameter.name])).astype(parameter.dtype))

@@ -17,13 +17,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from resnet_fn.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, load_checkpoint
+from resnet_fn.checkpoint.folder import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    recover_interrupted_replace,
+)
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.hints import few, near_path
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe
 from resnet_fn.runtime.disk import replace_text, sha256, sha256_of_file
-from resnet_fn.runtime.lock import FolderLock
+from resnet_fn.runtime.lock import FolderLock, was_locked
 from resnet_fn.runtime.versions import installed
 from resnet_fn.runtime.workers import Workers, broadcast_text
 
@@ -32,7 +38,7 @@ _STEP = re.compile(r"step-(\d{8})")
 _LEFT = re.compile(r"step-\d{8}\.tmp-(\d+|pruned)")
 _LEFT_FILE = re.compile(r"\.tmp-\d+-[0-9a-f]{8}-(config|recipe|metrics|validation|bad_files)\.\w+")
 # Files that a run writes at its start; other programs may have written one, too.
-FILES = ("config.json", "recipe.toml", "metrics.jsonl")
+_FILES = ("config.json", "recipe.toml", "metrics.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +53,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def step(self, update: int) -> Path:
-        """The checkpoint folder that holds the state after `update` updates."""
+        """Return the checkpoint folder that holds the state after `update` updates."""
         return self.checkpoints / f"step-{update:08d}"
 
     def updates(self) -> list[int]:
-        """The updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
+        """Return the updates of all checkpoints, ascending; leftovers of interrupted saves do not count."""
         if not self.checkpoints.is_dir():
             return []
         matches = (_STEP.fullmatch(path.name) for path in self.checkpoints.iterdir())
@@ -92,6 +98,19 @@ class RunFolder:
         for path in self.checkpoints.iterdir():
             if _LEFT.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def open(self, lock: FolderLock) -> None:
+        """Lock the folder if it has checkpoints, and put back what a crash left of them; nothing is made.
+
+        Raises:
+            ValueError: another process has it, or it holds files that are no run's.
+        """
+        others = [name for name in _FILES if (self.path / name).exists()]
+        if others and not self.updates() and not was_locked(self.path, has_run=bool(self.config())):
+            raise ValueError(f"out_dir: {self.path}/{others[0]} is no run's; give another --out-dir")
+        if self.checkpoints.is_dir():
+            lock.take(self.path)
+            recover_interrupted_replace(self.checkpoints)
 
     def reserve(self, workers: Workers, is_new: bool) -> "RunFolder":
         """Have rank 0 make a new run's folder, under another name if another run has just taken this one.
@@ -163,13 +182,13 @@ class RunFolder:
 
 
 def run_of(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
+    """Return the run folder of a checkpoint, as it is named: its `checkpoints` may be a link to another disk."""
     named = Path(os.path.abspath(checkpoint))
     return (named if named.parent.name == "checkpoints" else named.resolve()).parent.parent
 
 
 def locate(path: Path) -> tuple[Path, bool]:
-    """The run folder that a path is (or its `checkpoints`) or lies in, and whether the path is one checkpoint."""
+    """Return the run folder that a path is or is inside of, and whether the path is one checkpoint."""
     named = Path(os.path.abspath(path))
     if named.name == "checkpoints" and RunFolder(named.parent).updates():
         path = path.parent if path.name == named.name else named.parent
@@ -193,7 +212,7 @@ def find_checkpoint(path: Path, which: str = "last") -> Checkpoint:
 
 
 def settings_of(path: str) -> dict[str, Any]:
-    """The "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
+    """Return the "recipe" and "options" of a run or checkpoint, as JSON types; else a CheckpointError.
 
     They are not verified: `check_same_recipe` compares them with the checkpoint's.
     """

@@ -9,8 +9,7 @@ reads "learning_rate: -1.0 must be above 0". What settings need of each other is
 
 import dataclasses
 import math
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from resnet_fn.config.hints import closest
@@ -34,9 +33,6 @@ GROUPS = (
 
 YES_NO_AUTO = ("auto", "yes", "no")  # choices of a setting whose flags are --setting and --no-setting
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: "a list of numbers"}
-_TYPED = {**_KINDS, tuple: "numbers with commas"}  # on a command line
-
 
 def setting(
     group: str,
@@ -54,54 +50,79 @@ def setting(
     """A dataclass field.
 
     Args:
-        group, default, meaning, unit: for the help; `group` is one of `GROUPS`. The default's type is the setting's.
+        group: one of `GROUPS`.
+        default: its type is the setting's: int, float, bool, str, or tuple of floats.
+        meaning, unit: for the help; a setting whose unit is "path" is `per_worker`.
         aliases: PyTorch's and timm's names of its flag, with spaces between.
         choices: all values, with spaces between; a default of "" is one, too.
-        at_least, above, within: bounds of a number; `within` as "[0, 1)" or "0..30".
+        at_least, above, within: bounds of a number; `within` is an interval, "[0, 1)".
         per_worker: the workers of a run may have different values, as of paths; see `shared`.
     """
     assert group in GROUPS, group
-    about: dict[str, Any] = {"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split()}
-    about["choices"] = ("",) * (choices != "" == default) + tuple(choices.split())
-    about |= {"at_least": at_least, "above": above, "within": within, "per_worker": per_worker or unit == "path"}
+    allowed = choices.split()
+    if choices and default == "":
+        allowed.insert(0, "")
+    about = {
+        **{"group": group, "meaning": meaning, "unit": unit, "aliases": aliases.split(), "choices": tuple(allowed)},
+        **{"at_least": at_least, "above": above, "within": within, "per_worker": per_worker or unit == "path"},
+    }
     return dataclasses.field(default=default, metadata=about)
 
 
 def as_declared(field: Any, value: Any) -> Any:
     """A value as its setting's type: a whole number may stand for a float, a list of numbers for a tuple."""
-    if type(field.default) is float and type(value) is int:
+    wanted = type(field.default)
+    if wanted is float and type(value) is int:
         return float(value)
-    is_numbers = isinstance(value, list) and all(type(number) in (int, float) for number in value)
-    return tuple(map(float, value)) if type(field.default) is tuple and is_numbers else value
+    if wanted is tuple and isinstance(value, list) and _are_numbers(value):
+        return tuple(map(float, value))
+    return value
+
+
+def _are_numbers(values: Any) -> bool:
+    return all(type(value) in (int, float) for value in values)
 
 
 def fault(field: Any, value: Any) -> str:
     """What is wrong with a value by itself, "learning_rate: -1.0 must be above 0"; "" where nothing is."""
-    wanted, choices = type(field.default), field.metadata["choices"]
-    numbers = value if isinstance(value, tuple) else (value,)
-    if type(value) is not wanted or (wanted is tuple and not all(type(number) in (int, float) for number in value)):
-        wrong = f"is not {(_TYPED if type(value) is str else _KINDS)[wanted]}"
-    elif any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-        wrong = "is not finite; give a number"
-    elif choices and value not in choices:
-        wrong = f"is unknown; {closest(value, [choice for choice in choices if choice])}"
-    elif isinstance(value, str) and value != value.encode(errors="ignore").decode():
-        wrong = "has bytes that are not UTF-8; rename the file or folder"
-    else:
-        wrong = next(filter(None, (_out_of_bounds(field.metadata, number) for number in numbers)), "")
+    wrong = _wrong_type(type(field.default), value)
+    if not wrong and isinstance(value, str):
+        wrong = _wrong_text(field.metadata["choices"], value)
+    elif not wrong:
+        numbers = value if isinstance(value, tuple) else (value,)
+        wrong = next(filter(None, (_wrong_number(field.metadata, number) for number in numbers)), "")
     return wrong and f"{field.name}: {value!r} {wrong}"
 
 
-def _out_of_bounds(about: Any, value: Any) -> str:
+def _wrong_type(wanted: type, value: Any) -> str:
+    if type(value) is wanted and (wanted is not tuple or _are_numbers(value)):
+        return ""
+    numbers = "numbers with commas" if isinstance(value, str) else "a list of numbers"  # a text: from a command line
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", tuple: numbers}
+    return f"is not {names[wanted]}"
+
+
+def _wrong_text(choices: Sequence[str], value: str) -> str:
+    if choices and value not in choices:
+        return f"is unknown; {closest(value, filter(None, choices))}"
+    if value != value.encode(errors="ignore").decode():
+        return "has bytes that are not UTF-8; rename the file or folder"
+    return ""
+
+
+def _wrong_number(about: Any, number: float) -> str:
     least, above, within = about["at_least"], about["above"], about["within"]
-    if least is not None and value < least:
+    if not math.isfinite(number):
+        return "is not finite; give a number"
+    if least is not None and number < least:
         return f"{'is negative' if least == 0 else 'is too small'}; give {least} or more"
-    if above is not None and value <= above:
+    if above is not None and number <= above:
         return f"must be above {above}"
     if within:
-        low, high = (float(number) for number in re.findall(r"[\d.]*\d", within.replace("..", " ")))
-        inside = low < value < high or (value == low and within[0] != "(") or (value == high and within[-1] != ")")
-        return "" if inside else f"is not in {within}"
+        low, high = map(float, within[1:-1].split(","))
+        below = number <= low if within[0] == "(" else number < low
+        beyond = number >= high if within[-1] == ")" else number > high
+        return f"is not in {within}" if below or beyond else ""
     return ""
 
 
@@ -129,14 +150,21 @@ def aliases(config: type) -> dict[str, str]:
 
 
 def explain(field: Any, value: Any) -> str:
-    """A setting in a line: meaning, choices, unit, `value` as the default (* if it is not the field's), aliases."""
-    about = field.metadata
-    named = "" if about["choices"] == YES_NO_AUTO else ", ".join(filter(None, about["choices"]))
-    choices, unit = f" ({named})" if named else "", f" [{about['unit']}]" if about["unit"] else ""
-    own = "*" if value != field.default else ""
-    default = f"; default {show_value(value) or 'none'}{own}" if show_value(value) or own else ""
-    also = "; also --" + ", --".join(about["aliases"]) if about["aliases"] else ""
-    return f"{about['meaning']}{choices}{unit}{default}{also}"
+    """A setting in a line of help: "beta2 of Adam (a, b) [unit]; default 0.9*; also --alias".
+
+    `value` stands as the default, with a * if it is not the field's.
+    """
+    about, shown = field.metadata, show_value(value)
+    text = about["meaning"]
+    if about["choices"] and about["choices"] != YES_NO_AUTO:
+        text += f" ({', '.join(filter(None, about['choices']))})"
+    if about["unit"]:
+        text += f" [{about['unit']}]"
+    if shown or value != field.default:
+        text += f"; default {shown or 'none'}{'*' * (value != field.default)}"
+    if about["aliases"]:
+        text += f"; also --{', --'.join(about['aliases'])}"
+    return text
 
 
 def flag_name(name: str) -> str:

@@ -26,43 +26,33 @@ class Recipe(Settings):
 
     dataset: str = _data("digits", "data set", choices="digits cifar10 cifar100 imagefolder mindrecord synthetic")
     image_size: int = _data(16, "height and width that the network sees", "pixels", at_least=1, aliases="img-size")
-    eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
-    eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
+    repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
+    sampling: str = _data("shuffle", "every sample once an epoch, or all classes alike", choices="shuffle balanced")
+    validation_share: float = _data(0.0, "part of every class for validation, if there is no val", within="[0, 1)")
+    multi_label: bool = _data(False, "images of any number of classes, in --train-list and --val-list with ; between")
+    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error skip")
+    synthetic_samples: int = _data(2048, "training images; an eighth as many for validation", "samples", at_least=8)
+    synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1)
+
     max_shift: int = _augment(0, "random shift of a training image, each way", "pixels", at_least=0)
-    max_rotation: float = _augment(0.0, "random rotation of a training image, each way", "degrees", within="0..180")
+    max_rotation: float = _augment(0.0, "random rotation of a training image, each way", "degrees", within="[0, 180]")
     max_zoom: float = _augment(0.0, "random zoom of a training image, each way", "fraction", within="[0, 1)")
     crop_padding: int = _augment(0, "zero padding before a random crop (sets in memory)", "pixels", at_least=0)
     crop_scale: float = _augment(0.08, "smallest area of a random resized crop (files)", "fraction", within="(0, 1]")
     flip: bool = _augment(False, "mirror half of the training images")
     policy: str = _augment("", "automatic augmentation; empty: none", choices="trivialaugment randaugment autoaugment")
     policy_ops: int = _augment(2, "operations per image (randaugment)", "operations", at_least=1)
-    policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="0..30")
-    policy_noise: float = _augment(0.0, "deviation of the strength between images (randaugment)", within="0..30")
-    color_jitter: float = _augment(
-        0.0, "random brightness, contrast, saturation, each way", "fraction", within="[0, 1)"
-    )
+    policy_magnitude: int = _augment(9, "strength, 0..30 (randaugment)", within="[0, 30]")
+    policy_noise: float = _augment(0.0, "deviation of the strength between images (randaugment)", within="[0, 30]")
+    color_jitter: float = _augment(0.0, "random brightness, contrast, saturation, each way", within="[0, 1)")
     erasing: float = _augment(0.0, "probability of erasing a random rectangle", "fraction", within="[0, 1]")
+
     mixup: float = _mixing(0.0, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
     cutmix: float = _mixing(0.0, "alpha of CutMix's Beta distribution; 0: no CutMix", at_least=0)
     mix_switch: float = _mixing(0.5, "probability of CutMix if mixup is on too", "fraction", within="[0, 1]")
     mix_off_epochs: int = _mixing(0, "last epochs without mixing", "epochs", at_least=0)
-    label_threshold: float = _mixing(
-        0.0, "mixed labels above it count as 1, all others as 0; 0: keep them", "fraction", within="[0, 0.5)"
-    )
-    repeats: int = _data(1, "times that an update sees each of its images, differently augmented", "times", at_least=1)
-    sampling: str = _data(
-        "shuffle", "an epoch has every sample once, or every class equally often", choices="shuffle balanced"
-    )
-    validation_share: float = _data(
-        0.0,
-        "part of every class for validation, if the folder has no val; kept by the run",
-        "fraction",
-        within="[0, 1)",
-    )
-    multi_label: bool = _data(False, "images of any number of classes, in --train-list and --val-list with ; between")
-    on_bad_sample: str = _data("error", "what to do if a file cannot be decoded", choices="error skip")
-    synthetic_samples: int = _data(2048, "training images; an eighth as many for validation", "samples", at_least=8)
-    synthetic_classes: int = _data(10, "classes of the synthetic set", "classes", at_least=1)
+    label_threshold: float = _mixing(0.0, "mixed labels above it become 1, others 0; 0: keep them", within="[0, 0.5)")
+
     name: str = _net("custom", "name of the recipe; the run folder is called after it", per_worker=True)
     model: str = _net("resnet20", "net: resnet18 … 152, resnet20 … 110, se_resnet50, resnext50_32x4d …", aliases="arch")
     stem: str = _net("", "first layers; empty: the family's own", choices="imagenet cifar d")
@@ -72,26 +62,35 @@ class Recipe(Settings):
     zero_init_residual: bool = _net(False, "gamma 0 in each block's last BatchNorm")
     drop_path: float = _net(0.0, "stochastic depth: samples that skip the last block", "fraction", within="[0, 1)")
     dropout: float = _net(0.0, "share of the last layer's inputs that are dropped", "fraction", within="[0, 1)")
+
     weights: str = _weights("", "initial weights: .pth, .safetensors, .ckpt or a run folder; not on resume", "path")
     which: str = _weights("last", "checkpoint of a run folder in --weights", choices="last best")
     reset_head: bool = _weights(False, "new last layer even where --weights are for the same classes")
     freeze: str = _weights("", "parts that are not trained: stem, layer1, layer1.0.conv2, *.bn?, fc", "with commas")
     train_only: str = _weights("", "the only parts that are trained", "with commas")
+
+    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices="fp32 fp16")
+    loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="[1, 16777216]")
+    loss_scale_interval: int = _precision(2000, "finite updates until the scale doubles (fp16)", "updates", at_least=1)
+
     batch_size: int = _rate(64, "samples of one update, of all workers", "samples", at_least=1, aliases="bs batch")
     epochs: int = _rate(20, "passes over the training set", "epochs", at_least=1)
-    seed: int = _rate(0, "seed of first weights, order, augmentation and validation split", within="0..4294967294")
+    seed: int = _rate(0, "seed of first weights, order, augmentation and validation split", within="[0, 4294967294]")
     schedule: str = _rate("cosine", "learning-rate schedule", choices="cosine linear step constant", aliases="sched")
     learning_rate: float = _rate(0.2, "peak learning rate, for the whole batch", above=0, aliases="lr")
-    head_learning_rate: float = _rate(
-        0.0, "peak learning rate of the last layer; 0: as the others'", at_least=0, aliases="head-lr"
-    )
-    layer_decay: float = _rate(
-        1.0, "each block's learning rate is this factor times the next block's; 1: off", within="(0, 1]"
-    )
+    head_learning_rate: float = _rate(0.0, "peak of the last layer; 0: as the others'", at_least=0, aliases="head-lr")
+    layer_decay: float = _rate(1.0, "a block's learning rate is this times the next block's; 1: off", within="(0, 1]")
     min_learning_rate: float = _rate(0.0, "where cosine and linear end", at_least=0, aliases="min-lr")
     warmup_epochs: float = _rate(0.0, "linear warm-up", "epochs", at_least=0)
     milestones: tuple[float, ...] = _rate((), "drops of the step schedule", "epochs, with commas", above=0)
     milestone_factor: float = _rate(0.1, "what a milestone multiplies the learning rate by", within="(0, 1)")
+
+    loss: str = _loss("cross_entropy", "loss", choices="cross_entropy bce focal")
+    label_smoothing: float = _loss(0.1, "probability spread over all classes", within="[0, 1)", aliases="smoothing")
+    smoothing_over: str = _loss("all", "over all C classes, as in PyTorch, or the C - 1 others", choices="all others")
+    # A path, or "balanced"; the workers compare what is in it.
+    class_weights: str = _loss("", "balanced, or a file with lines CLASS WEIGHT; empty: all 1", per_worker=True)
+
     optimizer: str = _optimizer("sgd", "the optimizer", choices="sgd adam adamw lars lamb", aliases="opt")
     momentum: float = _optimizer(0.9, "momentum of SGD and LARS, beta1 of the others", within="[0, 1)", aliases="beta1")
     beta2: float = _optimizer(0.999, "how slowly the gradients' average square moves", within="[0, 1)")
@@ -104,29 +103,11 @@ class Recipe(Settings):
     ema_every: int = _optimizer(1, "how often the average moves", "updates", at_least=1)
     ema_start: float = _optimizer(0.0, "until when the average is a plain copy", "epochs", at_least=0)
     clip_norm: float = _optimizer(1.0, "largest global gradient norm; 0: no clipping", at_least=0)
-    loss: str = _loss("cross_entropy", "loss", choices="cross_entropy bce focal")
-    label_smoothing: float = _loss(
-        0.1, "probability spread over all classes", "fraction", within="[0, 1)", aliases="smoothing"
-    )
-    smoothing_over: str = _loss(
-        "all", "classes to spread the smoothing over: all C, as in PyTorch, or the C - 1 others", choices="all others"
-    )
-    monitor: str = _evaluation(
-        "top1",
-        "which result makes a checkpoint the best; map: mean average precision",
-        choices="top1 loss macro_f1 map",
-    )
-    patience: int = _evaluation(
-        0, "end the run after so many evaluations without improvement; 0: never", "evaluations", at_least=0
-    )
-    class_weights: str = _loss(
-        "",
-        "what each class weighs in the loss: balanced, or a file with lines CLASS WEIGHT; empty: all alike",
-        per_worker=True,  # a path: what is in it is compared
-    )
-    precision: str = _precision("fp32", "fp16: float16 convolutions with loss scaling", choices="fp32 fp16")
-    loss_scale: float = _precision(65536.0, "first loss scale (fp16)", within="1..16777216")
-    loss_scale_interval: int = _precision(2000, "finite updates until the scale doubles (fp16)", "updates", at_least=1)
+
+    eval_size: int = _evaluation(0, "height and width in evaluation; 0: image_size", "pixels", at_least=0)
+    eval_resize: int = _evaluation(0, "shorter side before the centre crop; 0: eval_size / 0.875", "pixels", at_least=0)
+    monitor: str = _evaluation("top1", "what makes a checkpoint the best", choices="top1 loss macro_f1 map")
+    patience: int = _evaluation(0, "evaluations without improvement that end the run; 0: never", at_least=0)
 
     @property
     def of_files(self) -> bool:

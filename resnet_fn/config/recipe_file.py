@@ -30,15 +30,10 @@ _OWN_PLACE = ("out_dir", "resume", "allow_other_data", "progress")
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """A recipe and options on the way from files and flags.
+    """A recipe and options on the way from files and flags."""
 
-    Attributes:
-        values: of all settings of `Recipe` and `RunOptions`, not checked yet.
-        notes: what was left out so far, a line each.
-    """
-
-    values: Mapping[str, Value]
-    notes: tuple[str, ...] = ()
+    values: Mapping[str, Value]  # of all settings of `Recipe` and `RunOptions`, not checked yet
+    notes: tuple[str, ...] = ()  # what was left out so far, a line each
 
     @classmethod
     def of(cls, recipe: Recipe, options: RunOptions | None = None, source: Source = Source.RECIPE) -> "Draft":

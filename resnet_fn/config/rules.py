@@ -27,19 +27,12 @@ class Source(enum.IntEnum):
 
 
 class Value(NamedTuple):
-    """A setting's value.
+    """A setting's value."""
 
-    Attributes:
-        field: its declaration, see `fields.setting`.
-        value: of any type; `apply_rules` rejects another than the default's.
-        source: who gave it.
-        place: its line in a file, "mine.toml line 3"; "" if it is from no file.
-    """
-
-    field: Any
-    value: Any
-    source: Source = Source.DEFAULT
-    place: str = ""
+    field: Any  # its declaration, see `fields.setting`
+    value: Any  # of any type; `apply_rules` rejects another than the default's
+    source: Source = Source.DEFAULT  # who gave it
+    place: str = ""  # its line in a file, "mine.toml line 3"; "" if it is from no file
 
     @property
     def off(self) -> Any:
@@ -53,21 +46,14 @@ class Value(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A setting that has no effect, or makes no sense, unless a condition holds.
+    """A setting that has no effect, or makes no sense, unless a condition holds."""
 
-    Attributes:
-        fields: the settings that need it, with spaces between.
-        holds: the condition; its parameters are the settings that it reads, by name.
-        text: the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value.
-        keep: no source gives way, because the recipe would be another: the error names the stronger one's setting.
-        instead: where the setting that it reads is from the weaker source, it becomes this; else as `keep`.
-    """
-
-    fields: str
-    holds: Callable[..., Any]
-    text: str
+    fields: str  # the settings that need it, with spaces between
+    holds: Callable[..., Any]  # the condition; its parameters are the settings that it reads, by name
+    text: str  # the reason, then the fix: "is for sets in memory; give 0". "{epochs}" in it is that setting's value
+    # No source gives way, because the recipe would be another: the error names the stronger one's setting.
     keep: bool = False
-    instead: Any = None
+    instead: Any = None  # where the setting that it reads is from the weaker source, it becomes this; else as `keep`
 
 
 _ADAM = ("adam", "adamw", "lamb")  # optimizers with the gradients' average square
@@ -189,16 +175,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class Checked(NamedTuple):
-    """What `apply_rules` returns.
+    """What `apply_rules` returns."""
 
-    Attributes:
-        values: of all settings, without those that gave way.
-        left_out: a line for each setting that gave way and was not at its default.
-        faults: by setting, what is wrong with it (invalid, or typed and without effect), after its line of a file.
-    """
-
-    values: dict[str, Value]
-    left_out: list[str]
+    values: dict[str, Value]  # of all settings, without those that gave way
+    left_out: list[str]  # a line for each setting that gave way and was not at its default
+    # By setting, what is wrong with it (invalid, or typed and without effect), after its line of a file.
     faults: dict[str, str]
 
     def check(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def check_state(workers: Workers, parameters: Iterable[Any], class_weights: Iter
     """Compare what workers start with, bit for bit: Parameters by name, and the classes' weights in the loss."""
     if workers.size == 1:
         return
-    state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.asnumpy()))
+    state = _digest(part for parameter in parameters for part in (parameter.name.encode(), parameter.numpy()))
     values = {"class_weights": _digest([np.array(class_weights)]), "weights and other state": state}
     require_alike(values, workers, "give all workers the same weights and the same checkpoint")
 

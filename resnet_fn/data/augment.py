@@ -157,7 +157,7 @@ PAIRS = {
 
 
 def magnitude(name: str, level: int, size: int, policy: str) -> float:
-    """The magnitude of an operation at a level, see `OPERATIONS`; positive for operations with a sign.
+    """Return the magnitude of an operation at a level, see `OPERATIONS`; positive for operations with a sign.
 
     Args:
         name: the operation.
@@ -176,7 +176,7 @@ def magnitude(name: str, level: int, size: int, policy: str) -> float:
 
 
 def choose(settings: Recipe, size: int, rng: np.random.Generator) -> list[tuple[str, float]]:
-    """A policy's operations for one image, in order, with their magnitudes; none without a policy.
+    """Return a policy's operations for one image, in order, with their magnitudes; none without a policy.
 
     TrivialAugmentWide: arXiv 2103.10158; RandAugment: arXiv 1909.13719; its `policy_noise` is timm's mstd: normal
     around the strength, drawn for each operation.

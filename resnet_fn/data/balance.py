@@ -11,7 +11,7 @@ BALANCED = "balanced"
 
 
 def class_weights(setting: str, classes: Sequence[str], labels: np.ndarray) -> tuple[float, ...]:
-    """The weight of each class in the loss; () if all are 1.
+    """Return the weight of each class in the loss; () if all are 1.
 
     "balanced" is N / (classes · samples of the class), as in scikit-learn. Weights of a file are scaled so that their
     mean over the training samples is 1, as that of balanced ones is: the learning rate keeps its meaning.
@@ -67,7 +67,7 @@ def describe_balance(rows: Sequence[Mapping[str, float]], classes: Sequence[str]
 
 
 def balanced_order(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """The order of an epoch in which every class is seen equally often: int32 [N].
+    """Return the order of an epoch in which every class is seen equally often: int32 [N].
 
     Each of K classes has N / K places, rounded up or down; no sample comes again before all of its class have come.
 

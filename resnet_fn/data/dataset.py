@@ -32,7 +32,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def eval_images(self, batches: Iterable[np.ndarray], spec: InputSpec) -> Iterator[np.ndarray]:
-        """The images of each array of sample numbers as evaluation sees them, float32 [n, C, H, W]."""
+        """Return the images of each array of sample numbers as evaluation sees them, float32 [n, C, H, W]."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,10 +37,10 @@ class Feed(Protocol):
     updates_per_epoch: int
 
     def indices(self, update: int) -> np.ndarray:
-        """The samples of this worker's share of an update, in order: int64 [batch_size / workers]."""
+        """Return the samples of this worker's share of an update, in order: int64 [batch_size / workers]."""
 
     def batch(self, update: int) -> Batch:
-        """This worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
+        """Return this worker's share of an update: images float32 [n, C, H, W] (see `make_feed`) and their labels.
 
         Labels are int32 [n], or with mixup, CutMix or several classes an image float32 [n, classes], throughout.
 
@@ -114,7 +114,7 @@ class MemoryFeed:
         return erase_and_mix(recipe, batch, self._classes, update, epoch, draws.get("erasing"))
 
     def reproducibility_key(self) -> dict[str, Any]:
-        """The set's size."""
+        """Return the set's size."""
         return {"samples": len(self._split)}
 
     def close(self) -> None:

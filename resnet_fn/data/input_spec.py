@@ -12,30 +12,18 @@ from resnet_fn.config.hints import few
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """The classes and images that a net is for.
+    """The classes and images that a net is for."""
 
-    Attributes:
-        name: the data set's.
-        classes: their names; a label, and a logit's place, is an index into them.
-        channels: of an image.
-        image_size: height and width of an image in evaluation, pixels.
-        eval_resize: shorter side of an image before its centre is cut, pixels; 0: the whole image is resized.
-        data_dir: the set's folder, absolute; "": it needs none.
-        train_list, val_list: the lists that name its images, absolute; "": the images of its folders.
-        full_scale: the pixel value that becomes 1.
-        mean, std: per channel, of the training pixels divided by full_scale.
-    """
-
-    name: str
-    classes: tuple[str, ...]
+    name: str  # the data set's
+    classes: tuple[str, ...]  # their names; a label, and a logit's place, is an index into them
     channels: int
-    image_size: int
-    eval_resize: int = 0
-    data_dir: str = ""
-    train_list: str = ""
-    val_list: str = ""
-    full_scale: float
-    mean: tuple[float, ...]
+    image_size: int  # height and width of an image in evaluation, pixels
+    eval_resize: int = 0  # shorter side of an image before its centre is cut, pixels; 0: the whole image is resized
+    data_dir: str = ""  # the set's folder, absolute; "": it needs none
+    train_list: str = ""  # the list that names its training images, absolute; "": those of its folders
+    val_list: str = ""  # the same of the validation images
+    full_scale: float  # the pixel value that becomes 1
+    mean: tuple[float, ...]  # of each channel, of the training pixels divided by full_scale
     std: tuple[float, ...]
 
     @property

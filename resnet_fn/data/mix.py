@@ -13,14 +13,10 @@ from resnet_fn.data.order import Batch, Streams
 
 
 class Mixing(NamedTuple):
-    """What an update mixes.
+    """What an update mixes."""
 
-    Attributes:
-        weight: of each sample's own image and label; its neighbour has 1 − weight.
-        box: (top, bottom, left, right) of the neighbour's pixels in CutMix; None: mixup.
-    """
-
-    weight: float
+    weight: float  # of each sample's own image and label; its neighbour has 1 − weight
+    # (top, bottom, left, right) of the neighbour's pixels in CutMix; None: mixup.
     box: tuple[int, int, int, int] | None = None
 
 

@@ -50,7 +50,7 @@ def split_batch(batch_size: int, workers: int, accumulate: int) -> int:
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> np.ndarray:
-    """An epoch's order of the samples: a permutation of 0..samples−1, int32, from (seed, epoch) alone."""
+    """Return an epoch's order of the samples: a permutation of 0..samples−1, int32, from (seed, epoch) alone."""
     # int32 takes half the memory of permutation(samples), and is shuffled to the same order.
     return np.random.default_rng([seed, epoch, Streams.ORDER]).permutation(np.arange(samples, dtype=np.int32))
 
@@ -87,7 +87,7 @@ class Plan:
             )
 
     def indices(self, update: int) -> np.ndarray:
-        """The samples of this worker's share of an update, in order: int64 [share]."""
+        """Return the samples of this worker's share of an update, in order: int64 [share]."""
         epoch, place = divmod(update, self.updates_per_epoch)
         return self.epoch(epoch)[0][place].astype(np.int64)
 
@@ -105,7 +105,7 @@ class Plan:
         return self._share_of(order), self._share_of(np.arange(samples, dtype=np.int32))
 
     def _share_of(self, order: np.ndarray) -> np.ndarray:
-        """This worker's part of an epoch's order, a copy: [updates_per_epoch, share]."""
+        """Return this worker's part of an epoch's order, a copy: [updates_per_epoch, share]."""
         different, start = self.recipe.batch_size // self.recipe.repeats, self.workers.rank * self.share
         unique = order[: self.updates_per_epoch * different].reshape(self.updates_per_epoch, different)
         return np.tile(unique, self.recipe.repeats)[:, start : start + self.share].copy()

@@ -60,7 +60,7 @@ NO_WHITE = "of 32-bit or float pixels, whose white is not defined; save it with 
 
 
 def has_no_white(image: Any) -> bool:
-    """Whether a PIL image's format does not define which pixel value is white."""
+    """Return whether a PIL image's format does not define which pixel value is white."""
     return image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM"))
 
 
@@ -94,7 +94,7 @@ def eval_pixels(data: bytes, resize: int, crop: int) -> np.ndarray:
 
 
 def training_pixels(data: bytes, recipe: Recipe, epoch: int, repeat: int, number: int) -> np.ndarray:
-    """A training image: `RandomResizedCrop(bilinear, antialias)`, `RandomHorizontalFlip`, `ColorJitter`, a policy.
+    """Return a training image: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter`, then a policy.
 
     Args:
         data: see `open_upright`, whose errors are raised.

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, ops
 
+from resnet_fn.models.layers import Dense
 from resnet_fn.models.resnet import batch_norm, conv
 from resnet_fn.runtime.workers import Workers, sum_over_ranks
 from resnet_fn.update.ascend import no_overflow
@@ -45,8 +46,8 @@ def batchnorm() -> Answer:
     cell = batch_norm(1)
     cell.set_train(True)
     batch = np.array([1.0, 3.0, 5.0, 11.0], np.float32).reshape(4, 1, 1, 1)
-    mindspore.jit(cell.construct)(Tensor(batch)).asnumpy()
-    weight = float(cell.moving_mean.asnumpy()[0]) / batch.mean()
+    mindspore.jit(cell.construct)(Tensor(batch)).numpy()
+    weight = float(cell.moving_mean.numpy()[0]) / batch.mean()
     return bool(abs(weight - 0.1) < 1e-6), f"a batch weighs {weight:.3g} in the moving mean"
 
 
@@ -68,7 +69,7 @@ def nesterov() -> Answer:
         gradient = gradient + 0.01 * value
         velocity = 0.9 * velocity + gradient
         value = value - 0.1 * (gradient + 0.9 * velocity)
-    error = _relative(weight.asnumpy(), value)
+    error = _relative(weight.numpy(), value)
     return error < 1e-6, f"{error:.0e} from float64 after two updates"
 
 
@@ -78,14 +79,14 @@ def convolution() -> Answer:
     x, cell = rng.normal(size=(2, 16, 8, 8)).astype(np.float32), conv(16, 16, 3)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.stack([padded[:, :, i : i + 8, j : j + 8] for i in range(3) for j in range(3)], 2)
-    weights = cell.weight.asnumpy().astype(np.float64).reshape(16, 16, 9)
-    error = _relative(cell(Tensor(x)).asnumpy(), np.einsum("nckhw,ock->nohw", windows, weights))
-    if mindspore.get_context("device_target") != "CPU":
+    weights = cell.weight.numpy().astype(np.float64).reshape(16, 16, 9)
+    error = _relative(cell(Tensor(x)).numpy(), np.einsum("nckhw,ock->nohw", windows, weights))
+    if mindspore.get_current_device().device_target != "CPU":
         return error < 1e-5, f"{error:.0e} from float64"
     large, images = conv(64, 64, 3), Tensor(np.ones((8, 64, 32, 32), np.float32))
     a, b = (Tensor(np.ones(shape, np.float32)) for shape in ((8 * 32 * 32, 64 * 9), (64 * 9, 64)))
     product = ops.MatMul()
-    ratio = _seconds(lambda: large(images).asnumpy()) / _seconds(lambda: product(a, b).asnumpy())
+    ratio = _seconds(lambda: large(images).numpy()) / _seconds(lambda: product(a, b).numpy())
     return error < 1e-5 and ratio < _SLOW, f"{error:.0e} from float64, {ratio:.1f} x a matrix product's time"
 
 
@@ -103,7 +104,7 @@ def clip() -> Answer:
         theirs = clip_by_global_norm((large, small), norm, 1.0, by_operation)
         return norm, ours[1], theirs[1]
 
-    norm, ours, theirs = (tensor.asnumpy() for tensor in both(*map(Tensor, arrays)))
+    norm, ours, theirs = (tensor.numpy() for tensor in both(*map(Tensor, arrays)))
     errors = abs(float(norm) / exact - 1), _relative(ours, arrays[1] / exact), _relative(theirs, arrays[1] / exact)
     operation = f"ops.clip_by_global_norm {errors[2]:.0e}" if by_operation else "no ops.clip_by_global_norm any more"
     return max(errors) < 1e-5, f"norm {errors[0]:.0e} from float64, clipped {errors[1]:.0e}, {operation}"
@@ -113,7 +114,7 @@ def transfer() -> Answer:
     """Arrays go to the device and back, also those that begin at no multiple of 64 bytes; and without waiting."""
     memory, device = (
         np.random.default_rng(0).integers(0, 256, 1 << 22, np.uint8),
-        mindspore.get_context("device_target"),
+        mindspore.get_current_device().device_target,
     )
     begin = -memory.ctypes.data % 64
     places = [(begin + shift, size) for shift in (0, 1, 4, 60) for size in (1, 1000, 999_999)]
@@ -124,7 +125,7 @@ def transfer() -> Answer:
     for send in ways:
         sent = [send(array) for array in arrays]  # all are under way before the first is read
         pairs = zip(arrays, sent, strict=True)
-        wrong.append(sum(array.tobytes() != tensor.asnumpy().tobytes() for array, tensor in pairs))
+        wrong.append(sum(array.tobytes() != tensor.numpy().tobytes() for array, tensor in pairs))
     return not wrong[0], f"of {len(arrays)} arrays {wrong[0]} come back changed, sent without waiting {wrong[1]}"
 
 
@@ -148,24 +149,24 @@ def overflow() -> Answer:
     values, noticed = [], []
     for x in (300.0, 2.0):  # 90,000 is beyond float16's 65,504
         squared, fine = square(Tensor(np.array([x, 1.0], np.float16)))
-        values.append(float(squared.asnumpy()[0]))
-        noticed.append(not bool(fine.asnumpy()))
+        values.append(float(squared.numpy()[0]))
+        noticed.append(not bool(fine.numpy()))
     form = "infinity" if np.isinf(values[0]) else f"{values[0]:g}: this device saturates"
     return noticed == [True, False], f"300² in float16 is {form}; noticed: {'yes' if noticed[0] else 'no'}"
 
 
 def skip() -> Answer:
     """An update with NaN in its batch: nothing changes but the loss scale, which halves."""
-    net, scaler = nn.Dense(4, 3), DynamicLossScaler(initial=1024.0)
+    net, scaler = Dense(4, 3), DynamicLossScaler(initial=1024.0)
     weights = net.trainable_params()
     optimizer = momentum_sgd([(parameter, 0.0) for parameter in weights], 0.9)
     state = make_state(net, optimizer, scaler)
     step = make_train_step(net, make_loss(0.0), optimizer, state=state, plan=StepPlan(clip_norm=1.0))
     labels, moved, scales = Tensor(np.zeros(2, np.int32)), [], []
     for value in (np.nan, 1.0):
-        before = [parameter.asnumpy().copy() for parameter in weights]
-        step(Tensor(np.full((2, 4), value, np.float32)), labels, 0.1).loss.asnumpy()
-        moved.append(any((a != b.asnumpy()).any() for a, b in zip(before, weights, strict=True)))
-        scales.append(float(scaler.scale.asnumpy()))
+        before = [parameter.numpy().copy() for parameter in weights]
+        step(Tensor(np.full((2, 4), value, np.float32)), labels, 0.1).loss.numpy()
+        moved.append(any((a != b.numpy()).any() for a, b in zip(before, weights, strict=True)))
+        scales.append(float(scaler.scale.numpy()))
     right = (moved, scales) == ([False, True], [512.0, 512.0])
     return right, f"with NaN the weights {'moved' if moved[0] else 'stayed'}, the scale went from 1024 to {scales[0]:g}"

@@ -26,21 +26,13 @@ _ALL_UP_TO = 20_000_000  # probabilities, 80 MB on every rank; a larger set keep
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The scores of a checkpoint on its validation set, with everything that a report needs.
+    """The scores of a checkpoint on its validation set, with everything that a report needs."""
 
-    Attributes:
-        trained: the net and its checkpoint.
-        dataset: whose split `test`, the validation set, was scored.
-        scores: with the likeliest classes; the same on every rank.
-        options: "which", "tta", "ema", "image_size".
-        workers: this process's place.
-    """
-
-    trained: LoadedNet
-    dataset: DataSet
-    scores: Scores
-    options: dict[str, Any]
-    workers: Workers
+    trained: LoadedNet  # the net and its checkpoint
+    dataset: DataSet  # whose split `test`, the validation set, was scored
+    scores: Scores  # with the likeliest classes; the same on every rank
+    options: dict[str, Any]  # "which", "tta", "ema", "image_size"
+    workers: Workers  # this process's place
 
 
 def evaluate(checkpoint: str | Path, which: str = "last", **options: Any) -> dict[str, Any]:
@@ -71,15 +63,12 @@ def evaluate_in_detail(
 
     Args:
         checkpoint: a run folder or a checkpoint folder.
-        which: of a run folder, the "last" or the "best" checkpoint.
+        which, ema, image_size, allow_non_finite: see `load_run`.
         batch_size: samples read at a time, per worker; it does not change the result.
         device, threads: see `RunOptions`.
         tta: "flip" averages the logits of each image and its mirror image.
-        ema: score the averaged weights; False: the weights themselves; None: averaged ones where there are any.
-        image_size: height and width of the net's input; 0 for the recipe's own.
         data_dir: the data set's folder; "": that of training.
         val_list: score the images of this list, see `load_lists`; "": those of training's validation set.
-        allow_non_finite: score weights with NaN or infinity in them too.
 
     Raises:
         CheckpointError: no intact checkpoint there, or it does not fit its own recipe.

@@ -11,7 +11,7 @@ from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 from mindspore.train.mind_ir_pb2 import ModelProto
 
 from resnet_fn.checkpoint.parameters import assign_all
@@ -109,7 +109,7 @@ def compare(trained: LoadedNet, answers: Forward, images: np.ndarray, batch: int
     images = np.resize(images, (rows, *images.shape[1:]))  # whole batches; too few images are repeated
     parts = [images[start : start + size] for start in range(0, rows, size)]
     trained.net.set_train(False)
-    expected = np.concatenate([trained.net(Tensor(part)).asnumpy().astype(np.float32) for part in parts])
+    expected = np.concatenate([trained.net(Tensor(part)).numpy().astype(np.float32) for part in parts])
     if batch == DYNAMIC:
         # A second batch size shows whether the first was frozen into the file.
         parts.append(images[:1])
@@ -169,14 +169,14 @@ def _save(file: Path, model: Any) -> None:
 
 def _write_mindir(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     shape = card["input"]["shape"]
-    sample = ops.zeros(shape, mindspore.float32) if shape[0] else Tensor(shape=shape, dtype=mindspore.float32)
+    sample = Tensor(np.zeros(shape, np.float32)) if shape[0] else Tensor(shape=shape, dtype=mindspore.float32)
     _export(trained, file, sample, "MINDIR")
     _save(file, ModelProto.FromString(file.read_bytes()))
 
 
 def _read_mindir(file: Path, _: LoadedNet) -> Forward:
     loaded = nn.GraphCell(mindspore.load(str(file)))
-    return lambda images: loaded(Tensor(images)).asnumpy().astype(np.float32)
+    return lambda images: loaded(Tensor(images)).numpy().astype(np.float32)
 
 
 def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def _write_onnx(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
     # MindSpore's exporter has no dynamic shapes. Nothing in these nets depends on the batch size, so the first
     # dimension of input and output is renamed afterwards; `compare` runs two sizes to make sure.
     batch, *shape = card["input"]["shape"]
-    _export(trained, file, ops.zeros((batch or 2, *shape), mindspore.float32), "ONNX")
+    _export(trained, file, Tensor(np.zeros((batch or 2, *shape), np.float32)), "ONNX")
     model = onnx.load(str(file))
     if batch is None:
         for value in (*model.graph.input, *model.graph.output):
@@ -205,16 +205,16 @@ def _read_onnx(file: Path, _: LoadedNet) -> Forward:
 
 
 def _write_safetensors(trained: LoadedNet, file: Path, card: dict[str, Any]) -> None:
-    arrays = {p.name: p.asnumpy().astype(np.float32) for p in trained.net.get_parameters()}
+    arrays = {p.name: p.numpy().astype(np.float32) for p in trained.net.get_parameters()}
     write_safetensors(file, arrays, _texts(card))
 
 
 def _read_safetensors(file: Path, trained: LoadedNet) -> Forward:
     read = mindspore.load_checkpoint(str(file), format="safetensors")
     net = build_net(trained.recipe, trained.input)  # a new one, so that the answers can only come from the file
-    assign_all(tuple(net.get_parameters()), {name: value.asnumpy() for name, value in read.items()}, file)
+    assign_all(tuple(net.get_parameters()), {name: value.numpy() for name, value in read.items()}, file)
     net.set_train(False)
-    return lambda images: net(Tensor(images)).asnumpy().astype(np.float32)
+    return lambda images: net(Tensor(images)).numpy().astype(np.float32)
 
 
 _WRITERS = {"mindir": _write_mindir, "onnx": _write_onnx, "safetensors": _write_safetensors}

@@ -140,7 +140,7 @@ def load_run(
     net = build_net(recipe, spec)
     averaged = assign_checkpoint(net, checkpoint, ema)
     if not allow_non_finite:
-        check_finite({parameter.name: parameter.asnumpy() for parameter in net.get_parameters()}, checkpoint.path)
+        check_finite({parameter.name: parameter.numpy() for parameter in net.get_parameters()}, checkpoint.path)
     net.set_train(False)
     return LoadedNet(net, recipe, spec, checkpoint, averaged)
 
@@ -198,7 +198,6 @@ def open_trained_dataset(
         splits=splits,
         run=trained.checkpoint.path.parent.parent,
         trained_on=trained.input,
-        source=trained.checkpoint.path,
         lists=("", val_list),
     )
 

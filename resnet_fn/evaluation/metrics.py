@@ -109,7 +109,7 @@ def precision_recall(positive: np.ndarray, scores: np.ndarray) -> tuple[np.ndarr
 
 
 def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Each class's average precision, float64 [C]; NaN for a class without samples.
+    """Return each class's average precision, float64 [C]; NaN for a class without samples.
 
     The area under its precision-recall curve as steps, Σ (R_n − R_n−1) · P_n: scikit-learn's definition. `labels`
     [N, C] are 1 for each class that a sample has, else 0; `probabilities` are [N, C].
@@ -122,13 +122,13 @@ def average_precisions(labels: np.ndarray, probabilities: np.ndarray) -> np.ndar
 
 
 def mean_average_precision(areas: np.ndarray) -> float:
-    """The mean of `average_precisions` over the classes that have samples; NaN if none has."""
+    """Return the mean of `average_precisions` over the classes that have samples; NaN if none has."""
     finite = areas[~np.isnan(areas)]
     return math.fsum(finite) / len(finite) if len(finite) else float("nan")
 
 
 def precision_recall_curves(positive: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    """Each class's precision-recall curve, of `positive` bool [N, classes] and `probabilities` float32 [N, classes].
+    """Compute each class's precision-recall curve; `positive` bool, `probabilities` float32, both [N, classes].
 
     Returns:
         "recall" and "precision" at up to 101 of the thresholds, the highest first; empty for a class without samples,

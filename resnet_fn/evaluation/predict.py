@@ -74,7 +74,7 @@ def predict(
                 errors[place] = {"file": str(path), "error": str(error)}
         logits = step(Tensor(batch), labels).logits
         assert logits is not None
-        rows = task.top_classes(logits.asnumpy()[: len(part)], limit)
+        rows = task.top_classes(logits.numpy()[: len(part)], limit)
         count = rows.shape[1] // 2
         for place, (path, row) in enumerate(zip(part, rows, strict=True)):
             likely = [

@@ -26,7 +26,7 @@ class StoppedError(Exception):
 
 
 def no_signal() -> np.ndarray:
-    """The `stop_flags` of a process that takes no signals."""
+    """Return the `stop_flags` of a process that takes no signals."""
     return np.zeros(len(SIGNALS), np.float32)
 
 
@@ -82,9 +82,9 @@ def score(
             places = indices[start : start + BLOCK]
             real = places >= 0
             result = eval_step(Tensor(images[start : start + BLOCK]), Tensor(labels[start : start + BLOCK]))
-            columns = [*(value.asnumpy() for value in result[:3]), np.ones(BLOCK)]
+            columns = [*(value.numpy() for value in result[:3]), np.ones(BLOCK)]
             if result.logits is not None:
-                logits = result.logits.asnumpy()
+                logits = result.logits.numpy()
                 columns += [task.top_classes(logits), *([task.probabilities(logits)] if all_classes else [])]
             block = np.column_stack(columns)
             rows = rows if rows.size else np.zeros((len(split), block.shape[1]), np.float32)

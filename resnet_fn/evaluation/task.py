@@ -15,25 +15,18 @@ _MATRIX_UP_TO = 1000  # classes; a report's confusion matrix of 22,000 would be 
 
 
 class Scores(NamedTuple):
-    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given.
+    """Scores of each sample, in the split's order; arrays of shape [N] unless another is given."""
 
-    Attributes:
-        loss: float32, cross-entropy without smoothing; see `EvalResult`.
-        prediction: int32, the likeliest class.
-        rank: int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
-            Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
-        top: float32 [N, 2, k], the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is
-            not finite); None if the evaluation step returns no logits.
-        probabilities: float32 [N, classes], of all classes; None if they were not asked for.
-        areas: float64 [classes], multi-label only: see `average_precisions`.
-    """
-
-    loss: np.ndarray
-    prediction: np.ndarray
+    loss: np.ndarray  # float32, cross-entropy without smoothing; see `EvalResult`
+    prediction: np.ndarray  # int32, the likeliest class
+    # int32, 0 if the sample is right. One class: the label's rank among the logits, below 5 if in the top five.
+    # Multi-label: for how many classes the decision (yes from a probability of SAID_FROM on) is wrong.
     rank: np.ndarray
+    # float32 [N, 2, k]: the k = min(5, classes) likeliest classes and their probabilities (all 0 if a logit is not
+    # finite); None if the evaluation step returns no logits.
     top: np.ndarray | None = None
-    probabilities: np.ndarray | None = None
-    areas: np.ndarray | None = None
+    probabilities: np.ndarray | None = None  # float32 [N, classes], of all classes; None if they were not asked for
+    areas: np.ndarray | None = None  # float64 [classes], multi-label only: see `average_precisions`
 
     @property
     def task(self) -> "Task":
@@ -84,7 +77,7 @@ class Task:
         return exponentials / exponentials.sum(1, keepdims=True)
 
     def top_classes(self, logits: np.ndarray, limit: int = TOP) -> np.ndarray:
-        """The k = min(limit, classes) likeliest classes of logits [n, classes], then their probabilities.
+        """Return the k = min(limit, classes) likeliest classes of logits [n, classes], then their probabilities.
 
         Float32 [n, 2k]. Equal logits rank by class; where one is not finite, all are equal.
         """
@@ -106,11 +99,11 @@ class Task:
         return metrics.class_scores(*(np.bincount(x, minlength=classes) for x in (right, labels, scores.prediction)))
 
     def averages(self, scores: Scores, labels: np.ndarray, classes: int) -> dict[str, dict[str, float]]:
-        """The averages of `by_class` over the classes: see `metrics.averages`."""
+        """Return the averages of `by_class` over the classes: see `metrics.averages`."""
         return metrics.averages(self.by_class(scores, labels, classes), self.every_class)
 
     def shown(self, classes: int, top: int, threshold: float) -> tuple[int, float]:
-        """The largest number of classes in a prediction, and their least probability."""
+        """Return the largest number of classes in a prediction, and their least probability."""
         return top, 0.0
 
     def wrong_flags(self, top: int | None, threshold: float | None, doubt: bool) -> list[tuple[object, str]]:
@@ -118,7 +111,7 @@ class Task:
         return [(threshold, "--threshold: this net's images have one class; give --top instead")]
 
     def predicted(self, scores: Scores, index: int) -> np.ndarray:
-        """The predicted classes of a sample, ascending."""
+        """Return the predicted classes of a sample, ascending."""
         return scores.prediction[index : index + 1]
 
     def doubt(self, scores: Scores) -> np.ndarray:
@@ -130,13 +123,13 @@ class Task:
         return float(np.exp(-np.float64(scores.loss[index]))), bool(scores.rank[index] < 1)
 
     def mistakes(self, scores: Scores, labels: np.ndarray, limit: int) -> list[tuple[int, int, float]]:
-        """The most confident mistakes: sample, the class predicted (or missed) wrongly, and the confidence."""
+        """Return the most confident mistakes: sample, the class predicted (or missed) wrongly, and the confidence."""
         confidence = _confidence(scores)
         places = metrics.confident_mistakes(confidence, scores.rank < 1, limit).tolist()
         return [(place, int(scores.prediction[place]), float(confidence[place])) for place in places]
 
     def report(self, scores: Scores, labels: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-        """A report's "thresholds", "calibration", "confusion" and "confused"; empty if they have no meaning."""
+        """Return a report's "thresholds", "calibration", "confusion" and "confused"; empty if they have no meaning."""
         of_two, small = len(classes) == 2 and scores.probabilities is not None, len(classes) <= _MATRIX_UP_TO
         pairs = metrics.confused_pairs(labels, scores.prediction)[: 20 if small else None]
         matrix = metrics.confusion_matrix(labels, scores.prediction, len(classes)).tolist() if small else None
@@ -215,12 +208,12 @@ ONE_CLASS, ANY_CLASSES = Task(), _AnyClasses()
 
 
 def task_of(multi_label: object) -> Task:
-    """The task of a recipe's setting `multi_label`."""
+    """Return the task of a recipe's setting `multi_label`."""
     return ANY_CLASSES if multi_label else ONE_CLASS
 
 
 def _confidence(scores: Scores) -> np.ndarray:
-    """The probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
+    """Return the probability of each sample's prediction, float32 [N]; 0 where a logit is not finite."""
     if scores.top is None:
         raise ValueError("report: the evaluation kept no probabilities; make its step with with_logits=True")
     return scores.top[:, 1, 0]
@@ -237,12 +230,12 @@ def summarise(scores: Scores) -> dict[str, Any]:
 
 
 def all_metrics(scores: Scores, labels: np.ndarray, classes: int) -> dict[str, Any]:
-    """The results of `summarise` and "macro_f1": everything that a recipe can monitor."""
+    """Return the results of `summarise` and "macro_f1": everything that a recipe can monitor."""
     return {**summarise(scores), "macro_f1": scores.task.averages(scores, labels, classes)["macro"]["f1"]}
 
 
 def describe_scores(results: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """The results of `summarise` as text; top-5 only if there are more than five classes."""
+    """Return the results of `summarise` as text; top-5 only if there are more than five classes."""
     titles = {"top1": "top-1", "map": "mAP"} | ({"top5": "top-5"} if len(classes) > TOP else {})
     rates = [f"{title} {results[name]:.2%}" for name, title in titles.items() if name in results]
     return ", ".join((f"loss {results['loss']:.4f}", *rates))

@@ -110,11 +110,11 @@ def gradients(inspected: InspectedNet, limit: int, visit_layer: Visitor, visit_p
         value, of_parameters = differentiate(Tensor(images), Tensor(labels))
     parameters, relative = [], {}
     for parameter, gradient in zip(trained, of_parameters, strict=True):
-        parameters.append(array_statistics(parameter.name, gradient.asnumpy()))
-        visit_parameter(parameter.name, gradient.asnumpy())
-        size = float(np.linalg.norm(parameter.asnumpy().astype(np.float64)))
+        parameters.append(array_statistics(parameter.name, gradient.numpy()))
+        visit_parameter(parameter.name, gradient.numpy())
+        size = float(np.linalg.norm(parameter.numpy().astype(np.float64)))
         relative[parameter.name] = parameters[-1].norm / size if size else math.inf
-    layers, mean = sorted(rows, key=lambda row: order.index(row.name)), float(value.asnumpy())
+    layers, mean = sorted(rows, key=lambda row: order.index(row.name)), float(value.numpy())
     measured = {"layers": layers, "parameters": parameters, "relative": relative}
     return {"samples": len(images), "loss": mean, **measured}
 
@@ -132,7 +132,7 @@ def _hooks(net: nn.Cell, order: list[str], visit: Visitor) -> Iterator[Any]:
         def backward(_: nn.Cell, given: object, gradient: tuple[Tensor | None, ...]) -> None:
             title = titles.pop()  # backward, the last call comes first
             if isinstance(gradient[0], Tensor):
-                visit(title, gradient[0].asnumpy())
+                visit(title, gradient[0].numpy())
 
         yield layer.register_forward_hook(forward)
         yield layer.register_backward_hook(backward)

@@ -10,6 +10,7 @@ from resnet_fn.config.recipe import Recipe
 from resnet_fn.data.input_spec import InputSpec
 from resnet_fn.models.attention import GlobalDepthwise
 from resnet_fn.models.init import initialise
+from resnet_fn.models.layers import Dense
 from resnet_fn.models.parts import freeze
 from resnet_fn.models.resnet import BasicBlock, Bottleneck, Design, ResNet, batch_norm
 from resnet_fn.models.winograd import use_winograd
@@ -87,13 +88,13 @@ def create_model(
             # A gather sums over a whole map: float32, as a mean.
             if isinstance(cell, nn.BatchNorm2d | GlobalDepthwise):
                 cell.to_float(mindspore.float32)
-            elif isinstance(cell, nn.Conv2d | nn.Dense):
+            elif isinstance(cell, nn.Conv2d | Dense):
                 cell.to_float(mindspore.float16)
     return net
 
 
 def build_net(recipe: Recipe, spec: InputSpec) -> ResNet:
-    """The recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
+    """Return the recipe's net for a data set, initialised from the recipe's seed; frozen parts have no gradient."""
     if recipe.model in ("genet50", "genet50_plus") and recipe.evaluation_size != recipe.image_size:
         raise ValueError(
             f"model: {recipe.model} fits one image size only, and is evaluated at {recipe.evaluation_size} instead of "

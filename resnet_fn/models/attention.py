@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from mindspore import Tensor, nn, ops
 
+from resnet_fn.models.layers import conv_arguments
 from resnet_fn.models.positions import broadcast_hw, mean, total
 
 Norm = Callable[[int], nn.Cell]  # what follows a convolution, by its channels
@@ -20,8 +21,8 @@ class Excite(nn.Cell):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, pad_mode="valid", has_bias=True)
-        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, pad_mode="valid", has_bias=True)
+        self.fc1 = nn.Conv2d(channels, channels // REDUCTION, 1, 1, **conv_arguments(bias=True))
+        self.fc2 = nn.Conv2d(channels // REDUCTION, channels, 1, 1, **conv_arguments(bias=True))
         self.relu = nn.ReLU()
 
     def construct(self, context: Tensor) -> Tensor:
@@ -55,8 +56,7 @@ class GlobalDepthwise(nn.Conv2d):
     standard = False
 
     def __init__(self, channels: int, size: int) -> None:
-        options = {"pad_mode": "valid", "group": channels, "has_bias": False}
-        super().__init__(channels, channels, size, **options)
+        super().__init__(channels, channels, size, 1, **conv_arguments(groups=channels))
 
     def construct(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to [N, C, 1, 1]."""
@@ -103,7 +103,7 @@ class GatherExcite(nn.Cell):
 
 
 def make_gate(attention: str, channels: int, size: int, norm: Norm) -> nn.Cell | None:
-    """The attention cell of one block: "" (none), "se", "ge-minus" (θ⁻), "ge" (θ) or "ge-plus" (θ⁺)."""
+    """Return the attention cell of one block: "" (none), "se", "ge-minus" (θ⁻), "ge" (θ) or "ge-plus" (θ⁺)."""
     if attention == "":
         return None
     if attention == "se":

@@ -7,7 +7,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.models.positions import broadcast_hw, total
 
-_assign = ops.Assign()
+_assign, _sum = ops.Assign(), ops.ReduceSum(keep_dims=True)
 _STATISTICS = ("moving_mean", "moving_variance", "running_mean", "running_var")  # of nn.BatchNorm, mint.nn.BatchNorm
 
 
@@ -33,9 +33,9 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().construct(x)
         n, _, height, width = x.shape
         count = n * height * width * self.ranks
-        mean = self.all_reduce(total(x).sum(0, keepdims=True)) / count  # [1, C, 1, 1]
+        mean = self.all_reduce(_sum(total(x), 0)) / count  # [1, C, 1, 1]
         centred = x - broadcast_hw(mean, x)
-        variance = self.all_reduce(total(centred * centred).sum(0, keepdims=True)) / count
+        variance = self.all_reduce(_sum(total(centred * centred), 0)) / count
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance * (count / (count - 1)))
         scale = self.gamma.reshape(1, -1, 1, 1) * ops.rsqrt(variance + self.eps)
@@ -59,7 +59,7 @@ def is_statistic(path: str) -> bool:
 
 
 def batchnorm_statistics(net: nn.Cell) -> tuple[Parameter, ...]:
-    """The moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
+    """Return the moving statistics, float32 [channels] each, that a training pass of a net changes: not frozen ones."""
     frozen = {
         id(parameter)
         for _, cell in net.cells_and_names()

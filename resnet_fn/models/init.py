@@ -8,6 +8,10 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import HeNormal, HeUniform, Initializer, TruncatedNormal, Uniform, XavierUniform
 from mindspore.common.initializer import initializer as make_initializer
 
+from resnet_fn.models.layers import Dense
+
+_assign = ops.Assign()
+
 
 def _uniform_fan_in(fan_in: int) -> Initializer:
     # torch's kaiming_uniform_(a=√5): U(−√(1/fan_in), √(1/fan_in)).
@@ -46,20 +50,20 @@ def initialise(net: nn.Cell, name: str = "torchvision", zero_init_residual: bool
     conv_init, dense_init, bias_init = INITIALISATIONS[name]
     cells = [cell for _, cell in net.cells_and_names()]
     for cell in cells:
-        if isinstance(cell, nn.Conv2d | nn.Dense):
+        if isinstance(cell, nn.Conv2d | Dense):
             fan_in = int(np.prod(cell.weight.shape[1:]))
             weight_init = conv_init if isinstance(cell, nn.Conv2d) else dense_init
-            ops.assign(cell.weight, _draw(cell.weight, weight_init(fan_in)))
+            _assign(cell.weight, _draw(cell.weight, weight_init(fan_in)))
             if cell.bias is not None:
-                ops.assign(cell.bias, _draw(cell.bias, bias_init(fan_in)))
+                _assign(cell.bias, _draw(cell.bias, bias_init(fan_in)))
         elif isinstance(cell, nn.BatchNorm2d):
             for parameter in (cell.gamma, cell.beta, cell.moving_mean, cell.moving_variance):
                 ones = parameter is cell.gamma or parameter is cell.moving_variance
-                ops.assign(parameter, _draw(parameter, "ones" if ones else "zeros"))
+                _assign(parameter, _draw(parameter, "ones" if ones else "zeros"))
     for cell in cells if zero_init_residual else ():
         last = getattr(cell, getattr(cell, "last_norm", ""), None)  # only blocks have one
         if isinstance(last, nn.BatchNorm2d):
-            ops.assign(last.gamma, _draw(last.gamma, "zeros"))
+            _assign(last.gamma, _draw(last.gamma, "zeros"))
 
 
 def _draw(parameter: Parameter, how: Initializer | str) -> Tensor:

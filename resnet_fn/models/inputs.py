@@ -21,7 +21,7 @@ Masks = Callable[[int], tuple[Tensor | None, ...]]
 
 
 def make_masks(recipe: Recipe, net: ResNet, workers: Workers = Workers()) -> Masks:
-    """The random inputs of a net's `construct` for this worker's samples of an update.
+    """Return the random inputs of a net's `construct` for this worker's samples of an update.
 
     Stochastic depth (Huang et al., arXiv 1603.09382), linear as in the paper and timm: block b of B is left out for a
     sample with probability drop_path · b / (B − 1), the first never. Dropout (Hinton et al., arXiv 1207.0580) of the

@@ -11,7 +11,7 @@ STEM, HEAD = "stem", "fc"
 
 
 def group_of(name: str) -> str:
-    """The group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
+    """Return the group of layers that a parameter belongs to: "stem", "layer1", …, "fc"."""
     first = name.split(".", 1)[0]
     return first if first.startswith("layer") or first == HEAD else STEM
 
@@ -43,7 +43,7 @@ def freeze(net: nn.Cell, frozen: str = "", trained: str = "") -> None:
 
 
 def select(paths: Iterable[str], names: str, setting: str) -> set[str]:
-    """The parameters that match names.
+    """Return the parameters that match names.
 
     Args:
         paths: of all parameters: "layer1.0.conv1.weight".

@@ -11,6 +11,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 _times, _times_transposed = ops.MatMul(), ops.MatMul(transpose_b=True)
+_sum, _mean = ops.ReduceSum(keep_dims=True), ops.ReduceMean(keep_dims=True)
 
 
 @ops.constexpr
@@ -21,11 +22,11 @@ def _ones(count: int) -> Tensor:
 
 @ops.constexpr
 def _by_products(dtype: mindspore.Type) -> bool:
-    return dtype == mindspore.float32 and mindspore.get_context("device_target") == "CPU"
+    return dtype == mindspore.float32 and mindspore.get_current_device().device_target == "CPU"
 
 
 def total(x: Tensor, standard: bool = False) -> Tensor:
-    """The sums over positions.
+    """Return the sums over positions.
 
     Args:
         x: [N, C, H, W].
@@ -35,15 +36,15 @@ def total(x: Tensor, standard: bool = False) -> Tensor:
         [N, C, 1, 1].
     """
     if standard or not _by_products(x.dtype):
-        return x.sum((2, 3), keepdims=True)
+        return _sum(x, (2, 3))
     n, c, height, width = x.shape
     return _times(x.reshape(n * c, height * width), _ones(height * width)).reshape(n, c, 1, 1)
 
 
 def mean(x: Tensor, standard: bool = False) -> Tensor:
-    """The means over positions. Arguments and result: see `total`."""
+    """Return the means over positions. Arguments and result: see `total`."""
     if standard or not _by_products(x.dtype):
-        return x.mean((2, 3), keep_dims=True)  # in float16 a sum may be too large
+        return _mean(x, (2, 3))  # in float16 a sum may be too large
     return total(x) / (x.shape[2] * x.shape[3])
 
 

@@ -13,19 +13,19 @@ from mindspore import Tensor, nn, ops
 
 from resnet_fn.models.attention import Norm, make_gate
 from resnet_fn.models.batchnorm import BatchNorm2d
+from resnet_fn.models.layers import Dense, average_pool_arguments, conv_arguments, max_pool_arguments, norm_arguments
 from resnet_fn.models.positions import broadcast_hw
 from resnet_fn.models.winograd import Conv2d
 
 
 def batch_norm(channels: int) -> nn.Cell:
     """BatchNorm over [N, channels, H, W] with PyTorch's eps and momentum."""
-    return BatchNorm2d(channels, eps=1e-5, momentum=0.9)  # moving = 0.9 · moving + 0.1 · batch
+    return BatchNorm2d(channels, **norm_arguments())
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Conv2d:
-    """A convolution without bias, padded by (kernel − 1) / 2 on every side."""
-    options = {"pad_mode": "pad", "padding": (kernel - 1) // 2, "group": groups, "has_bias": False}
-    return Conv2d(in_channels, out_channels, kernel, stride, **options)
+    """Return a convolution without bias, padded by (kernel − 1) / 2 on every side."""
+    return Conv2d(in_channels, out_channels, kernel, stride, **conv_arguments((kernel - 1) // 2, groups))
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -41,8 +41,8 @@ class MaxPool2d(nn.MaxPool2d):
     """
 
     def __init__(self) -> None:
-        super().__init__(3, 2, pad_mode="pad", padding=1)
-        self.standard = mindspore.get_context("device_target") == "Ascend"
+        super().__init__(3, 2, **max_pool_arguments())
+        self.standard = mindspore.get_current_device().device_target == "Ascend"
         self.border = ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.maxima = ops.MaxPool(3, 2, "valid")
 
@@ -109,7 +109,7 @@ class BasicBlock(Block):
         yield conv(width, out, 3)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         return self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
 
 
@@ -127,34 +127,27 @@ class Bottleneck(Block):
         yield conv(width, out, 1)
 
     def branch(self, x: Tensor) -> Tensor:
-        """The convolutions, [N, C, H, W] to [N, C', H', W']."""
+        """Return the convolutions, [N, C, H, W] to [N, C', H', W']."""
         x = self.relu(self.bn1(self.conv1(x)))
         return self.bn3(self.conv3(self.relu(self.bn2(self.conv2(x)))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """One variant.
-
-    Attributes:
-        block: BasicBlock or Bottleneck.
-        depths: blocks in each stage.
-        planes: the stages' channels before the block's expansion; from the second stage on, the first block strides.
-        stem: "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for
-            ResNet-D (He et al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that
-            average 2x2 before a projection of stride 1; timm's `resnet50d`.
-        groups: of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431).
-        base_width: the bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
-        attention: see `make_gate`.
-    """
+    """One variant."""
 
     block: type[BasicBlock] | type[Bottleneck]
-    depths: tuple[int, ...]
+    depths: tuple[int, ...]  # blocks in each stage
+    # The stages' channels before the block's expansion; from the second stage on, the first block strides.
     planes: tuple[int, ...] = (64, 128, 256, 512)
+    # "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2), "cifar" (3x3 stride 1, no pool), or "d" for ResNet-D (He et
+    # al., arXiv 1812.01187): three 3x3 convolutions and the max-pool, and shortcuts that average 2x2 before a
+    # projection of stride 1; timm's `resnet50d`.
     stem: str = "imagenet"
-    groups: int = 1
+    groups: int = 1  # of the bottleneck's 3x3 convolution (ResNeXt, arXiv 1611.05431)
+    # The bottleneck's width is planes · base_width / 64 · groups (Wide ResNet, arXiv 1605.07146: 128).
     base_width: int = 64
-    attention: str = ""
+    attention: str = ""  # see `make_gate`
 
 
 class ResNet(nn.Cell):
@@ -191,7 +184,7 @@ class ResNet(nn.Cell):
             setattr(self, f"layer{index + 1}", stages[-1])
         self._stages = tuple(stages)
         self.blocks = tuple(block for stage in stages for block in stage)
-        self.fc = nn.Dense(channels, num_classes)
+        self.fc = Dense(channels, num_classes)
 
     def construct(self, x: Tensor, keep: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Images [N, in_channels, H, W] to logits [N, num_classes].
@@ -243,6 +236,6 @@ def _stage(design: Design, index: int, channels: int, stride: int, size: int, no
 def _projection(channels: int, out: int, stride: int, average: bool, norm: Norm) -> nn.SequentialCell:
     if not average:
         return nn.SequentialCell([conv(channels, out, 1, stride), norm(out)])
-    # `same` on an odd size averages the pixels inside, as PyTorch's ceil_mode with count_include_pad=False.
-    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, pad_mode="same")
+    # As PyTorch's ceil_mode with count_include_pad=False.
+    pool = nn.Identity() if stride == 1 else nn.AvgPool2d(2, stride, **average_pool_arguments())
     return nn.SequentialCell([pool, conv(channels, out, 1), norm(out)])

@@ -51,7 +51,7 @@ def cook_toom() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def axis_matrices(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The matrices that map one axis of an image to its tiles' products, and these to outputs.
+    """Return the matrices that map one axis of an image to its tiles' products, and these to outputs.
 
     The first includes the zero padding and the tiles' overlap; the second drops outputs beyond the last pixel.
 
@@ -90,7 +90,7 @@ def _matrices(height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """The 3x3 convolution of stride 1 with zero padding 1.
+    """Return the 3x3 convolution of stride 1 with zero padding 1.
 
     Products with a transposed right side move the last axis to the front, so that nothing is copied to change its
     order; below, a and b count products along width and height, s and t tiles.
@@ -126,14 +126,14 @@ class Conv2d(nn.Conv2d):
         return convolve(x, self.weight) if self.winograd else super().construct(x)
 
     def fits(self) -> bool:
-        """Whether `convolve` computes this convolution, and faster."""
+        """Return whether `convolve` computes this convolution, and faster."""
         geometry = (self.kernel_size, self.stride, self.dilation, self.padding, self.group, self.has_bias)
         return geometry == ((3, 3), (1, 1), (1, 1), 1, 1, False) and self.in_channels >= LEAST_CHANNELS
 
 
 def use_winograd(net: nn.Cell, wanted: bool = True) -> list[Conv2d]:
     """Switch `convolve` on (on a CPU only) or off in a float32 net's convolutions that fit; returns those changed."""
-    wanted = wanted and mindspore.get_context("device_target") == "CPU"
+    wanted = wanted and mindspore.get_current_device().device_target == "CPU"
     cells = [cell for _, cell in net.cells_and_names() if isinstance(cell, Conv2d) and cell.fits()]
     changed = [cell for cell in cells if cell.winograd != wanted]
     for cell in changed:

@@ -57,6 +57,7 @@ from resnet_fn.update.step import Compile, StepPlan, StepResult, TrainStep, make
 MakeStep = Callable[..., TrainStep]
 Loss = Callable[[Any, Any], Tensor]
 
+_assign = ops.Assign()
 _NO_KERNEL = re.compile(
     r"The kernel (\w+) unregistered|kernelmod for op (\w+) failed|Unsupported op \[(\w+)\]|Not found op (\w+) on device"
     r"|'(\w+)' is not supported on this device|(\w+) only supports Ascend"
@@ -114,7 +115,7 @@ def record_net(
         outputs = first_call(net, first, True)
         value = criterion(outputs, map_tree(Tensor, labels))
         check_scalar("the net", value, Tensor)
-        return {**outputs_of(outputs), LOSS: value.asnumpy()}
+        return {**outputs_of(outputs), LOSS: value.numpy()}
 
     random_eval, name = is_random(lambda: outputs_of(first_call(net, inputs))), type(optimizer).__name__
     cells = dict(net.cells_and_names())
@@ -157,12 +158,12 @@ def record_net(
     recording = make_recording(
         f"MindSpore {mindspore.__version__}",
         task,
-        lambda array: np.array(Tensor(array).asnumpy()),
+        lambda array: np.array(Tensor(array).numpy()),
         dropped,
         initial=start if initial is None else initial,
         layers=layers,
         trace=trace,
-        environment=environment(deterministic=mindspore.get_context("deterministic"), mode=mode, **process.started),
+        environment=environment(deterministic=process.context("deterministic"), mode=mode, **process.started),
         random_eval=random_eval,
         random_train=random_train,
         drops=drops,
@@ -198,7 +199,7 @@ def _in_training(cell: nn.Cell, inputs: np.ndarray) -> np.ndarray:
     """What a cell returns in training mode, which is put back."""
     was_training = cell.training
     try:
-        return np.array(cell.set_train(True)(Tensor(inputs)).asnumpy())
+        return np.array(cell.set_train(True)(Tensor(inputs)).numpy())
     finally:
         cell.set_train(was_training)
 
@@ -225,7 +226,7 @@ def _all_names(cell: nn.Cell, path: str) -> Iterator[tuple[str, Parameter]]:
 
 def outputs_of(value: Any) -> Arrays:
     """A net's outputs by name; a single tensor is called "logits"."""
-    return {name: leaf.asnumpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
+    return {name: leaf.numpy() for name, leaf in named_leaves(value, "logits").items() if isinstance(leaf, Tensor)}
 
 
 def _no_metric(outputs: Any, labels: Any) -> Tensor:
@@ -289,7 +290,7 @@ def run_mindspore(
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
         run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
         options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler()}
-        changing = [(one, one.asnumpy().copy()) for one in (*run_state.weights, *run_state.training)]
+        changing = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
     def put_back(values: Sequence[tuple[Parameter, np.ndarray]]) -> None:
@@ -297,7 +298,7 @@ def run_mindspore(
             write(parameter, value)
 
     def gradients() -> Arrays:
-        return {path: value.asnumpy().copy() for path, value in zip(weights, recorded, strict=True)}
+        return {path: value.numpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
     if task.recipe.clip_norm:
         # A step without clipping or update records the gradients before clipping.
@@ -313,8 +314,8 @@ def run_mindspore(
         except MissingKernelError:  # the optimizer's: the net has run before
             step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
             result, runs = _call(step, net, batch, rates[update]), False
-        trace.losses.append(float(result.loss.asnumpy()))
-        trace.norms.append(float(result.grad_norm.asnumpy()))
+        trace.losses.append(float(result.loss.numpy()))
+        trace.norms.append(float(result.grad_norm.numpy()))
         trace.train_outputs.append(outputs())
         if update == 0:
             trace.clipped = gradients()
@@ -331,7 +332,7 @@ def run_mindspore(
         averages = {value.name.removeprefix("ema."): value for value in average.averages}
         # A frozen parameter is its own average.
         named = {path: averages.get(parameter.name, parameter) for path, parameter in parameters_by_path(net).items()}
-        trace.average = {path: value.asnumpy().copy() for path, value in named.items()}
+        trace.average = {path: value.numpy().copy() for path, value in named.items()}
     # Other batches come after the updates: a step of the user's own may count its calls.
     after_updates = state(net)
     by_gradients, before = (unclipped, changing) if task.recipe.clip_norm else (step, at_start)
@@ -339,7 +340,7 @@ def run_mindspore(
     def on_batch(batch: Batch) -> Trace:
         put_back(before)
         one = Trace(evaluate(batch[0]), start=trace.start, rates=[])
-        one.losses = [float(_call(by_gradients, net, batch, rates[0]).loss.asnumpy())]
+        one.losses = [float(_call(by_gradients, net, batch, rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
         return one
 
@@ -372,7 +373,7 @@ def optimizer_alone(net: nn.Cell, optimizer: Optimizer, given: Given) -> dict[st
 
     with unchanged((*parameters.values(), *optimizer.state)):
         assign(net, weights)
-        return changes_alone(weights, directions, update, lambda: {k: one.asnumpy() for k, one in parameters.items()})
+        return changes_alone(weights, directions, update, lambda: {k: one.numpy() for k, one in parameters.items()})
 
 
 def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str, float]:
@@ -381,7 +382,7 @@ def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str,
 
     def value(outputs: Arrays, labels: Tree) -> float:
         tree = with_leaves(like, outputs, lambda leaf, array: Tensor(array, leaf.dtype))
-        return float(loss(tree, map_tree(Tensor, labels)).asnumpy())
+        return float(loss(tree, map_tree(Tensor, labels)).numpy())
 
     return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
 
@@ -391,7 +392,7 @@ def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResul
     targets = map_tree(Tensor, labels) if named_leaves(labels, "") else None  # compiled code takes no empty tuple
     with explained(inputs, compiled=compiler() is not None):
         result = step(arguments(net, inputs), targets, Tensor(rate, mindspore.float32))
-        result.grad_norm.asnumpy()  # in this mode or that, operations may fail after the call
+        result.grad_norm.numpy()  # in this mode or that, operations may fail after the call
     return result
 
 
@@ -501,10 +502,10 @@ def output_recorder(like: Any, name: str) -> tuple[Callable[[Any], None], Callab
             value = outputs
             for key in paths[index]:
                 value = value[key]
-            ops.assign(parameters[index], value.astype(mindspore.float32))
+            _assign(parameters[index], value.astype(mindspore.float32))
 
     def kept() -> Arrays:
-        return {name: parameter.asnumpy().copy() for name, parameter in zip(names, parameters, strict=True)}
+        return {name: parameter.numpy().copy() for name, parameter in zip(names, parameters, strict=True)}
 
     return keep, kept
 
@@ -514,7 +515,7 @@ def recording_optimizer(optimizer: Optimizer | None, recorded: tuple[Parameter, 
 
     def record(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(recorded)):
-            ops.assign(recorded[index], gradients[index])
+            _assign(recorded[index], gradients[index])
 
     if optimizer is None:
         return Optimizer((), record)
@@ -549,14 +550,14 @@ def of_mindspore(optimizer: nn.Optimizer | TorchLike, net: nn.Cell) -> Optimizer
             f"optimizer: {name} updates {foreign[0]}, which the net does not train; build it for net.trainable_params()"
         )
     order = tuple(places[id(parameter)] for parameter in optimizer.parameters)
-    largest = max(float(rate.asnumpy()) for rate in rates) or 1.0
-    shares = tuple(float(rate.asnumpy()) / largest for rate in rates)
+    largest = max(float(rate.numpy()) for rate in rates) or 1.0
+    shares = tuple(float(rate.numpy()) / largest for rate in rates)
     others = {*map(id, rates), *map(id, optimizer.parameters)}
     state_ = tuple(parameter for parameter in optimizer.get_parameters() if id(parameter) not in others)
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         for index in range(len(rates)):
-            ops.assign(rates[index], learning_rate * shares[index])
+            _assign(rates[index], learning_rate * shares[index])
         arranged: tuple[Tensor, ...] = ()
         for place in order:
             arranged += (gradients[place],)
@@ -572,7 +573,7 @@ def parameters_by_path(net: nn.Cell) -> dict[str, Parameter]:
 
 def state(net: nn.Cell) -> Arrays:
     """All parameters and statistics of a net as arrays, by path."""
-    return {name: parameter.asnumpy().copy() for name, parameter in parameters_by_path(net).items()}
+    return {name: parameter.numpy().copy() for name, parameter in parameters_by_path(net).items()}
 
 
 def assign(net: nn.Cell, values: Mapping[str, np.ndarray]) -> None:

@@ -42,7 +42,7 @@ def mindspore_settings(optimizer: Any, names: Mapping[int, str]) -> Settings:
 
     def of_each(values: Any) -> Iterable[float]:
         spread = values if isinstance(values, tuple) else (values,) * count
-        return (float(value.asnumpy().item() if hasattr(value, "asnumpy") else value) for value in spread)
+        return (float(value.numpy().item() if hasattr(value, "numpy") else value) for value in spread)
 
     values = {RATE: of_each(optimizer.learning_rate)}
     if not optimizer.dynamic_weight_decay:

@@ -21,13 +21,13 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
 
 
 def smoothing_note(smoothing: Sequence[float]) -> str:
-    """What label smoothing does to the curves of the loss; "" where there is none."""
+    """Return what label smoothing does to the curves of the loss; "" where there is none."""
     values = few([f"{value:g}" for value in sorted({*smoothing} - {0.0})])
     return f"Label smoothing {values} raises the training loss; the validation loss is without it." * bool(values)
 
 
 def draw_run(events: Events, update: int) -> list[bytes]:
-    """A run's curves as PNG files, one for each of `PANELS`, a dotted line at the update that was scored.
+    """Return a run's curves as PNG files, one for each of `PANELS`, a dotted line at the update that was scored.
 
     Empty without matplotlib, or for a run without a log.
     """
@@ -69,7 +69,7 @@ def draw_panel(axes: "Axes", panel: int, lines: Mapping[str, Sequence[Events]], 
 
 
 def _values(runs: Sequence[Events], kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """The updates [n] at which all runs have the field, and its values [runs, n]; NaN for what was not finite."""
+    """Return the updates [n] at which all runs have the field, and its values [runs, n]; NaN if not finite."""
     rows = [{e["update"]: e[field] for e in events if e["event"] == kind and field in e} for events in runs]
     updates = sorted(set.intersection(*map(set, rows)))
     return np.array(updates), np.array([[row[update] for update in updates] for row in rows], float)

@@ -77,7 +77,7 @@ def page(report: dict[str, Any], plots: dict[str, bytes], pictures: Pictures) ->
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:
-    """An HTML document that needs no other file; `style` is CSS beside the shared one."""
+    """Return an HTML document that needs no other file; `style` is CSS beside the shared one."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title>\n'
@@ -171,7 +171,7 @@ def _confusion(report: dict[str, Any]) -> list[str]:
 
 
 def _count(count: int, of_class: int, right: bool) -> str:
-    """A cell: the darker, the larger the share of its true class."""
+    """Return a cell: the darker, the larger the share of its true class."""
     if not count:
         return "<td></td>"
     share = count / of_class
@@ -225,7 +225,7 @@ def _thresholds(report: dict[str, Any]) -> list[str]:
 
 
 def mistakes(report: dict[str, Any], pictures: Pictures) -> list[str]:
-    """The most confident mistakes, each beside the evidence for it (of "not X", for X)."""
+    """Return the most confident mistakes, each beside the evidence for it (of "not X", for X)."""
     if not report["mistakes"]:
         return ["<h2>Mistakes</h2>", "<p>None.</p>"]
     cells = [
@@ -267,17 +267,17 @@ def gallery(report: dict[str, Any], pictures: Pictures) -> list[str]:
 
 
 def text(value: object) -> str:
-    """A value as text of a page, escaped."""
+    """Return a value as text of a page, escaped."""
     return html.escape(str(value))
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    """A number as text; None is "not finite"."""
+    """Return a number as text; None is "not finite"."""
     return "not finite" if value is None else format(value, form)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    """A table that scrolls; cells are HTML, the first `text_columns` stand left."""
+    """Return a table that scrolls; cells are HTML, the first `text_columns` stand left."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ['class="text"' if place < text_columns else "" for place in range(len(row))]
@@ -290,13 +290,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: in
 
 
 def scrolling(content: str, rows: int, columns: int) -> str:
-    """What may be larger than its box, which scrolls; a hint where it is sure to be, in a narrow window at least."""
+    """Return content in a box that scrolls, with a hint if the content is sure to be wider in a narrow window."""
     tall = rows > _ROWS
     hint = '<p class="hint">Scroll for what does not fit.</p>' * (tall or columns > _COLUMNS)
     return f'{hint}<div class="scroll{" tall" * tall}" tabindex="0">{content}</div>'
 
 
 def image(alt: str, data: bytes) -> str:
-    """An image file inside the page."""
+    """Return an image file inside the page."""
     kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
     return f'<img alt="{text(alt)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

@@ -17,7 +17,7 @@ _HEAT, _OPACITY = np.array([255.0, 40.0, 0.0]), 0.7
 
 
 def sample_name(dataset: DataSet, index: int) -> str:
-    """The validation image's file name, or its number in a data set that has no files."""
+    """Return the validation image's file name, or its number in a data set that has no files."""
     names = getattr(dataset.test, "names", ())
     return printable(names[index]) if names else f"validation-{index:05d}"
 
@@ -51,7 +51,7 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
     features: list[np.ndarray] = []
 
     def keep(cell: nn.Cell, inputs: Any, output: Tensor) -> None:
-        features.append(output.astype(mindspore.float32).asnumpy())
+        features.append(output.astype(mindspore.float32).numpy())
 
     handle = net.blocks[-1].register_forward_hook(keep)
     try:
@@ -59,13 +59,13 @@ def class_maps(net: nn.Cell, images: np.ndarray, classes: Sequence[int]) -> np.n
             net(Tensor(images[start : start + _AT_A_TIME]))
     finally:
         handle.remove()
-    weights = net.fc.weight.asnumpy().astype(np.float32)[list(classes)]
+    weights = net.fc.weight.numpy().astype(np.float32)[list(classes)]
     maps = np.maximum(np.einsum("nk,nkhw->nhw", weights, np.concatenate(features)), 0)
     return maps / np.maximum(maps.max((1, 2), keepdims=True), np.float32(1e-12))
 
 
 def heat_picture(picture: bytes, heat: np.ndarray) -> bytes:
-    """An image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
+    """Return an image file with a map, float32 [h, w] from 0 to 1, laid over it in red, in its own format."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(picture))

@@ -14,12 +14,12 @@ _BLUE, _RED, _GREY = "#3b6fb6", "#c0504d", "#8a8a8a"
 
 
 def available() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def plain(name: str) -> str:
-    """A name as a label of matplotlib's, which would typeset what stands between two dollar signs."""
+    """Return a name as a label of matplotlib's, which would typeset what stands between two dollar signs."""
     return name.replace("$", r"\$")
 
 
@@ -89,7 +89,7 @@ def plot_curves(report: dict[str, Any]) -> "Figure":
 
 
 def png(figure: "Figure") -> bytes:
-    """A figure as a PNG file, the same bytes each time."""
+    """Return a figure as a PNG file, the same bytes each time."""
     data = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters that the font lacks are boxes; the tables have them

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.config.fields import show_value
 from resnet_fn.evaluation.task import task_of
 
 _ALIKE = ("seed", "name")  # settings that make no line of their own
@@ -22,7 +23,7 @@ class EvaluatedRun(NamedTuple):
 
 
 def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
-    """A run from its folder and its log's events; a ValueError if it has no recipe there, or was not evaluated yet."""
+    """Read a run from its folder and its log's events; a ValueError if it has no recipe or no evaluation yet."""
     config = RunFolder(folder).config()
     if not config:
         raise ValueError(f"{folder}: holds no config.json with its recipe; give a run folder")
@@ -35,7 +36,7 @@ def read_run(folder: Path, events: Sequence[dict[str, Any]]) -> EvaluatedRun:
 
 
 def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """The names of runs whose recipes differ in the seed alone, by a title: the settings in which the groups differ."""
+    """Group the names of runs whose recipes differ only in the seed; titles are the settings in which groups differ."""
     groups: dict[str, list[str]] = {}
     for name, recipe in recipes.items():
         key = json.dumps({setting: value for setting, value in recipe.items() if setting not in _ALIKE})
@@ -43,7 +44,7 @@ def group_runs(recipes: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
     first = [recipes[names[0]] for names in groups.values()]
     keys = dict.fromkeys(key for recipe in first for key in recipe if key not in _ALIKE)
     differing = [key for key in keys if any(recipe.get(key) != first[0].get(key) for recipe in first)]
-    settings = [[f"{key} {_show(recipe.get(key))}" for key in differing] for recipe in first]
+    settings = [[f"{key} {show_value(recipe.get(key, '')) or 'none'}" for key in differing] for recipe in first]
     return {", ".join([of["name"], *by]): names for of, by, names in zip(first, settings, groups.values(), strict=True)}
 
 
@@ -54,7 +55,7 @@ def different_updates(last: Mapping[str, int]) -> list[str]:
 
 
 def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
-    """The lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
+    """Return the lines of the table, and warnings: runs of a group that stand at different updates, equal seeds.
 
     A line has the settings in which the groups of runs differ, how many runs and which seeds, the last update, and the
     last and best top-1 (mAP where images have any number of classes) and the last loss: the mean, with the standard
@@ -96,10 +97,6 @@ def run_table(runs: Mapping[str, EvaluatedRun]) -> tuple[list[str], list[str]]:
         right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         lines.append("   ".join([head.ljust(widths[0]), *right]).rstrip())
     return lines, notes
-
-
-def _show(value: Any) -> str:
-    return (",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)) or "none"
 
 
 def _mean(values: Sequence[float | None], scale: float = 1.0, unit: str = "") -> str:

@@ -69,7 +69,7 @@ def _pictures(evaluation: Evaluation, report: dict[str, Any]) -> Pictures:
 
 
 def build_report(evaluation: Evaluation) -> dict[str, Any]:
-    """All metrics as JSON types; one that is not finite is None."""
+    """Return all metrics as JSON types; one that is not finite is None."""
     scores, trained, task = evaluation.scores, evaluation.trained, evaluation.scores.task
     classes, labels = [printable(name) for name in trained.input.classes], evaluation.dataset.test.labels
     by_class = task.by_class(scores, labels, len(classes))

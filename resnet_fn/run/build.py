@@ -42,20 +42,14 @@ from resnet_fn.weights.load import read_start, start_from
 
 @dataclasses.dataclass
 class Progress:
-    """Where a run stands: what a checkpoint holds of it beside the tensors.
+    """Where a run stands: what a checkpoint holds of it beside the tensors."""
 
-    Attributes:
-        update: updates done.
-        best: {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the
-            best evaluation; None before the first.
-        last: the latest evaluation, None before the first.
-        without_gain: evaluations since the last improvement.
-    """
-
-    update: int = 0
+    update: int = 0  # updates done
+    # {"top1", "update"} (no top1 where images have any number of classes) and what the recipe monitors, of the best
+    # evaluation; None before the first.
     best: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
-    without_gain: int = 0
+    last: dict[str, Any] | None = None  # the latest evaluation, None before the first
+    without_gain: int = 0  # evaluations since the last improvement
 
     @property
     def is_evaluated(self) -> bool:
@@ -81,53 +75,31 @@ class Progress:
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-    """A run, with all parts that its loop needs.
+    """A run, with all parts that its loop needs."""
 
-    Attributes:
-        recipe: what defines its updates.
-        options: how they are computed, recorded and kept.
-        workers: which worker this process is, of how many.
-        folder: where the run is kept.
-        dataset, feed: the data; the training samples of every update.
-        state: all that an update changes on the device.
-        train_step, eval_step: the compiled functions of an update and of an evaluation's batch.
-        masks: the net's further inputs, beside images.
-        schedule: the learning rate of every update.
-        total: how many updates the run has.
-        class_weights: the classes' weights in the loss; (): all equal.
-        class_balance: how an unbalanced set's classes are treated, see `class_balance`.
-        notes: lines for the run's header.
-        stop_request: records the signals that this process gets.
-        prefetcher: hands out the feed's batches, one update ahead.
-        writer: writes checkpoints in the background.
-        norms: measures the norms of layers.
-        telemetry: logs, and shows progress; silent until the folder is there, and on all ranks but 0.
-        pace: the losses and times of the current epoch.
-        progress: where the run stands.
-    """
-
-    recipe: Recipe
-    options: RunOptions
-    workers: Workers
-    folder: RunFolder
+    recipe: Recipe  # what defines its updates
+    options: RunOptions  # how they are computed, recorded and kept
+    workers: Workers  # which worker this process is, of how many
+    folder: RunFolder  # where the run is kept
     dataset: DataSet
-    feed: Feed
-    state: TrainState
-    train_step: TrainStep
-    eval_step: EvalStep
-    masks: Masks
-    schedule: Schedule
-    total: int
-    class_weights: tuple[float, ...]
-    class_balance: list[dict[str, float]]
-    notes: list[str]
-    stop_request: StopRequest
-    prefetcher: Prefetcher
-    writer: CheckpointWriter
-    norms: LayerNorms
+    feed: Feed  # the training samples of every update
+    state: TrainState  # all that an update changes on the device
+    train_step: TrainStep  # the compiled function of an update
+    eval_step: EvalStep  # the compiled function of an evaluation's batch
+    masks: Masks  # the net's further inputs, beside images
+    schedule: Schedule  # the learning rate of every update
+    total: int  # how many updates the run has
+    class_weights: tuple[float, ...]  # the classes' weights in the loss; (): all equal
+    class_balance: list[dict[str, float]]  # how an unbalanced set's classes are treated, see `class_balance`
+    notes: list[str]  # lines for the run's header
+    stop_request: StopRequest  # records the signals that this process gets
+    prefetcher: Prefetcher  # hands out the feed's batches, one update ahead
+    writer: CheckpointWriter  # writes checkpoints in the background
+    norms: LayerNorms  # measures the norms of layers
+    # Logs, and shows progress: silent until the folder is there, and on all ranks but 0.
     telemetry: Telemetry = dataclasses.field(default_factory=SilentTelemetry)
-    pace: Pace = dataclasses.field(default_factory=Pace)
-    progress: Progress = dataclasses.field(default_factory=Progress)
+    pace: Pace = dataclasses.field(default_factory=Pace)  # the losses and times of the current epoch
+    progress: Progress = dataclasses.field(default_factory=Progress)  # where the run stands
 
     @property
     def is_over(self) -> bool:

@@ -1,5 +1,6 @@
 """What a run prints: a header before the first update, a table of its epochs, the time it took, its best result."""
 
+import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ _TITLES = {"top1": "val top-1", "map": "val mAP", "top5": "val top-5", "macro_f1
 def header(run: Run, start: Path | None) -> list[str]:
     """The lines before the first update: net, data, device, run folder, notes, and the checkpoint to start from."""
     recipe, dataset, options, progress = run.recipe, run.dataset, run.options, run.progress
-    values = sum(p.size for p in run.state.weights if not is_statistic(p.name))
-    trained = sum(p.size for p in run.state.weights if p.requires_grad)
+    values = sum(math.prod(p.shape) for p in run.state.weights if not is_statistic(p.name))
+    trained = sum(math.prod(p.shape) for p in run.state.weights if p.requires_grad)
     changes = ", ".join(f"{name} {show_value(value) or 'none'}" for name, value in differences(recipe).items())
     threads = f", {_count(kernel_threads(options.threads), 'thread')}" if options.device == "CPU" else ""
     rest = 0 if recipe.sampling == BALANCED or recipe.repeats > 1 else len(dataset.train) % recipe.batch_size

@@ -5,14 +5,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from resnet_fn.checkpoint.writer import CheckpointWriter
 from resnet_fn.config.hints import few
 from resnet_fn.data.dataset import BadSampleError, describe_bad_samples
 from resnet_fn.data.order import Batch
 from resnet_fn.run.build import Run
 from resnet_fn.run.resume import save
 from resnet_fn.runtime.workers import Workers, barrier, gather_texts
-from resnet_fn.telemetry.telemetry import Telemetry
 
 
 class NotFiniteError(ValueError):
@@ -25,7 +23,7 @@ def stop_bad_sample(run: Run, error: BadSampleError | None) -> None:
     where = describe_bad_samples(error, workers)
     if update:
         save(run)
-    finish_log(run.writer, run.telemetry, run.workers)
+    finish_log(run)
     saved = f"the checkpoint after update {update} is saved" if update else "there is no checkpoint yet"
     again = "going on with a repaired file needs --allow-other-data"
     raise BadSampleError(f"update {update + 1}: {where}; the update was not applied; {saved}; {again}")
@@ -40,41 +38,37 @@ def stop_evaluation(run: Run, error: Exception) -> NoReturn:
     if not isinstance(error, BadSampleError):
         run.writer.wait()
         raise error
-    finish_log(run.writer, run.telemetry, run.workers)
+    finish_log(run)
     update = run.progress.update
     saved = f"the checkpoint after update {update} is saved"
     raise BadSampleError(f"evaluation after update {update}: {error}; {saved}") from None
 
 
-def finish_log(writer: CheckpointWriter, telemetry: Telemetry, workers: Workers) -> None:
+def finish_log(run: Run) -> None:
     """Wait until checkpoints and log are written, on all ranks: the first to end with an error ends the others."""
-    writer.wait()
-    telemetry.checkpointed(writer.poll())
-    telemetry.flush()
-    barrier(workers)
+    run.writer.wait()
+    run.telemetry.checkpointed(run.writer.poll())
+    run.telemetry.flush()
+    barrier(run.workers)
 
 
 def stop_not_finite(run: Run, batch: Batch, not_finite: np.ndarray, skipped_in_row: int) -> None:
-    """End the run on all ranks, without a checkpoint: the update was not applied."""
+    """End the run on all ranks, without a checkpoint: the update was not applied.
+
+    A suspect rank writes its samples to not-finite-<update>-rank-<rank>.npz: images, labels, indices.
+    """
     folder, workers, update = run.folder, run.workers, run.progress.update
     indices = run.feed.indices(update - 1)
     text = describe_not_finite(update, not_finite, batch[0], indices, folder.path, workers)
     if workers.rank in find_suspects(not_finite):
-        keep_batch(folder.path, update, *batch, indices, workers)
-    finish_log(run.writer, run.telemetry, workers)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        np.savez(folder.path / _file(update, workers.rank), images=batch[0], labels=batch[1], indices=indices)
+    finish_log(run)
     times = f"{skipped_in_row} overflows in a row at update {update}, the loss scale does not help; "
     good = folder.updates()
     last = f"last good checkpoint: {folder.step(good[-1])}" if good else "there is no checkpoint yet"
     text = f"{times if skipped_in_row > 1 else ''}{text}; the update was not applied; {last}"
     raise NotFiniteError(f"{text}; fix the data or lower the learning rate")
-
-
-def keep_batch(
-    folder: Path, update: int, images: np.ndarray, labels: np.ndarray, indices: np.ndarray, workers: Workers
-) -> None:
-    """Write this rank's samples of an update to not-finite-<update>-rank-<rank>.npz: images, labels, indices."""
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / _file(update, workers.rank), images=images, labels=labels, indices=indices)
 
 
 def describe_not_finite(

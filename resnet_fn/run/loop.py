@@ -73,7 +73,10 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
     rank, save a checkpoint and end the run after the current update or evaluation batch; before the first update they
     end the process at once (`StopRequest`). No other process can train in the same run folder meanwhile.
 
-    What a checkpoint holds stands where it is written, in `save` (run/resume.py).
+    A checkpoint holds `Run.state` (`TrainState`, update/state.py: all of the net's parameters and BatchNorm's
+    statistics, the optimizer's state, the loss scaler's, the moving average), `Run.progress` (`Progress`, run/build.py:
+    updates done, last and best evaluation) and what a resume compares; `save` in run/resume.py puts it together. All
+    else follows from the recipe and the update's number: order, augmentation, dropout, learning rate.
 
     Raises:
         ValueError: before the first update, for whatever cannot work; names the field, the value and the fix.
@@ -90,7 +93,7 @@ def train(recipe: Recipe | str, options: RunOptions = RunOptions(), left_out: Se
         check_settings(workers, recipe, options)
         folder, checkpoint = find_start(recipe, options, workers, lock)
         if checkpoint and not recipe.model:  # the net was named by the weights alone: the checkpoint's recipe names it
-            recipe = recipe_from_dict(checkpoint.state["recipe"])
+            recipe = dataclasses.replace(recipe_from_dict(checkpoint.state["recipe"]), epochs=recipe.epochs)
         run = build_run(recipe, options, workers, folder, stop_request, checkpoint)
         run.notes[:0] = left_out
         if checkpoint:
@@ -145,9 +148,9 @@ def run_epochs(run: Run) -> int:
 def train_epoch(run: Run) -> int:
     """Do the updates that are left of the current epoch; returns the signal that ended it early, or 0.
 
-    What happens within an update, and in which order, is `apply` in update/step.py: `run.train_step` computes loss and
-    gradients, sums them over the workers (update/exchange.py) and changes `run.state`. Where a number is not finite it
-    skips the update: weights, the optimizer's state and BatchNorm's statistics stay as they were.
+    `run.train_step` (update/step.py begins with its order) computes loss and gradients of this worker's samples, sums
+    them over the workers and changes `run.state`. Where a number is not finite it skips the update: weights, the
+    optimizer's state and BatchNorm's statistics stay as they were.
     """
     progress, options = run.progress, run.options
     epoch = progress.update // run.feed.updates_per_epoch
@@ -155,7 +158,8 @@ def train_epoch(run: Run) -> int:
     allowed_skips = options.max_skips if run.recipe.precision == "fp16" else 1
     began = time.perf_counter()
     for update in range(progress.update, end):
-        # A function of recipe and update, `make_schedule` in update/schedule.py; skipped updates count too.
+        # A function of the recipe and the update's number alone: linear warm-up to `learning_rate`, then the recipe's
+        # schedule (the formulas are in update/schedule.py). Skipped updates count, too.
         learning_rate = run.schedule(update)
         batch, (images, labels), data_seconds, error = run.prefetcher.get(update)
         run.prefetcher.start(update + 1)  # in a thread, while the device computes
@@ -190,7 +194,7 @@ def train_epoch(run: Run) -> int:
 
 def fetch(result: StepResult) -> StepResult:
     """Wait for an update's results: the same as arrays on the host, except `squares`."""
-    arrays = {name: getattr(result, name).asnumpy() for name in ("packed", "grad_norm", "scaler")}
+    arrays = {name: getattr(result, name).numpy() for name in ("packed", "grad_norm", "scaler")}
     return result._replace(**arrays)
 
 

@@ -15,19 +15,12 @@ from resnet_fn.update.ascend import on_ascend
 
 
 class Prepared(NamedTuple):
-    """An update's batch.
+    """An update's batch."""
 
-    Attributes:
-        batch: its arrays, which must not be written while the step computes.
-        tensors: the same as tensors.
-        seconds: the time that preparing them took.
-        error: why the batch is blank; None: it is not.
-    """
-
-    batch: Batch
-    tensors: tuple[Tensor, ...]
-    seconds: float
-    error: BadSampleError | None = None
+    batch: Batch  # its arrays, which must not be written while the step computes
+    tensors: tuple[Tensor, ...]  # the same as tensors
+    seconds: float  # the time that preparing them took
+    error: BadSampleError | None = None  # why the batch is blank; None: it is not
 
 
 class Prefetcher:

@@ -47,7 +47,7 @@ def outlive_console() -> None:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """A line for a terminal, broken between words; unchanged if stdout is no terminal."""
+    """Return a line for a terminal, broken between words; unchanged if stdout is no terminal."""
     if not sys.stdout.isatty():
         return text
     width, later = shutil.get_terminal_size().columns, " " * indent

@@ -15,7 +15,7 @@ _PLACE = ("MS_NODE_ID", "DEVICE_ID")  # what msrun gives each of them; its own c
 
 
 def processor() -> str:
-    """The processor's model as Linux names it; elsewhere its architecture."""
+    """Return the processor's model as Linux names it; elsewhere its architecture."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -24,7 +24,7 @@ def processor() -> str:
 
 
 def cpu_count() -> int:
-    """The number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's.
+    """Return the number of CPUs that this process may use: its affinity mask's and its quota's, not the machine's.
 
     After `keep_to_one_cpu` as many as before: what one worker may ask for, each of several may.
     """
@@ -32,7 +32,7 @@ def cpu_count() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> int:
-    """The CPUs that the control groups of this process allow (cgroup v1 and v2), at least 1."""
+    """Return the CPUs that the control groups of this process allow (cgroup v1 and v2), at least 1."""
     quota = sys.maxsize
     with contextlib.suppress(OSError):  # no /proc: not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -56,7 +56,7 @@ def _quota_of(folder: Path) -> int:
 
 
 def cpu_share() -> int:
-    """The number of CPUs for this worker, at least 1; without msrun all that it may use.
+    """Return the number of CPUs for this worker, at least 1; without msrun all that it may use.
 
     MindSpore has the number of workers on all machines only, so those of this machine are counted as processes. Call it
     after `workers.join`, when all have started.
@@ -67,7 +67,7 @@ def cpu_share() -> int:
 
 
 def shared(mine: Collection[int], masks: Collection[Collection[int]]) -> int:
-    """A worker's part of the CPUs in its mask, each of which is shared evenly by the workers in whose mask it is."""
+    """Return a worker's part of the CPUs in its mask; workers share each CPU of their masks evenly."""
     return max(1, int(sum(1 / sum(cpu in mask for mask in masks) for cpu in mine) + 1e-9))
 
 
@@ -91,7 +91,7 @@ def _place(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def local_workers() -> dict[tuple[str, ...], set[int]]:
-    """The affinity masks of this job's workers on this machine, with this one's; {} without msrun or /proc."""
+    """Return the affinity masks of this job's workers on this machine, with this one's; {} without msrun or /proc."""
     if not launched_by_msrun():
         return {}
     job = {name: os.environ.get(name) for name in _JOB}

@@ -11,12 +11,12 @@ from typing import Any
 
 
 def sha256(data: Any) -> str:
-    """The SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:
-    """The SHA-256 of a file of any size, in hexadecimal."""
+    """Return the SHA-256 of a file of any size, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -81,7 +81,7 @@ def replace_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def finite_or_null(value: Any) -> Any:
-    """A value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
+    """Return a value for JSON, nested in any way: None in place of NaN and infinity, lists for tuples."""
     if isinstance(value, dict):
         return {key: finite_or_null(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def claim_port(address: str, port: int) -> int:
-    """The port, or a free one for 0; an OSError if it is taken, or the address is not this machine's."""
+    """Return the port, or a free one for 0; an OSError if it is taken, or the address is not this machine's."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
@@ -27,13 +27,13 @@ def claim_port(address: str, port: int) -> int:
 
 
 def shell_code(status: int) -> int:
-    """The exit code of a status of `os.waitpid`; 128 + n for a process that signal n has killed."""
+    """Return the exit code of a status of `os.waitpid`; 128 + n for a process that signal n has killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def describe_exit(code: int) -> str:
-    """A `shell_code` in words, with the name of a signal."""
+    """Return a `shell_code` in words, with the name of a signal."""
     with contextlib.suppress(ValueError):
         return f"exit code {code} ({signal.Signals(code - 128).name})"
     return f"exit code {code}"
@@ -81,7 +81,7 @@ class WorkerProcesses:
         self.running = dict(zip(started, names[-len(started) :], strict=True))
 
     def _children(self) -> list[int]:
-        """The processes that msrun has started: in other sessions than this one, and not inherited."""
+        """Return the processes that msrun has started: in other sessions than this one, and not inherited."""
         below = [pid for pid in parent.children(os.getpid()) if pid not in self._inherited]
         return [pid for pid in below if os.getsid(pid) != os.getsid(0)]
 

@@ -23,7 +23,7 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
 
 
 def msrun_command() -> list[str]:
-    """The command line of the msrun that started this process and waits for it (`--join True`); [] if none did."""
+    """Return the command line of the msrun that started this process and waits (`--join True`); [] if none did."""
     words: list[str] = []
     with contextlib.suppress(OSError):  # no /proc: not Linux
         words = os.fsdecode(Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).split("\0")[:-1]
@@ -32,7 +32,7 @@ def msrun_command() -> list[str]:
 
 
 def children(parent: int) -> list[int]:
-    """The ids of a process's children, the oldest first."""
+    """Return the ids of a process's children, the oldest first."""
     processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended meanwhile

@@ -47,7 +47,7 @@ def prepare_environment() -> None:
 
 
 def _private_folder() -> str:
-    """This user's folder among the temporary files; not one that another user made first, and no link."""
+    """Return this user's folder among the temporary files; not one that another user made first, and no link."""
     path = os.path.join(tempfile.gettempdir(), f"resnet_fn-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -68,7 +68,7 @@ def _has_avx512() -> bool:
 
 
 def kernel_threads(threads: int) -> int:
-    """The number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
+    """Return the number of CPU kernel threads; for 0 that of this process, its share of the CPUs."""
     from resnet_fn.runtime.cpus import cpu_share
 
     return threads or started.get("threads") or cpu_share()
@@ -137,7 +137,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
     from resnet_fn.runtime.cpus import keep_to_one_cpu
     from resnet_fn.runtime.workers import join
 
-    if mindspore.get_context("enable_compile_cache"):
+    if context("enable_compile_cache"):
         raise ValueError(f"set_context(enable_compile_cache=True) {garbage}; leave it out")
     if started.get("device", device) != device:
         raise ValueError(f"device: this process already computes on {started['device']}; start another for {device}")
@@ -154,7 +154,7 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         mindspore.set_device(device)
     except (RuntimeError, ValueError) as error:
         # After an operation no device can be chosen any more; the right one may be in use already.
-        if mindspore.get_context("device_target") != device:
+        if mindspore.get_current_device().device_target != device:
             raise ValueError(f"device: {device!r} is not available here ({first_line(error)}); use CPU") from None
     if device == "CPU":
         from mindspore.device_context.cpu import op_tuning
@@ -168,6 +168,13 @@ def start(device: str = "", threads: int = 0, fast_math: bool = False) -> "Worke
         use_exact_kernels()
     started.update(device=device, HF32="as it comes" if fast_math and device != "CPU" else "off")
     return join(device)
+
+
+def context(name: str) -> Any:
+    """A setting of MindSpore's; read here alone, since `get_context` will be removed without one replacement."""
+    import mindspore
+
+    return mindspore.get_context(name)
 
 
 started: dict[str, Any] = {}  # a process has one device and one thread pool, which MindSpore does not all report

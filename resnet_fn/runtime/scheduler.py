@@ -75,7 +75,7 @@ def wait_for_workers_then_exit() -> None:
 
 
 def _has_workers() -> bool:
-    """Whether this job has workers on this machine (msrun's `tail` processes with their environment are none)."""
+    """Return whether this job has workers on this machine; msrun's `tail` processes do not count."""
     program = os.readlink("/proc/self/exe")
     job = {f"{name}={os.environ.get(name)}".encode() for name in ("MS_SCHED_HOST", "MS_SCHED_PORT")}
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -17,7 +17,7 @@ def heeded() -> list[signal.Signals]:
 
 
 def in_main_thread() -> bool:
-    """Whether this is the main thread; Python allows signal handlers nowhere else."""
+    """Return whether this is the main thread; Python allows signal handlers nowhere else."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -81,5 +81,5 @@ class StopRequest:
 
 
 def agreed_signal(stop_flags: np.ndarray) -> int:
-    """The signal that all ranks stop for, from the sum of their `stop_flags`: the first of `SIGNALS`; 0: none."""
+    """Return the signal for which all ranks stop, from the sum of their `stop_flags`; 0 for none."""
     return next((int(number) for number, count in zip(SIGNALS, stop_flags, strict=True) if count > 0), 0)

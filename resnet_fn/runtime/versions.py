@@ -9,7 +9,7 @@ RUN_ON = ("2.7.2", "2.8.0", "2.9.0", "2.10.0")  # scripts/test_versions.sh runs 
 
 
 def installed(package: str = "mindspore") -> str:
-    """The version that is installed; "" if pip has no record of one."""
+    """Return the version that is installed; "" if pip has no record of one."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -17,13 +17,13 @@ def installed(package: str = "mindspore") -> str:
 
 
 def sources() -> str:
-    """The SHA-256 of this package's code, as its files are now."""
+    """Return the SHA-256 of this package's code, as its files are now."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     return sha256(b"".join(sha256(file.read_bytes()).encode() for file in files if file.is_file()))  # no editor's lock
 
 
 def at_least(major: int, minor: int, package: str = "mindspore") -> bool:
-    """Whether it is this version or a later one; an unknown version counts as later."""
+    """Return whether it is this version or a later one; an unknown version counts as later."""
     words = installed(package).split(".")
     return not words[0].isdigit() or (int(words[0]), int(words[1])) >= (major, minor)
 

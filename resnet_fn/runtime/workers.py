@@ -34,7 +34,7 @@ class Workers(NamedTuple):
 
 
 def launched_by_msrun() -> bool:
-    """Whether msrun started this process. (`mindspore.communication.init` raises if it did not.)"""
+    """Return whether msrun started this process. (`mindspore.communication.init` raises if it did not.)"""
     return "MS_ROLE" in os.environ
 
 
@@ -87,12 +87,12 @@ def _join(device: str) -> Workers:
 
 
 def sum_over_ranks(values: np.ndarray, workers: Workers) -> np.ndarray:
-    """The sum of a float32 array over all ranks; all must call it. It is exact for whole numbers up to 2^24."""
+    """Return the sum of a float32 array over all ranks; all must call it. It is exact for whole numbers up to 2^24."""
     if workers.size == 1:
         return values
     from mindspore import Tensor, ops
 
-    return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).asnumpy()
+    return ops.AllReduce(ops.ReduceOp.SUM)(Tensor(np.ascontiguousarray(values, np.float32))).numpy()
 
 
 def barrier(workers: Workers) -> None:
@@ -101,7 +101,7 @@ def barrier(workers: Workers) -> None:
 
 
 def gather_texts(text: str, workers: Workers) -> list[str]:
-    """The text of every rank, on every rank; all must call it. Names of files may have bytes that are not UTF-8."""
+    """Return every rank's text; all ranks must call it. Names of files may have bytes that are not UTF-8."""
     if workers.size == 1:
         return [text]
     data = text.encode("utf-8", "surrogateescape")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """The events of a metrics.jsonl, without damaged lines; a warning names them, except an incomplete last one."""
+    """Return the events of a metrics.jsonl without damaged lines. A warning names these, except an incomplete last."""
     events = []
     for number, line in enumerate(log.read_bytes().splitlines(keepends=True), 1):
         try:

@@ -71,6 +71,6 @@ def label_texts(labels: np.ndarray, classes: Sequence[str]) -> list[str]:
 
 
 def ascii_name(name: str, index: int) -> str:
-    """A class's name in the letters that PIL's own font has; "class 4" where none of it is left."""
+    """Return a class's name in the letters that PIL's own font has; "class 4" where none of it is left."""
     letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return letters if letters.strip() else f"class {index}"

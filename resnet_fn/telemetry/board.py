@@ -137,7 +137,7 @@ class Board:
 
 
 def _table(config: Recipe | RunOptions, base: Recipe | RunOptions, title: str) -> str:
-    """All settings in Markdown; what differs from `base` comes first, in bold, with base's value."""
+    """Return all settings in Markdown; what differs from `base` comes first, in bold, with base's value."""
     changed, same = [], []
     for name, value in vars(config).items():
         usual = getattr(base, name)

@@ -25,7 +25,7 @@ class LayerNorms:
     def before(self, update: int) -> None:
         """Copy the weights if the next update, counted from 1, is to be measured."""
         if self._every > 0 and update % self._every == 0:
-            self._before = [parameter.asnumpy().copy() for parameter in self._weights]
+            self._before = [parameter.numpy().copy() for parameter in self._weights]
 
     def after(self, squares: Tensor) -> dict[str, dict[str, float]]:
         """Measure the update since `before`; {} if it is not to be measured.
@@ -39,11 +39,11 @@ class LayerNorms:
         """
         if not self._before:
             return {}
-        gradients = squares.asnumpy()
+        gradients = squares.numpy()
         if len(gradients) > len(self._weights):
-            starts = np.cumsum([0, *(parameter.size for parameter in self._weights[:-1])])
+            starts = np.cumsum([0, *(math.prod(parameter.shape) for parameter in self._weights[:-1])])
             gradients = np.add.reduceat(gradients.astype(np.float64), starts)
-        after = [parameter.asnumpy() for parameter in self._weights]
+        after = [parameter.numpy() for parameter in self._weights]
         changed = [_square(new - old) for new, old in zip(after, self._before, strict=True)]
         self._before = []
         return {

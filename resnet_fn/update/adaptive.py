@@ -24,7 +24,7 @@ def one_minus_powers(betas: Sequence[float]) -> Callable[[Tensor], Tensor]:
     def corrections(count: Tensor) -> Tensor:
         x = count * logarithms
         half = ops.tanh(-0.5 * x)
-        return ops.select(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
+        return ops.where(x > -4.0, 2.0 * half / (1.0 + half), 1.0 - ops.exp(x))
 
     return corrections
 
@@ -76,7 +76,7 @@ def adam(
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
-        ops.assign(count, now)
+        _assign(count, now)
         corrected = ratios * corrections(now)
         root = ops.sqrt(corrected[1])
         one = ops.partial(update_one, learning_rate * root / corrected[0], epsilon * root, learning_rate)
@@ -97,7 +97,7 @@ def trust_ratio(parameter: Parameter, direction: Tensor, coefficient: float = 1.
     """coefficient · |p| / (|direction| + decay · |p|), inside jit; 1 if |p| or |direction| is 0."""
     size, length = _norm(parameter), _norm(direction)
     usable, one = ops.logical_and(size > 0, length > 0), ops.ones_like(size)
-    return ops.select(usable, coefficient * size / ops.select(usable, length + decay * size, one), one)
+    return ops.where(usable, coefficient * size / ops.where(usable, length + decay * size, one), one)
 
 
 def _norm(tensor: Tensor) -> Tensor:
@@ -128,8 +128,8 @@ def lars(groups: Groups, momentum: float = 0.9, trust_coefficient: float = 0.001
                 rate = rate * trust_ratio(parameter, gradient, trust_coefficient, decay)
                 gradient = gradient + decay * parameter
             step = momentum * buffers[index] + rate * gradient
-            ops.assign(buffers[index], step)
-            ops.assign(parameter, parameter - step)
+            _assign(buffers[index], step)
+            _assign(parameter, parameter - step)
 
     return Optimizer(buffers, update)
 
@@ -156,19 +156,19 @@ def lamb(groups: Groups, beta1: float = 0.9, beta2: float = 0.999, epsilon: floa
 
     def update(gradients: Sequence[Tensor], learning_rate: Tensor) -> None:
         now = count + 1.0
-        ops.assign(count, now)
+        _assign(count, now)
         corrected = corrections(now)
         root = ops.sqrt(corrected[1])
         for index in range(len(parameters)):
             parameter, gradient, decay = parameters[index], gradients[index], decays[index]
             mean = beta1 * momenta[index] + rest1 * gradient
             variance = beta2 * variances[index] + rest2 * ops.square(gradient)
-            ops.assign(momenta[index], mean)
-            ops.assign(variances[index], variance)
+            _assign(momenta[index], mean)
+            _assign(variances[index], variance)
             step = mean / corrected[0] / (ops.sqrt(variance) / root + epsilon)
             if decay > 0:
                 step = step + decay * parameter
                 step = step * trust_ratio(parameter, step)
-            ops.assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
+            _assign(parameter, parameter - scaled(learning_rate, factors[index]) * step)
 
     return Optimizer((*momenta, *variances, count), update)

@@ -10,7 +10,7 @@ _depend = ops.Depend()
 
 def on_ascend() -> bool:
     """Whether this process computes on an Ascend card."""
-    return bool(mindspore.get_context("device_target") == "Ascend")
+    return bool(mindspore.get_current_device().device_target == "Ascend")
 
 
 def has_clip() -> bool:

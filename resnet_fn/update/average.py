@@ -12,6 +12,7 @@ from resnet_fn.models.batchnorm import batchnorm_statistics
 from resnet_fn.update.gradients import map_tensors
 
 _PREFIX, _COUNT = "ema.", "ema_updates"
+_assign = ops.Assign()
 
 
 class MovingAverage(NamedTuple):
@@ -41,7 +42,7 @@ def moving_average(parameters: Iterable[Parameter], decay: float, every: int = 1
     ExponentialMovingAverage does with `use_buffers`. Skipped updates do not count.
     """
     parameters = tuple(parameters)
-    averages = tuple(Parameter(p.copy(), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
+    averages = tuple(Parameter(Tensor(p.numpy()), name=_PREFIX + p.name, requires_grad=False) for p in parameters)
     count = Parameter(Tensor(np.float32(0)), name=_COUNT, requires_grad=False)
     return MovingAverage(averages, parameters, count, Tensor(1.0 - decay, mindspore.float32), every, start)
 
@@ -70,7 +71,7 @@ def move_average(
     Each branch returns a value that is used: MindSpore drops a branch without one, and cannot cache its graph.
     """
     now = count + 1.0
-    ops.assign(count, now)
+    _assign(count, now)
     if every == 1:  # noqa: SIM114 (a constant here, a tensor below: one is compiled, the other computed)
         now = _move(averages, followed, now, new_weight, start)
     elif ops.logical_or(ops.equal(ops.fmod(now, float(every)), 0.0), now <= start):
@@ -81,14 +82,14 @@ def move_average(
 def _move(
     averages: Sequence[Parameter], followed: Sequence[Parameter], now: Tensor, new_weight: Tensor, start: int
 ) -> Tensor:
-    weight = ops.select(now <= start, ops.ones_like(new_weight), new_weight)
+    weight = ops.where(now <= start, ops.ones_like(new_weight), new_weight)
     map_tensors(ops.partial(_follow, weight), averages, followed)
     return now
 
 
 def _follow(weight: Tensor, average: Parameter, parameter: Parameter) -> Tensor:
     # Exact where the weight is 1: a plain copy has the very bits.
-    return ops.assign(average, average * (1.0 - weight) + parameter * weight)
+    return _assign(average, average * (1.0 - weight) + parameter * weight)
 
 
 @contextlib.contextmanager
@@ -97,14 +98,14 @@ def averaged(average: MovingAverage | None) -> Iterator[None]:
     if average is None:
         yield
         return
-    trained = [Tensor(parameter.asnumpy()) for parameter in average.followed]
+    trained = [Tensor(parameter.numpy()) for parameter in average.followed]
     try:
         for parameter, value in zip(average.followed, average.averages, strict=True):
-            ops.assign(parameter, value)
+            _assign(parameter, value)
         yield
     finally:
         for parameter, value in zip(average.followed, trained, strict=True):
-            ops.assign(parameter, value)
+            _assign(parameter, value)
 
 
 def averages_of(training: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

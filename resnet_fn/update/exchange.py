@@ -95,7 +95,7 @@ def with_all_reduce(workers: Workers) -> Workers:
     if workers.size == 1:
         return workers
     reduce_sum = ops.AllReduce(ops.ReduceOp.SUM)
-    blocks = mindspore.get_context("device_target") == "CPU"
+    blocks = mindspore.get_current_device().device_target == "CPU"
 
     def all_reduce(tensors: Gradients) -> Gradients:
         if blocks:

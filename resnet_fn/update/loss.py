@@ -12,6 +12,8 @@ from resnet_fn.update.multi_label import binary_cross_entropy, sigmoid_focal_los
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
+_one_hot, _ONE, _ZERO = ops.OneHot(), Tensor(1.0, mindspore.float32), Tensor(0.0, mindspore.float32)
+
 
 def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: str = "all") -> Tensor:
     """Labels as probabilities, of which smoothing takes a part to other classes.
@@ -29,7 +31,7 @@ def smooth_targets(labels: Tensor, classes: int, smoothing: float = 0.0, over: s
     Returns:
         float32 [N, C].
     """
-    targets = ops.one_hot(labels, classes) if labels.ndim == 1 else labels
+    targets = _one_hot(labels, classes, _ONE, _ZERO) if labels.ndim == 1 else labels
     targets = targets.astype(mindspore.float32)
     if smoothing == 0.0:
         return targets

@@ -4,6 +4,8 @@ import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+_assign = ops.Assign()
+
 
 def _scalar(value: float, name: str) -> Parameter:
     return Parameter(Tensor(np.float32(value)), name=name, requires_grad=False)
@@ -76,18 +78,18 @@ class DynamicLossScaler:
         used = self.scale * 1.0  # a copy: the Parameter is assigned below
         finite = applied.astype(mindspore.float32)
         counted = 1.0 if complete is None else complete.astype(mindspore.float32)
-        good = ops.select(applied, self.good_updates + 1.0, self.good_updates * (1.0 - counted))
+        good = ops.where(applied, self.good_updates + 1.0, self.good_updates * (1.0 - counted))
         skipped = self.skipped + (counted - finite)
         in_row = (self.skipped_in_row + (counted - finite)) * (1.0 - finite)
         if self.growth_factor != 1.0 or self.backoff_factor != 1.0:
             grows = good >= self.growth_interval
-            grown = ops.select(grows, used * self.growth_factor, used)
-            scale = ops.select(applied, grown, used * (1.0 - counted * (1.0 - self.backoff_factor)))
-            ops.assign(self.scale, ops.clamp(scale, self.floor, self.ceiling))
-            good = ops.select(grows, ops.zeros_like(good), good)
-        ops.assign(self.good_updates, good)
-        ops.assign(self.skipped, skipped)
-        ops.assign(self.skipped_in_row, in_row)
+            grown = ops.where(grows, used * self.growth_factor, used)
+            scale = ops.where(applied, grown, used * (1.0 - counted * (1.0 - self.backoff_factor)))
+            _assign(self.scale, ops.clamp(scale, self.floor, self.ceiling))
+            good = ops.where(grows, ops.zeros_like(good), good)
+        _assign(self.good_updates, good)
+        _assign(self.skipped, skipped)
+        _assign(self.skipped_in_row, in_row)
         return ops.stack((used, skipped, in_row))
 
 

@@ -1,6 +1,7 @@
 """The recipe's optimizer, and momentum SGD: functions of gradients that update weights and their own state in place."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,12 +36,12 @@ def make_optimizer(recipe: Recipe, net: nn.Cell, groups: Groups | None = None) -
 def make_fast_optimizer(recipe: Recipe, net: nn.Cell) -> Optimizer:
     """The recipe's optimizer, over vectors if the net is small, for `make_train_step`."""
     parameters = net.trainable_params()
-    small = sum(parameter.size for parameter in parameters) <= _MOST
+    small = sum(math.prod(parameter.shape) for parameter in parameters) <= _MOST
     # LARS and LAMB adapt to each parameter's norm. A moving average reads the weights right after their update, and a
     # compiled function sees no reason to keep the two in order: it takes vector and views for different memory.
     elementwise = recipe.optimizer in ("sgd", "adam", "adamw") and not recipe.ema
     plain = all(parameter.dtype == mindspore.float32 for parameter in parameters)
-    if small and elementwise and plain and mindspore.get_context("device_target") == "CPU":
+    if small and elementwise and plain and mindspore.get_current_device().device_target == "CPU":
         return over_vectors(functools.partial(make_optimizer, recipe, net), parameter_groups(recipe, net))
     return make_optimizer(recipe, net)
 

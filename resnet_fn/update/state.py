@@ -19,21 +19,15 @@ def _as_they_are(gradients: Gradients) -> Gradients:
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: its state, and the function that updates weights and state in place, inside jit.
+    """An optimizer: its state, and the function that updates weights and state in place, inside jit."""
 
-    Attributes:
-        state: what a checkpoint holds of it.
-        update: (gradients, learning rate), the gradients as `join` returns them.
-        trained: the weights in the order of their gradients; (): that of the net's trainable parameters.
-        join: gradients of `trained` → what `update` takes, inside jit: as they are, or a few vectors (`vectors.py`).
-        attach: to be called before each call of a compiled function: see `vectors.py`.
-    """
-
-    state: tuple[Parameter, ...]
-    update: Callable[[Gradients, Tensor], None]
+    state: tuple[Parameter, ...]  # what a checkpoint holds of it
+    update: Callable[[Gradients, Tensor], None]  # (gradients, learning rate), the gradients as `join` returns them
+    # The weights in the order of their gradients; (): that of the net's trainable parameters.
     trained: tuple[Parameter, ...] = ()
+    # Gradients of `trained` → what `update` takes, inside jit: as they are, or a few vectors (`vectors.py`).
     join: Callable[[Gradients], Gradients] = _as_they_are
-    attach: Callable[[], None] = lambda: None
+    attach: Callable[[], None] = lambda: None  # to be called before each call of a compiled function: see `vectors.py`
 
 
 @dataclasses.dataclass(frozen=True)

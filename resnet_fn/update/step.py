@@ -5,7 +5,9 @@ In this order; from 3 on it is the function `apply`:
     1  copy BatchNorm's statistics
     2  scaled loss and gradients, of one batch or summed over micro-batches
     3  unscale; are this worker's own numbers finite? (a first look; 5 is the full test)
-    4  all-reduce: gradients, report and BatchNorm's statistics, summed over the workers; always, applied or not
+    4  all-reduce: each gradient, the report, and BatchNorm's statistics as one vector are summed over the workers. That
+       makes (gradients + 2) collectives an update (one fewer without BatchNorm), whether it is then applied or not, and
+       however many micro-batches it has
     5  are all numbers finite, on every worker, and did every worker have its samples?
     6  if so: clip by global norm, optimizer, BatchNorm's statistics become their mean over the workers, moving average
        if not: put back the copy of BatchNorm's statistics; nothing else has changed so far
@@ -13,10 +15,13 @@ In this order; from 3 on it is the function `apply`:
 
 BatchNorm's statistics are moved by every forward pass: K times in an update of K micro-batches, on each worker by its
 own samples. Their mean over the workers is taken once an update. With `sync_batchnorm` each BatchNorm also exchanges
-its own sums, during the forward and the backward pass.
+its own sums: four more collectives, during the forward and the backward pass.
 
-The report is a small tensor: loss, metric, withheld samples, flags, who was not finite. `exchange.py` has its layout,
-and the number of collectives. The learning rate comes with each call: the loop computes it by `schedule.py`.
+The report is a small tensor: loss, metric, withheld samples, flags, who was not finite; `exchange.py` has its layout.
+In small nets on a CPU the optimizer joins the gradients to a few vectors (`vectors.py`), which are what is summed,
+clipped and applied. The learning rate is an argument: `schedule.py` computes it from the recipe and the update's number
+alone (linear warm-up to the peak, then cosine, linear, step or constant). All that an update changes, and that a
+checkpoint must therefore hold, is the `TrainState` (`state.py`).
 
 One batch is one compiled function. Micro-batches take three, `begin`, `add` for each of them, and `finish`, so that
 memory does not grow with their number.
@@ -87,8 +92,8 @@ class StepResult(NamedTuple):
         packed: float32 [3 + flags + workers], the report, summed over the workers; `report` unpacks it.
         grad_norm: float32 scalar, the global norm before clipping.
         scaler: float32 [3], the loss scale of this update, updates skipped so far, and skipped in a row.
-        squares: float32, the squared norm of each trained parameter's gradient, before clipping. If the optimizer joins
-            gradients: float32 [elements of all], each element's square, in the order of `TrainState.trained`.
+        squares: float32, what norms of layers are made of, in the order of `TrainState.trained`: of each parameter the
+            squared norm of its gradient before clipping; where gradients are joined to vectors, each element's square.
         workers: how many workers shared the update.
     """
 
@@ -173,7 +178,9 @@ def make_train_step(
     mean_factor = 1.0 / (micro_batches * size)
     # Every forward pass moves BatchNorm's statistics before it is clear whether the update is applied. If it is not,
     # this copy undoes the moves, so that no NaN stays in them.
-    statistics_before = tuple(Parameter(p.copy(), name=f"before.{p.name}", requires_grad=False) for p in statistics)
+    statistics_before = tuple(
+        Parameter(Tensor(p.numpy()), name=f"before.{p.name}", requires_grad=False) for p in statistics
+    )
     ascend = on_ascend() if plan.ascend is None else plan.ascend
     by_operation = ascend and has_clip()
     constants = () if plan.normalise is None else normalisation(plan.normalise)
@@ -198,8 +205,8 @@ def make_train_step(
         means, gradients = mean_sums * mean_factor, unscale(gradient_sums, mean_factor / scaler.scale)
         # Is this worker finite? Of several workers, each looks only at its first gradient: backward ends there, so NaN
         # and infinity of later layers have spread into it. The full test follows the all-reduce.
-        squares = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
-        norm = norm_of(squares)
+        squared = squared_norms(gradients if all_reduce is None else gradients[:1], ascend)
+        norm = norm_of(squared)
         local_finite = is_finite(means[0], norm, statistics)
         if ascend:
             local_finite = ops.logical_and(local_finite, no_overflow(gradients))
@@ -207,8 +214,8 @@ def make_train_step(
         statistics_mean: Gradients = ()
         if all_reduce is not None:
             gradients, report = all_reduce(gradients), all_reduce((report,))[0]
-            squares = squared_norms(gradients, ascend)
-            norm = norm_of(squares)
+            squared = squared_norms(gradients, ascend)
+            norm = norm_of(squared)
             finite = all_finite(report, norm, size)
             # Not in the branch below: what a card does with a collective in a branch was never tried.
             statistics_mean = mean_over_workers(statistics, 1.0 / size, all_reduce, report)
@@ -223,9 +230,8 @@ def make_train_step(
                 move_average(averages, *average_arguments)
         else:
             assign_tensors(statistics, statistics_before)
-        joined = len(gradients) < len(trained)
-        if joined:  # no squared norm is one parameter's: return each element's
-            squares = ops.square(ops.concat(gradients))
+        is_joined = len(gradients) < len(trained)  # then no squared norm is one parameter's
+        squares = ops.square(ops.concat(gradients)) if is_joined else squared
         return report, norm, scaler.adjust(applied, complete), squares  # a plain tuple: see above
 
     if micro_batches == 1:

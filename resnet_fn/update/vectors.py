@@ -7,6 +7,7 @@ An `Optimizer` is all that the step sees of it: `join` makes vectors of the grad
 `attach` keeps views and vectors in the same memory. Parameters and state have their own names and shapes.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import mindspore
@@ -28,8 +29,8 @@ class Vector:
 
     def __init__(self, whole: Parameter, views: Sequence[Parameter]) -> None:
         self.whole, self.views = whole, tuple(views)
-        self._memory = np.zeros(whole.size, np.float32)
-        pieces = np.split(self._memory, np.cumsum([view.size for view in views])[:-1])
+        self._memory = np.zeros(whole.shape, np.float32)
+        pieces = np.split(self._memory, np.cumsum([math.prod(view.shape) for view in views])[:-1])
         self._arrays = [piece.reshape(view.shape) for piece, view in zip(pieces, views, strict=True)]
         self._addresses = [array.ctypes.data for array in (self._memory, *self._arrays)]
         self.attach()  # now: a function that is compiled later reads the memory that it finds, and no other
@@ -39,7 +40,7 @@ class Vector:
         if self._is_attached():
             return
         for view, array in zip(self.views, self._arrays, strict=True):
-            np.copyto(array, view.asnumpy())
+            np.copyto(array, view.numpy())
             view.set_data(mindspore.from_numpy(array))
         self.whole.set_data(mindspore.from_numpy(self._memory))
         if not self._is_attached():  # else the weights would stay as they are
@@ -63,7 +64,7 @@ def over_vectors(make: Callable[[Groups], Optimizer], groups: Groups) -> Optimiz
         by_setting.setdefault((decay, factor), []).append(parameter)
     weights: dict[str, Vector] = {}
     for views in by_setting.values():
-        name, zeros = f"vector.{len(weights)}", np.zeros(sum(view.size for view in views), np.float32)
+        name, zeros = f"vector.{len(weights)}", np.zeros(sum(math.prod(view.shape) for view in views), np.float32)
         weights[name] = Vector(Parameter(Tensor(zeros), name=name, requires_grad=False), views)
     optimizer = make([(vector.whole, *setting) for vector, setting in zip(weights.values(), by_setting, strict=True)])
     vectors, state = list(weights.values()), list[Parameter]()

@@ -82,7 +82,7 @@ def _read_ckpt(path: Path) -> Arrays:
         read = mindspore.load_checkpoint(str(path))
     except (ValueError, RuntimeError, TypeError, OSError) as error:
         raise ValueError(f"{path}: is no intact .ckpt file ({first_line(error)}); copy it again") from None
-    return {name: parameter.asnumpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
+    return {name: parameter.numpy() for name, parameter in read.items() if isinstance(parameter, mindspore.Parameter)}
 
 
 def _write_ckpt(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

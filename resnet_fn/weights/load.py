@@ -24,27 +24,17 @@ File = str | Path
 
 @dataclasses.dataclass(frozen=True)
 class WeightFile:
-    """The contents of a weight file.
+    """The contents of a weight file; `model`, `update` and `classes` are empty for files of other projects."""
 
-    Attributes:
-        path: the file, or the checkpoint folder in a run folder.
-        arrays: its arrays under our names.
-        style: the style that the names were in; "own" if it is none of STYLES (`read_any_weights` only).
-        warning: how a net of that style differs from ours under equal names; "" or one line.
-        useless: whether it differs so much that the weights are useless to our net.
-        averaged: whether these are the moving average of the weights.
-        model, update, classes: a checkpoint's model, updates and class names; empty for files of other projects.
-    """
-
-    path: Path
-    arrays: Arrays
-    style: str
-    warning: str
-    useless: bool
-    model: str
-    averaged: bool
-    update: int
-    classes: tuple[str, ...] = ()
+    path: Path  # the file, or the checkpoint folder in a run folder
+    arrays: Arrays  # its arrays under our names
+    style: str  # the style that the names were in; "own" if it is none of STYLES (`read_any_weights` only)
+    warning: str  # how a net of that style differs from ours under equal names; "" or one line
+    useless: bool  # whether it differs so much that the weights are useless to our net
+    model: str  # a checkpoint's, as is what follows
+    averaged: bool  # whether these are the moving average of the weights
+    update: int  # updates done
+    classes: tuple[str, ...] = ()  # class names
 
 
 def read_weights(file: File, which: str = "last") -> WeightFile:
@@ -117,7 +107,7 @@ def load_weights(
 
 
 def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
-    """The recipe with the model of its weights, if it names none itself.
+    """Return the recipe with the model of its weights, if it names none itself.
 
     Raises:
         ValueError: it has no weights either, or they are of no model.
@@ -135,7 +125,7 @@ def name_model(recipe: Recipe, source: WeightFile | None) -> Recipe:
 
 
 def read_start(recipe: Recipe) -> tuple[Recipe, WeightFile | None]:
-    """A run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
+    """Return a run's recipe with its model (`name_model`), and its weights or None; errors name the setting."""
     if not recipe.weights:
         return name_model(recipe, None), None
     try:
@@ -202,7 +192,7 @@ def convert_weights(
 
 
 def _other_net(net: nn.Cell, source: WeightFile, model: str, given: str) -> str:
-    """How the net of weights, `given` so, differs from ours, a `model`, and the fix; "" if only some names differ."""
+    """Describe how the net of weights, `given` so, differs from our `model`, with the fix; "" if only names differ."""
     ours = recognise_model({parameter.name: parameter for parameter in net.get_parameters()}, model)
     try:
         theirs = recognise_model(source.arrays)

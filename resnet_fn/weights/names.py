@@ -28,12 +28,12 @@ _EXTRAS = re.compile(
 
 
 def is_basic(names: Iterable[str]) -> bool:
-    """Whether names, in any style, are of a net of two-convolution blocks."""
+    """Return whether names, in any style, are of a net of two-convolution blocks."""
     return not any(re.search(r"layer\d+\.\d+\.conv3\.", name) for name in names)
 
 
 def strip_extras(names: Iterable[str]) -> list[str]:
-    """The names of parameters and statistics, without optimizer state, step counts and BatchNorm counters."""
+    """Return the names of parameters and statistics, without optimizer state, step counts and BatchNorm counters."""
     return [name for name in names if not _EXTRAS.fullmatch(name)]
 
 
@@ -51,7 +51,7 @@ def rename(name: str, style: str, basic: bool) -> str:
 
 
 def recognise_style(names: Iterable[str]) -> str:
-    """The naming style of a file's parameters; ValueError with examples of names if it is none of STYLES."""
+    """Return the naming style of a file's parameters; ValueError with examples of names if it is none of STYLES."""
     names = strip_extras(names)
     first = {name.split(".")[0] for name in names}
     if any(re.search(r"\.running_(mean|var)$", name) for name in names):
@@ -66,7 +66,7 @@ def recognise_style(names: Iterable[str]) -> str:
 
 
 def to_ours(names: Iterable[str], style: str) -> dict[str, str]:
-    """Our name for each name of a file, the inverse of `rename`; a name of another style maps to itself.
+    """Return our name for each name of a file, the inverse of `rename`; a name of another style maps to itself.
 
     Torch's leaf names are ambiguous (`bn1.weight`, `conv1.weight`): a module with a running mean is a norm.
     """

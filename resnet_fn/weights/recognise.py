@@ -65,7 +65,7 @@ def check_fit(wanted: Mapping[str, Sequence[int]], arrays: Mapping[str, np.ndarr
 
 
 def ambiguity(name: str) -> str:
-    """A warning if other models have the parameters of `name` too, or ""."""
+    """Return a warning if other models have the parameters of `name` too, or ""."""
     names = " and ".join((name, *same_parameters(name)))
     text = f"{names} have the same parameters; read as {name}: if they are another model's, give --model NAME"
     return text if names != name else ""

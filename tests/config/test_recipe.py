@@ -99,7 +99,7 @@ def test_sgds_learning_rate_for_adam_is_warned_of(says):
         ({"beta2": 1.0}, "beta2: 1.0|[0, 1)"),
         ({"batch_size": 0}, "batch_size: 0|1 or more"),
         ({"batch_size": 6.5}, "batch_size: 6.5|a whole number"),
-        ({"seed": 4294967295}, "seed: 4294967295|0..4294967294"),
+        ({"seed": 4294967295}, "seed: 4294967295|[0, 4294967294]"),
         ({"learning_rate": float("nan")}, "learning_rate: nan|give a number"),
         ({"schedule": "cosin"}, "schedule: 'cosin'|cosine, linear"),
         ({"warmup_epochs": 30.0}, "warmup_epochs: 30.0|epochs 20"),

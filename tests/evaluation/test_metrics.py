@@ -51,14 +51,6 @@ def test_calibration_is_scikit_learns(guesses):
     assert ours["error"] == pytest.approx((counts / 500 * abs(accuracy - mean)).sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("confidence", "right", "error"),
-    [([1.0, 1.0], [True, True], 0.0), ([1.0, 1.0], [False, False], 1.0), ([0.0, 0.9], [False, True], 0.05)],
-)
-def test_calibration_error_at_its_corners(confidence, right, error):
-    assert metrics.calibration(np.array(confidence), np.array(right))["error"] == pytest.approx(error)
-
-
 def test_mistakes_and_confused_pairs_are_in_order():
     confidence, right = np.array([0.5, 0.9, 0.9, 0.7, 0.9]), np.array([False, False, True, False, False])
     assert metrics.confident_mistakes(confidence, right, 3).tolist() == [1, 4, 3]

@@ -67,13 +67,6 @@ def test_two_updates(name, own_net, tmp_path, folder, make_cifar):
     assert (run.state.average is not None) == (name == "imagenet_resnet50_v2")
 
 
-def test_cifar100_has_what_its_source_has():
-    """weiaicunzai/pytorch-cifar100, utils.py and train.py: RandomRotation(15), -warm 1, MILESTONES 60, 120, 160."""
-    recipe = RECIPES["cifar100_resnet18"]
-    assert (recipe.max_rotation, recipe.crop_padding, recipe.flip) == (15.0, 4, True)
-    assert (recipe.warmup_epochs, recipe.milestones, recipe.milestone_factor) == (1.0, (60.0, 120.0, 160.0), 0.2)
-
-
 def test_differences_are_those_from_the_recipe_of_that_name():
     assert differences(RECIPES["digits"]) == {}
     assert differences(dataclasses.replace(RECIPES["digits"], epochs=5, max_shift=0)) == {"max_shift": 0, "epochs": 5}

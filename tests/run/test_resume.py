@@ -11,16 +11,18 @@ import pytest
 from mindspore import ops
 
 from resnet_fn.checkpoint.folder import write_checkpoint
-from resnet_fn.checkpoint.run_folder import RunFolder
+from resnet_fn.checkpoint.run_folder import RunFolder, settings_of
 from resnet_fn.config.fields import to_dict
 from resnet_fn.config.options import RunOptions
 from resnet_fn.config.recipe import Recipe, recipe_from_dict
 from resnet_fn.run.build import Progress, build_run
 from resnet_fn.run.resume import find_start, layout_notes, parallel_layout, restore, save, save_is_due
 from resnet_fn.runtime import process
+from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.lock import FolderLock
 from resnet_fn.runtime.signals import StopRequest
 from resnet_fn.runtime.workers import Workers
+from resnet_fn.telemetry import read_log
 from resnet_fn.train import parse
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -156,10 +158,39 @@ def test_resume_alone_takes_the_runs_own_recipe_and_options(lock):
         again, given, _ = parse(["--resume", source])
         assert (again, given) == (recipe, RunOptions(accumulate=2, resume=source))
         assert find_start(again, given, Workers(), lock)[1].state["update"] == 5
-    recipe, options, _ = parse(["--resume", "run", "--epochs", "4"])
-    with pytest.raises(ValueError, match=r"\(epochs 3 → 4\); to go on .* run alone; for more epochs") as caught:
-        find_start(recipe, options, Workers(), lock)
-    assert " give --recipe run/recipe.toml --weights run --epochs N and another --out-dir" in str(caught.value)
+
+
+def test_only_a_run_that_is_named_may_get_other_epochs(lock):
+    checkpoint("run", 5)
+    longer = dataclasses.replace(RECIPE, epochs=4)
+    assert start(lock, longer, resume="run")[1].state["update"] == 5
+    text = rejected(lock, longer, out_dir="run")
+    for part in ("(epochs 3 → 4)", "give --resume run --epochs 4, without --out-dir"):
+        assert part in text
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_a_run_that_gets_more_epochs_goes_on_as_one_that_had_them_from_the_start(schedule, python):
+    """The learning rate is then the longer schedule's; a constant one gives the longer run's bits."""
+    words = ["--model", "resnet8", "--image-size", "8", "--batch-size", "240", "--schedule", schedule, "--no-progress"]
+    words += ["--log-every", "1", "--threads", "1"]
+    python("-m", "resnet_fn.train", *words, "--epochs", "2", "--out-dir", "short")
+    python("-m", "resnet_fn.train", *words, "--epochs", "3", "--out-dir", "long")
+    printed = python("-m", "resnet_fn.train", "--resume", "short", "--epochs", "3").stdout
+    short, long = (read_log(Path(name) / "metrics.jsonl") for name in ("short", "long"))
+    rates = [[event["lr"] for event in log if event["event"] == "train"] for log in (short, long)]
+    each = len(rates[1]) // 3
+    assert len(rates[0]) == len(rates[1]) == 3 * each
+    assert rates[0][2 * each :] == rates[1][2 * each :]
+    assert "resuming with epochs 3 instead of 2" in printed
+    assert f"the learning rate is {rates[1][2 * each]:.3g}" in " ".join(printed.split())
+    ends = [RunFolder(Path(name)).newest() for name in ("short", "long")]
+    hashes = [sha256_of_file(end.path / "weights.safetensors") for end in ends]
+    assert (hashes[0] == hashes[1]) == (schedule == "constant")
+    assert [end.state["recipe"]["epochs"] for end in ends] == [3, 3]
+    assert settings_of("short")["recipe"]["epochs"] == 3
+    error = python("-m", "resnet_fn.train", "--resume", "short", "--epochs", "1", code=1).stderr
+    assert "epochs: 1 are fewer than the run has done, 3" in error
 
 
 def typed(text):

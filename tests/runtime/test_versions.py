@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import mindspore
 import numpy as np
 import pytest
@@ -52,6 +56,18 @@ def test_an_editors_lock_is_no_source(monkeypatch, tmp_path):
     before = versions.sources()
     (tmp_path / ".#code.py").symlink_to("me@machine.1234")
     assert versions.sources() == before
+
+
+@pytest.mark.slow
+def test_numpy_2_ends_mindspores_first_operation(python, tmp_path):
+    """Why setup.cfg wants NumPy below 2, though MindSpore does not say so. Where this fails, the pin can go."""
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), "numpy>=2,<3"]
+    subprocess.run(install, check=True)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = "import numpy; print(numpy.__version__); import mindspore; print(mindspore.Tensor([1.0]) + 1)"
+    done = python("-c", code, code=1, PYTHONPATH=path)
+    assert done.stdout.startswith("2.")
+    assert "returned a result with an exception set" in done.stderr
 
 
 @pytest.mark.usefixtures("device")

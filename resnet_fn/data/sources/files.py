@@ -81,21 +81,14 @@ def read_regular(path: str | Path) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class FileSplit:
-    """Image files and their labels.
+    """Image files and their labels."""
 
-    Attributes:
-        root: the folder that `names` are relative to.
-        names: paths, sorted by class, then name.
-        labels: see `Samples`.
-        sizes: int64 [N], bytes when the command began; empty: not known yet.
-        threads: that decode.
-    """
-
-    root: str
-    names: tuple[str, ...]
-    labels: np.ndarray
+    root: str  # the folder that `names` are relative to
+    names: tuple[str, ...]  # paths, sorted by class, then name
+    labels: np.ndarray  # see `Samples`
+    # int64 [N]: bytes when the command began; empty: not known yet
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    threads: int = 1
+    threads: int = 1  # that decode
 
     def __len__(self) -> int:
         return len(self.names)
@@ -111,11 +104,11 @@ class FileSplit:
         return self.sizes.tobytes()
 
     def path(self, index: int) -> str:
-        """A sample's file."""
+        """Return a sample's file."""
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        """A sample's bytes.
+        """Return a sample's bytes.
 
         Raises:
             BadSampleError: it cannot be read, or has changed since the command began.
@@ -129,11 +122,11 @@ class FileSplit:
         return data
 
     def undecodable(self, index: int) -> BadSampleError:
-        """The error for a sample that cannot be decoded."""
+        """Return the error for a sample that cannot be decoded."""
         return BadSampleError(f"{self.path(index)}: cannot be decoded; {_FIX}")
 
     def stream(self, order: np.ndarray) -> Generator[tuple[int, bytes], None, None]:
-        """Each sample's number and bytes, in this order, read ahead by threads that end with it; raises as `read`."""
+        """Yield each sample's number and bytes, in this order, read ahead by threads; errors are those of `read`."""
         return read_ahead(self.read, map(int, order))  # a list of an epoch's would be 46 MB for ImageNet
 
     def keep(self, wanted: np.ndarray) -> "FileSplit":

@@ -103,7 +103,7 @@ def _class_folders(root: Path) -> list[str]:
 
 
 def _list_classes(root: Path, classes: list[str]) -> tuple[FileSplit, list[str]]:
-    """The images below class folders, and a line about what is left out: see `list_images`."""
+    """Return the images below class folders, and a line about what is left out: see `list_images`."""
     names: list[str] = []
     labels: list[int] = []
     left_out = [name for name in os.listdir(root) if name.startswith(".")] if root.is_dir() else []

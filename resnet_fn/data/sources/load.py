@@ -39,7 +39,6 @@ def open_dataset(
     run: str | Path | None = None,
     progress: bool = False,
     trained_on: InputSpec | None = None,
-    source: object = "",
     lists: tuple[str, str] = ("", ""),
 ) -> DataSet:
     """Open a recipe's data set, and check its labels and image files.
@@ -53,7 +52,7 @@ def open_dataset(
         check: see `check_files` of `RunOptions`.
         run: a run that is resumed or evaluated: its validation split and list of bad files are used again; None: new.
         progress: show a bar on rank 0.
-        trained_on: a trained net's input, which the set's must equal; `source` is the checkpoint to name.
+        trained_on: a trained net's input: the set must have its classes.
         lists: of the training and the validation images of an imagefolder; "": as in training, or its folders.
 
     Raises:
@@ -76,10 +75,9 @@ def open_dataset(
     dataset = check_files(dataset, recipe.on_bad_sample, check, workers, progress, splits, left_out)
     check_data(workers, dataset, splits)
     if trained_on and dataset.classes != trained_on.classes:
-        raise ValueError(
-            f"{source}: was trained on other classes than the data set {recipe.dataset} has now "
-            f"({renamed(trained_on.classes, dataset.classes)}); give the checkpoint's own data set"
-        )
+        changes = renamed(trained_on.classes, dataset.classes)
+        has = f"the data set {recipe.dataset} has other classes now than the net was trained on ({changes})"
+        raise ValueError(f"data_dir: {has}; give the checkpoint's own data set")
     notes = list(dataset.notes)
     for name, split, what in (("train", dataset.train, "training set"), ("test", dataset.test, "test set")):
         if name in splits:
@@ -97,7 +95,7 @@ def open_dataset(
 
 
 def _note_on_size(size: int, learning_rate: float, path: str) -> list[str]:
-    """A warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
+    """Return a warning if photographs are trained with the recipe digits: it is the default, perhaps not chosen."""
     from PIL import Image
 
     with Image.open(path) as image:

@@ -27,7 +27,7 @@ _SCHEMA = {"image": {"type": "bytes"}, "label": {"type": "int32"}, "index": {"ty
 
 
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    """The image as a JPEG of this shorter side (antialiased), or its own bytes if it is no larger."""
+    """Return the image as a JPEG of this shorter side (antialiased), or its own bytes if it is no larger."""
     from PIL import Image
 
     image = open_upright(data)

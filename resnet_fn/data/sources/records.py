@@ -26,21 +26,13 @@ INDEX, FORMAT = "index.json", 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordSplit:
-    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split).
+    """Samples in MindRecord shards: columns image (a file's bytes), label and index (its place in the split)."""
 
-    Attributes:
-        files: the shards, in the order of the samples.
-        labels: int32 [N].
-        threads: that decode.
-        names: of the files that were packed.
-        contents: the shards' sha256, a line each.
-    """
-
-    files: tuple[str, ...]
-    labels: np.ndarray
-    threads: int
-    names: tuple[str, ...]
-    contents: bytes
+    files: tuple[str, ...]  # the shards, in the order of the samples
+    labels: np.ndarray  # int32 [N]
+    threads: int  # that decode
+    names: tuple[str, ...]  # of the files that were packed
+    contents: bytes  # the shards' sha256, a line each
     listing: ClassVar[bytes] = b""  # see `FileSplit`: `contents` identify records
 
     def __len__(self) -> int:
@@ -60,7 +52,7 @@ class RecordSplit:
                 yield from zip(part.tolist(), images, strict=True)
 
     def undecodable(self, index: int) -> BadSampleError:
-        """The error for a sample that cannot be decoded."""
+        """Return the error for a sample that cannot be decoded."""
         name = f"sample {index} ({self.names[index]})"
         return BadSampleError(f"data: {name} of the packed set cannot be decoded; pack the set again")
 
@@ -93,7 +85,7 @@ class RecordSplit:
 
 
 def _cause_of(error: Exception) -> str:
-    """The message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
+    """Return the message of an error of MindSpore's data pipeline, without its place in MindSpore's code."""
     lines = [line.strip() for line in str(error).splitlines()]
     for heading in ("Error Message:", "Exception"):
         marks = [number for number, line in enumerate(lines) if heading in line]

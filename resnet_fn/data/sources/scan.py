@@ -195,7 +195,7 @@ def write_bad_files(folder: Path, dataset: DataSet) -> None:
 
 
 def read_bad_files(folder: Path) -> tuple[str, ...] | None:
-    """The lines of `write_bad_files`; None if the folder has none."""
+    """Return the lines of `write_bad_files`; None if the folder has none."""
     try:
         lines = (folder / BAD_FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
     except OSError:

@@ -10,6 +10,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.layers.record import record_layers, recorded_layers
 
+_assign = ops.Assign()
+
 
 def record_cell(
     net: nn.Cell, inputs: Sequence[Tensor], train: bool, visit: Callable[[Layer], None] | None = None
@@ -40,7 +42,7 @@ def named_layers(net: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
 @contextlib.contextmanager
 def unchanged(parameters: Iterable[Parameter], handles: Sequence[Any] = ()) -> Iterator[None]:
     """Restore parameters on leaving, and remove hooks."""
-    kept = [(parameter, parameter.asnumpy().copy()) for parameter in parameters]
+    kept = [(parameter, parameter.numpy().copy()) for parameter in parameters]
     try:
         yield
     finally:
@@ -54,10 +56,10 @@ def write(parameter: Parameter, value: np.ndarray) -> None:
     """Set a Parameter in place, so that compiled functions use the new value; a view gets memory of its own first."""
     tensor = Tensor(np.asarray(value), parameter.dtype)
     try:
-        ops.assign(parameter, tensor)
+        _assign(parameter, tensor)
     except RuntimeError:  # of a view: the g of a weight norm
         parameter.set_data(tensor)
 
 
 def _array(value: Tensor) -> np.ndarray:
-    return np.array(value.asnumpy(), np.float64)
+    return np.array(value.numpy(), np.float64)

@@ -9,6 +9,8 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from resnet_fn.parity.layers.cells import write
 
+_assign = ops.Assign()
+
 
 class Masked(nn.Cell):
     """A layer in training mode: its input times its masks, one for each call in a forward pass."""
@@ -21,7 +23,7 @@ class Masked(nn.Cell):
         if not self.training:
             return x
         mask = self.mask_values[self.mask_call]
-        ops.assign(self.mask_call, (self.mask_call + 1) % self.mask_values.shape[0])
+        _assign(self.mask_call, (self.mask_call + 1) % self.mask_values.shape[0])
         return x * mask[: x.size].reshape(x.shape).astype(x.dtype)
 
 

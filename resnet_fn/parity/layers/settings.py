@@ -125,7 +125,7 @@ def _pool(layer: Any, image: np.ndarray | None) -> Settings:
     operation = _operation(layer)
     if hasattr(layer, "output_size") or "Adaptive" in type(layer).__name__:
         output: Any = getattr(layer, "output_size", operation.get("output_size"))
-        output = output.asnumpy().tolist() if hasattr(output, "asnumpy") else output
+        output = output.numpy().tolist() if hasattr(output, "numpy") else output
         return _adaptive_pool(output if isinstance(output, Sequence) else (output,) * count, size) if size else {}
     kernel = _spread(layer.kernel_size, count)
     stride = kernel if layer.stride is None else _spread(layer.stride, count)
