@@ -272,7 +272,7 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             probed.left_out[title] = "one side has no record of it"
     found = [(one.probe, one.layer) for one in probed.findings]
     inside = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in found)]
-    probed.findings = [one for one in probed.findings if one not in inside or not one.layer]
+    probed.findings = [one for one in probed.findings if one not in inside]
     return probed
 
 
