@@ -237,9 +237,9 @@ class Probed:
         for one in self.findings:
             by_layer.setdefault(one.layer, []).append(one)
         return [
-            f"on your batches the same; with {', '.join(one.probe for one in found)}: "
-            f"{f'`{layer}` differs' if layer else 'the outputs differ'}: {found[0].words}"
-            for layer, found in by_layer.items()
+            f"on your batches the same; with {', '.join(one.probe for one in pairs)}: "
+            f"{f'`{layer}` differs' if layer else 'the outputs differ'}: {pairs[0].words}"
+            for layer, pairs in by_layer.items()
         ] + self.kernels
 
 
@@ -270,8 +270,8 @@ def compare_probes(ours: Recording, theirs: Recording, layers: Mapping[str, str]
             _compare(probed, NET, title, net[0][title], net[1][title], bool(known), "")
         else:
             probed.left_out[title] = "one side has no record of it"
-    found = [(one.probe, one.layer) for one in probed.findings]
-    inside = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in found)]
+    pairs = [(one.probe, one.layer) for one in probed.findings]
+    inside = [one for one in probed.findings if any(one.probe == p and n.startswith(f"{one.layer}.") for p, n in pairs)]
     probed.findings = [one for one in probed.findings if one not in inside]
     return probed
 
