@@ -19,6 +19,7 @@ _EXAMPLES = """examples:
   python -m resnet_fn.doctor --out-dir /data/runs
   python -m resnet_fn.doctor --device Ascend --json doctor.json
   python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.doctor
+  python -m resnet_fn.doctor ported.py:Net
 """
 # A test: its name, the function that answers (ok, text), and what the result means for a user.
 Check = tuple[str, Callable[[], tuple[bool, str]], str]
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run all checks, print each finding, and name those that are broken."""
     about = "Test what training needs from MindSpore, the device and the disk; exit code 1 if a check fails."
     flags = cli.Parser("doctor", about, _EXAMPLES, "")
+    group = flags.add_argument_group("a port")
+    group.add_argument("net", nargs="?", metavar="FILE:NAME", help="test nothing; list what its net leaves to defaults")
     group = flags.add_argument_group("tests")
     group.add_argument("--out-dir", metavar="DIR", help="folder that will hold the runs; default: this one")
     cli.add_device_flags(flags)
@@ -84,6 +87,12 @@ def main(arguments: Sequence[str]) -> int:
     parsed = flags.parse(arguments)
     began, out = time.perf_counter(), Path(parsed.out_dir or ".")
     workers = process.start(parsed.device, parsed.threads)
+    if parsed.net:
+        from resnet_fn.doctor.port import changing_calls, resting_settings
+
+        lines = [*resting_settings(parsed.net), *changing_calls(Path(parsed.net.rpartition(":")[0]))]
+        print("\n".join(lines) or f"{parsed.net}: nothing rests on a default of which a change is announced")
+        return 0
     if not out.is_dir():
         raise ValueError(f"out_dir: {out} is not a folder; make it, or give another")
     description = machine.describe_machine(parsed.device, parsed.threads, workers)

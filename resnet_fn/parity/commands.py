@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from resnet_fn.config import cli
+from resnet_fn.config.user_files import imports_beside
 from resnet_fn.parity import flags
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Recording, Task
 from resnet_fn.parity.trace_folder import load_recording, save_recording
-from resnet_fn.parity.user_files import imports_beside
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed

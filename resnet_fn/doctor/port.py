@@ -1,0 +1,129 @@
+"""Which settings of a net rest on a default that a later MindSpore changes."""
+
+import ast
+import contextlib
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from mindspore import nn
+
+from resnet_fn.config.hints import few
+from resnet_fn.config.user_files import imports_beside, load_function
+
+# What docstrings do not announce in words that `changing_defaults` reads: the default that comes.
+_SAME = {"pad_mode": "0, without `same`"}
+_STRIDE = {"stride": "kernel_size"}
+_SILENT: dict[str, dict[str, str]] = {
+    **{f"Conv{n}d{kind}": _SAME for n in (1, 2, 3) for kind in ("", "Transpose")},
+    **{f"{kind}Pool{n}d": _STRIDE for n in (1, 2, 3) for kind in ("Max", "Avg")},
+    "LeakyReLU": {"alpha": "0.01"},
+    "SmoothL1Loss": {"reduction": "'mean'"},
+    "Embedding": {"embedding_table": "N(0, 1)"},
+}
+_OPPOSITE = {"momentum": " with the opposite meaning, the batch's weight"}
+_METHODS = {
+    "std": "n or n - 1 values by device; ddof=0 becomes correction=1",
+    "var": "n or n - 1 values by device; ddof=0 becomes correction=1",
+    "transpose": "a whole permutation becomes a swap of two dimensions",
+    "repeat": "since 2.6 it repeats as torch's; before, each element",
+}
+_FUNCTIONS = re.compile(
+    r"Non-backward|incompatible|semantics|order|will be (?:removed|replaced)|default value", re.IGNORECASE
+)
+
+
+def changing_defaults(layer: type[nn.Cell]) -> dict[str, str]:
+    """The default that is to come, by argument: from the signature and the sentences of a layer's docstring."""
+    text = " ".join((layer.__doc__ or "").partition("Args:")[0].split())
+    found, now = dict(_SILENT.get(layer.__name__, {})), inspect.signature(layer.__init__).parameters
+    if signature := re.search(rf"``(?:[\w.]*\.)?{layer.__name__}\((.*?)\)``", text):
+        with contextlib.suppress(SyntaxError):
+            arguments = ast.parse(f"def new({signature[1]}): pass").body[0].args  # type: ignore[attr-defined]
+            names = [argument.arg for argument in arguments.args][-len(arguments.defaults) or len(arguments.args) :]
+            for name, value in zip(names, arguments.defaults, strict=True):
+                if name in now and isinstance(value, ast.Constant) and value.value is not None:
+                    found |= {name: repr(value.value)} if value.value != now[name].default else {}
+    for name, value in re.findall(
+        r"`+(\w+)`+[^`]*(?:renamed to `\w+`)?[^`.]*chang\w+ from ``[^`]+`` to ``([^`]+)``", text
+    ):
+        found |= {name: value} if value != "None" else {}
+    found |= dict(re.findall(r"`(\w+)` will default to ``([^`]+)``", text))
+    return {name: value for name, value in found.items() if name in now}
+
+
+@contextlib.contextmanager
+def _recorded(layers: dict[type[nn.Cell], dict[str, str]]) -> Iterator[dict[int, tuple[nn.Cell, type, set[str]]]]:
+    """Inside, the arguments that each new layer of these classes is given are recorded, by the layer's id."""
+    given: dict[int, tuple[nn.Cell, type, set[str]]] = {}
+    before = {layer: layer.__init__ for layer in layers}
+
+    def recording(layer: type[nn.Cell], make: Any) -> Any:
+        @functools.wraps(make)
+        def init(self: nn.Cell, *positional: Any, **named: Any) -> None:
+            with contextlib.suppress(TypeError):  # a wrong call gets its error from the layer
+                words = inspect.signature(make).bind(self, *positional, **named).arguments
+                given.setdefault(id(self), (self, layer, set(words)))
+            make(self, *positional, **named)
+
+        return init
+
+    try:
+        for layer, make in before.items():
+            layer.__init__ = recording(layer, make)
+        yield given
+    finally:
+        for layer, make in before.items():
+            layer.__init__ = make
+
+
+def resting_settings(place: str) -> list[str]:
+    """A line for each default that layers of the net at FILE:NAME rest on and that changes, with what to write."""
+    kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Cell)]
+    layers = {kind: changes for kind in kinds if (changes := changing_defaults(kind))} | {nn.Dropout: {}}
+    build = load_function(place, "net")
+    with _recorded(layers) as given, imports_beside(place):
+        net = build()
+    paths = {id(cell): path for path, cell in net.cells_and_names()}
+    rows: dict[str, list[str]] = {}
+    for key, (cell, layer, words) in given.items():
+        path, name, defaults = paths.get(key, type(cell).__name__), layer.__name__, inspect.signature(layer).parameters
+        for argument, new in layers[layer].items():
+            if argument not in words:
+                old = defaults[argument].default
+                change = f"{argument} rests on the default {old!r}, which becomes {new}{_OPPOSITE.get(argument, '')}"
+                rows.setdefault(f"{name}: {change}; write {argument}={old!r}", []).append(path)
+        if layer is nn.Dropout and "keep_prob" in words:
+            keep = f"{name}: keep_prob, the first argument, becomes p, what is dropped; write p={1 - cell.keep_prob:g}"
+            rows.setdefault(keep, []).append(path)
+    return [f"{text} ({few(names)})" for text, names in rows.items()]
+
+
+def changing_calls(file: Path) -> list[str]:
+    """A line for each call in a file that may change, by its syntax alone: functions of MindSpore's, and methods."""
+    tree, names = ast.parse(file.read_text()), {}
+    for node in ast.walk(tree):
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            if isinstance(node, ast.ImportFrom):
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            else:
+                names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else "mindspore"
+    lines = []
+    for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda call: call.lineno):
+        words = ast.unparse(node.func)
+        full = f"{names.get(words.partition('.')[0], '')}.{words.partition('.')[2]}" if "(" not in words else ""
+        text = "" if full.startswith("mindspore") else _METHODS.get(words.rpartition(".")[2], "")
+        if full.startswith(("mindspore.ops.", "mindspore.mint.")):
+            value: Any = functools.reduce(lambda at, word: getattr(at, word, None), full.split(".")[1:], mindspore)
+            head = " ".join((getattr(value, "__doc__", None) or "").partition("Args:")[0].split())
+            sentences = [part for part in re.split(r"(?<=\.) (?=[A-Z-])", head) if "after version" in part.lower()]
+            text = next(
+                (part.rpartition("warning:: ")[2].strip(". -") for part in sentences if _FUNCTIONS.search(part)), ""
+            )
+        if text:
+            lines.append(f"{file.name}:{node.lineno}: may change: {words}: {text}")
+    return lines

@@ -1,0 +1,57 @@
+"""What a port leaves to defaults that change; what it writes is no finding."""
+
+import pytest
+from mindspore import nn
+
+from resnet_fn.doctor.port import changing_defaults
+
+PORT = """
+from mindspore import nn, ops
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3{conv})
+        self.norm = nn.BatchNorm2d(4{norm})
+        self.pool = nn.MaxPool2d(2{pool})
+        self.act = nn.LeakyReLU({act})
+        self.drop = nn.Dropout({drop})
+
+    def construct(self, x):
+        x = self.drop(self.act(self.pool(self.norm(self.conv(x)))))
+        return {call}
+"""
+RESTING = {"conv": "", "norm": "", "pool": "", "act": "", "drop": "0.9", "call": "ops.select(x > 0, x, x).std()"}
+WRITTEN = {
+    **{"conv": ', 1, "same", has_bias=False', "norm": ", momentum=0.9", "pool": ", stride=1"},
+    **{"act": "0.2", "drop": "p=0.1", "call": "ops.where(x > 0, x, 0)"},
+}
+
+
+@pytest.mark.parametrize(
+    ("layer", "argument", "new"),
+    [
+        *((nn.BatchNorm2d, "momentum", "0.1"), (nn.Conv2d, "has_bias", "True"), (nn.LayerNorm, "epsilon", "1e-5")),
+        *((nn.AvgPool2d, "stride", "kernel_size"), (nn.InstanceNorm2d, "affine", "False")),
+    ],
+)
+def test_docstrings_are_read(layer, argument, new):
+    assert changing_defaults(layer)[argument] == new
+
+
+def test_what_rests_on_a_default_is_named_with_what_to_write(python, tmp_path):
+    (tmp_path / "port.py").write_text(PORT.format(**RESTING))
+    lines = python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout.splitlines()
+    for words in (
+        *(("Conv2d", "write pad_mode='same' (conv)"), ("Conv2d", "write has_bias=False (conv)")),
+        *(("BatchNorm2d", "write momentum=0.9 (norm)"), ("MaxPool2d", "write stride=1 (pool)")),
+        *(("LeakyReLU", "write alpha=0.2 (act)"), ("Dropout", "write p=0.1 (drop)")),
+        *(("port.py:15", "may change: ops.select"), ("port.py:15", "n - 1")),
+    ):
+        assert any(all(word in line for word in words) for line in lines), words
+    assert len(lines) == 8
+
+
+def test_what_is_written_is_no_finding(python, tmp_path):
+    (tmp_path / "port.py").write_text(PORT.format(**WRITTEN))
+    assert "nothing rests on a default" in python("-m", "resnet_fn.doctor", "port.py:Net", cwd=tmp_path).stdout
