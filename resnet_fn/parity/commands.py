@@ -16,10 +16,11 @@ from resnet_fn.parity import flags
 from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.name_map import Corrections, read_map
 from resnet_fn.parity.trace import Recording, Task
-from resnet_fn.parity.trace_folder import load_recording, save_recording
+from resnet_fn.parity.trace_folder import load_recording, save_share
 from resnet_fn.runtime.disk import sha256_of_file
 from resnet_fn.runtime.extras import import_extra
 from resnet_fn.runtime.malloc import keep_freed
+from resnet_fn.runtime.workers import Workers, join, launched_by_msrun
 
 _LIVE = """examples:
   python -m resnet_fn.parity --model resnet50 --image-size 64 --batch-size 4 --steps 5
@@ -36,6 +37,7 @@ _RECORD = """examples:
   python -m resnet_fn.parity record --reference torch_net.py:build --inputs data.py:batches --out trace
   python -m resnet_fn.parity record --net ported.py:build --out trace-a
   python -m resnet_fn.parity record --net ported.py:build --like trace-a --out trace-b
+  python -m resnet_fn.launch --workers 2 -- python -m resnet_fn.parity record --net ported.py:build --out two
 
 PyTorch's side needs NumPy and PyTorch only; MindSpore's does not need PyTorch.
 """
@@ -119,14 +121,15 @@ class _Given:
         shape = flags.net_arguments(self.task, flags.image_shape(self.parsed, recipe)[1])
         return reference_net(self.parsed.model or recipe.model, zero_init_residual=recipe.zero_init_residual, **shape)
 
-    def start_mindspore(self) -> None:
-        """Choose the device and seed MindSpore."""
+    def start_mindspore(self) -> Workers:
+        """Choose the device and seed MindSpore; the workers that msrun started."""
         import mindspore
 
         from resnet_fn.runtime import process
 
-        process.start(self.parsed.device, self.parsed.threads)
+        workers = process.start(self.parsed.device, self.parsed.threads)
         mindspore.set_seed(self.task.seed + 1)  # MindSpore reads 0 as "no seed given"
+        return workers
 
     def record_theirs(self) -> Recording:
         """Record the reference in PyTorch."""
@@ -143,13 +146,16 @@ class _Given:
         """Record the net in MindSpore; with the weights and decays of another recording, if it is given."""
         from resnet_fn.parity.mindspore_side import record_net, run_in
         from resnet_fn.parity.replay import names_of, record_like
+        from resnet_fn.update.exchange import with_all_reduce
 
-        self.start_mindspore()
-        build, make_optimizer = partial(self.our_net, 0), self.functions.get("optimizer")
-        with imports_beside(self.parsed.net, self.parsed.loss, self.parsed.optimizer), run_in(self.parsed.mode):
+        workers, own = with_all_reduce(self.start_mindspore()), self.functions
+        build, make_optimizer = partial(self.our_net, 0), own.get("optimizer")
+        places = (self.parsed.net, self.parsed.loss, self.parsed.optimizer, self.parsed.our_step)
+        with imports_beside(*places), run_in(self.parsed.mode):
             net = build()
-            options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None}
-            options |= {"loss": self.functions.get("loss"), "build": build if self.initialisation else None}
+            options: dict[str, Any] = {"optimizer": make_optimizer(net) if make_optimizer else None, "workers": workers}
+            options |= {"make_step": own["our_step"]} if "our_step" in own else {}
+            options |= {"loss": own.get("loss"), "build": build if self.initialisation else None}
             if like is None:
                 return record_net(net, self.task, **options)
             names = names_of(net, like)
@@ -210,6 +216,7 @@ def record(arguments: Sequence[str]) -> int:
     parser = cli.Parser("parity record", "Record what a net computes in a few updates.", _RECORD, "--out FOLDER")
     group = parser.add_argument_group("what is recorded")
     _add(group, "reference", "net", "model", "like", model=f", in PyTorch; default the recipe's, {recipe.model}")
+    _add(group, "our-step")
     flags.add_task_flags(parser, recipe)
     _add(cli.add_device_flags(parser), "mode")
     _add(parser.add_argument_group("what is written"), "out", "layers")
@@ -220,6 +227,11 @@ def record(arguments: Sequence[str]) -> int:
         (parsed.net and parsed.reference, "--net: give it or --reference, not both"),
         (own and parsed.model, "--model: give it or a function, not both"),
         (parsed.like and not parsed.net, "--like: goes with --net; a reference is recorded from its flags"),
+        (parsed.our_step and not parsed.net, "--our-step: goes with --net"),
+        (
+            launched_by_msrun() and not parsed.net,
+            "--net: of several workers only MindSpore's side is recorded; give it",
+        ),
         (parsed.like and set_, f"--like: the trace has its own task; leave out {', '.join(set_)}"),
         (parsed.inputs and not own, "--inputs: goes with --reference or --net"),
     )
@@ -238,7 +250,10 @@ def record(arguments: Sequence[str]) -> int:
     if own:
         path = Path(own.rpartition(":")[0])
         recording.file = f"{path.name}, SHA-256 {sha256_of_file(path)}"
-    size = save_recording(recording, Path(parsed.out), parsed.layers)
+    workers = join(parsed.device) if parsed.net else Workers()
+    size = save_share(recording, Path(parsed.out), parsed.layers, workers)
+    if not workers.is_main:
+        return 0
     print(
         f"{parsed.out}: {recording.framework}, {len(task.batches)} updates with {task.recipe.optimizer}, "
         f"{len(recording.layers['eval'])} layers, {size / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s"

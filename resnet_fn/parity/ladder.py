@@ -21,9 +21,11 @@ from resnet_fn.parity.layers.difference import DIFFERS, UNDECIDED, Difference, d
 from resnet_fn.parity.name_map import NameMap
 from resnet_fn.parity.notes import settings_notes, sharing_notes, training_notes
 from resnet_fn.parity.optimizer_settings import RATE
+from resnet_fn.parity.origins import attempt
 from resnet_fn.parity.randomness import with_doubts
+from resnet_fn.parity.ranks import with_ranks, worker_causes
 from resnet_fn.parity.stages import INITIALISATION, Stage, inputs_stage
-from resnet_fn.parity.trace import Arrays, Recording, Rounding, split
+from resnet_fn.parity.trace import Arrays, Recording, Rounding, Trace, split
 
 _UNITS = 4  # in the last place: a table of powers or quotients in float32, and in float64 then rounded
 Builds = tuple[Arrays, Arrays]  # a build of each side, by our names
@@ -89,10 +91,13 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     """Compare two recordings of the same task.
 
     Args:
-        ours, theirs: MindSpore's side, and the reference's, by whose rounding differences are measured.
+        ours, theirs: MindSpore's side, and the reference's, by whose rounding differences are measured. A ValueError
+            if several workers recorded the reference alone.
         names: the reference's parameter and layer for each of ours.
         initialisation: compare the distributions of the initial parameters.
     """
+    if theirs.ranks and not ours.ranks:
+        raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [
@@ -115,7 +120,11 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     ]
 
     def all_stages(rounding: Rounding) -> list[Stage]:
-        computed = stages.Comparison(ours, theirs, names, rounding).all_stages(order)
+        def stages_of(trace: Trace) -> list[Stage]:
+            one = dataclasses.replace(ours, trace=trace)
+            return stages.Comparison(one, theirs, names, rounding).all_stages(order)
+
+        computed = with_ranks(stages_of(ours.trace), ours, stages_of)
         with_layers = [stage for one in computed for stage in (one, *_layers_stage(one.name, layers))]
         return with_doubts([*first_stages, *with_layers], ours, theirs, names.layers)
 
@@ -149,7 +158,8 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
     if theirs.rounding and precision == "float32":
         ladder.beyond = sorted((one for one in measured if one.beyond), key=lambda one: -one.beyond)
     if (stage := ladder.first_computed) is not None:  # later stages differ because of it
-        stage.hints += explain(StageCase(stage, layers, ours, theirs, names))
+        case = StageCase(stage, layers, ours, theirs, names)
+        stage.hints += attempt(worker_causes, case) or explain(case)
     return ladder
 
 

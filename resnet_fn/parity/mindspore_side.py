@@ -24,9 +24,11 @@ from resnet_fn.parity.layers.record import leaves
 from resnet_fn.parity.layers.settings import without_dropout
 from resnet_fn.parity.optimizer_settings import Settings, mindspore_settings, torch_settings
 from resnet_fn.parity.randomness import cut_random, is_random
+from resnet_fn.parity.ranks import check_shares
 from resnet_fn.parity.stages import LOSS, paired_outputs
 from resnet_fn.parity.trace import (
     LATER,
+    STATISTICS,
     Arrays,
     Batch,
     Dropping,
@@ -45,6 +47,7 @@ from resnet_fn.parity.trace import (
     with_leaves,
 )
 from resnet_fn.runtime import process
+from resnet_fn.runtime.workers import Reduce, Workers
 from resnet_fn.update.average import MovingAverage, make_average
 from resnet_fn.update.loss import make_loss
 from resnet_fn.update.loss_scale import make_scaler
@@ -95,6 +98,7 @@ def record_net(
     make_step: MakeStep = make_train_step,
     build: Callable[[], nn.Cell] | None = None,
     make_masks: Callable[[Dropping], Mapping[str, Sequence[np.ndarray]]] = shared_masks,
+    workers: Workers = Workers(),
 ) -> Recording:
     """Train a net for a few updates through the compiled step, without dropout; record what the ladder compares.
 
@@ -102,8 +106,10 @@ def record_net(
 
     `initial` are its initial parameters and statistics, by default its present ones; `given` is what an optimizer and a
     loss of the user's are given alone, by default made up; `paired` is the recipe's optimizer for the reference's
-    groups; `build` made the net: with it several are built (`Trace.builds`). Other options: see `replay.replay`.
+    groups; `build` made the net: with it several are built (`Trace.builds`); `workers`, with their sum
+    (`with_all_reduce`), share each batch. Other options: see `replay.replay`.
     """
+    check_shares(task, workers.size, any(name.endswith(STATISTICS) for name in parameters_by_path(net)))
     recipe, start, inputs = task.recipe, state(net), task.batches[0][0]
     first, labels = split(tuple(task.batches[0]), task.accumulate)[0]
 
@@ -122,7 +128,8 @@ def record_net(
         layers = {mode: layers_of(net, first, mode == "train") for mode in ("eval", "train")}
         random = layers_of(net, first, True) if is_random(trained) else None
     drops = drops_of(dropped, layers["train"], lambda name, ones: _in_training(cells[name], ones))
-    masks = make_masks((drops, layers["train"]))
+    # Without micro-batches masks have the shape of the batch, not of a worker's share.
+    masks = {} if task.accumulate % workers.size else make_masks((drops, layers["train"]))
     random_train = cut_random(layers["train"], random) if random is not None else ""
     with without_dropout(cells.items()), masked(net, masks) as set_masks:
         settings: Settings = {}
@@ -141,7 +148,7 @@ def record_net(
         losses = _losses_alone(like["train"], given.outputs, task, loss) if loss else {}
         used = optimizer or paired or make_optimizer(recipe, net)
         masking = set_masks if masks else None
-        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking)
+        trace = run_mindspore(net, task, rates, criterion, used, make_step, like, given.last, masking, workers)
         assign(net, start)
         if masks:
             layers["dropout"] = layers_of(net, first, True)
@@ -237,6 +244,7 @@ def run_mindspore(
     like: Mapping[str, Any],
     last: Arrays,
     set_masks: Callable[[], None] | None = None,
+    workers: Workers = Workers(),
 ) -> Trace:
     """Train a net for a few updates through its compiled step; its parameters are those after the last update.
 
@@ -249,6 +257,21 @@ def run_mindspore(
     weights = {path: parameter for path, parameter in parameters_by_path(net).items() if parameter.requires_grad}
     recorded = tuple(record_parameter(parameter.shape, f"gradient.{path}") for path, parameter in weights.items())
     inputs = task.batches[0][0]
+    shares = [split(tuple(batch), workers.size)[workers.rank] for batch in task.batches]
+    micro_batches, sharing = max(1, task.accumulate // workers.size), dict[str, Any]()
+    exchanged: list[tuple[Parameter, ...]] = []
+    if workers.all_reduce:
+        exchanged, all_reduce = recording_reduce(workers.all_reduce, [one.shape for one in recorded])
+        sharing["workers"] = workers._replace(all_reduce=all_reduce)
+        like = {**like, "train": first_call(net, split(shares[0], micro_batches)[0][0], True)}
+        with unchanged(net.get_parameters()):
+            pairs = [(net.set_train(True)(*positional(net, x)), y) for x, y in split(shares[0], micro_batches)]
+            trace.own_losses = [float(np.mean([loss(x, map_tree(Tensor, y)).numpy() for x, y in pairs]))]
+            trace.own_statistics = {path: value for path, value in state(net).items() if path not in weights}
+        whole = map_tree(lambda one: one.numpy(), like["eval"]), task.batches[0][1]
+        with contextlib.suppress(Exception):  # unknown if an output has no row for each sample, or is of training only
+            several = [[loss(*map_tree(Tensor, one)).numpy() for one in split(whole, n)] for n in (1, workers.size)]
+            trace.own_losses += [float(np.mean(losses)) for losses in several]
     keep, outputs = output_recorder(like["train"], "train")
 
     def recording_loss(values: Any, targets: Any) -> Tensor:
@@ -260,8 +283,8 @@ def run_mindspore(
 
     def step_with(update: Optimizer, clip_norm: float, average: MovingAverage | None = None) -> tuple[TrainStep, Any]:
         scaler = make_scaler(recipe.precision, recipe.loss_scale, recipe.loss_scale_interval)
-        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, task.accumulate)
-        options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler()}
+        run_state, plan = make_state(net, update, scaler, average), StepPlan(clip_norm, micro_batches)
+        options: dict[str, Any] = {"state": run_state, "metric": _no_metric, "plan": plan, "jit": compiler(), **sharing}
         changing = [(one, one.numpy().copy()) for one in (*run_state.weights, *run_state.training)]
         return make_step(with_inputs(net, inputs), recording_loss, update, **options), changing
 
@@ -269,29 +292,31 @@ def run_mindspore(
         for parameter, value in values:
             write(parameter, value)
 
-    def gradients() -> Arrays:
+    def gradients(recorded: Sequence[Parameter] = recorded) -> Arrays:
         return {path: value.numpy().copy() for path, value in zip(weights, recorded, strict=True)}
 
     if task.recipe.clip_norm:
         # A step without clipping or update records the gradients before clipping.
         unclipped, changing = step_with(recording_optimizer(None, recorded), 0.0)
-        _call(unclipped, net, task.batches[0], rates[0])
+        _call(unclipped, net, shares[0], rates[0])
         trace.gradients = gradients()
         assign(net, trace.start)
     step, at_start = step_with(recording_optimizer(optimizer, recorded), task.recipe.clip_norm, average)
     runs = True
-    for update, batch in enumerate(task.batches):
+    for update, share in enumerate(shares):
         try:
-            result = _call(step, net, batch, rates[update])
+            result = _call(step, net, share, rates[update])
         except MissingKernelError:  # the optimizer's: the net has run before
             step, at_start = step_with(recording_optimizer(None, recorded), task.recipe.clip_norm)
-            result, runs = _call(step, net, batch, rates[update]), False
+            result, runs = _call(step, net, share, rates[update]), False
         trace.losses.append(float(result.loss.numpy()))
         trace.norms.append(float(result.grad_norm.numpy()))
         trace.train_outputs.append(outputs())
         if update == 0:
             trace.clipped = gradients()
             trace.gradients = trace.gradients or trace.clipped
+            if exchanged:
+                trace.sent, trace.received = map(gradients, exchanged)
         if not runs:
             break
         if update < LATER:
@@ -309,20 +334,20 @@ def run_mindspore(
     after_updates = state(net)
     by_gradients, before = (unclipped, changing) if task.recipe.clip_norm else (step, at_start)
 
-    def on_batch(batch: Batch) -> Trace:
+    def on_batch(update: int) -> Trace:
         put_back(before)
-        one = Trace(evaluate(batch[0]), start=trace.start, rates=[])
-        one.losses = [float(_call(by_gradients, net, batch, rates[0]).loss.numpy())]
+        one = Trace(evaluate(task.batches[update][0]), start=trace.start, rates=[])
+        one.losses = [float(_call(by_gradients, net, shares[update], rates[0]).loss.numpy())]
         one.train_outputs, one.gradients = [outputs()], gradients()
         return one
 
-    trace.later = [on_batch(batch) for batch in task.batches[1:]]
+    trace.later = [on_batch(update) for update in range(1, len(shares))]
     if set_masks is not None:
         set_masks()
-        trace.dropped = [one := on_batch(task.batches[0])]
+        trace.dropped = [one := on_batch(0)]
         if task.recipe.clip_norm:
             put_back(at_start)
-            _call(step, net, task.batches[0], rates[0])
+            _call(step, net, shares[0], rates[0])
         one.clipped, one.after = gradients(), [state(net)] if runs else []
     assign(net, after_updates)
     return trace
@@ -357,6 +382,22 @@ def _losses_alone(like: Any, given: Arrays, task: Task, loss: Loss) -> dict[str,
         return float(loss(tree, map_tree(Tensor, labels)).numpy())
 
     return losses_alone(value, {names[name]: one for name, one in given.items()}, task) if names else {}
+
+
+def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tuple[Parameter, ...]], Reduce]:
+    """What records the gradients that an all-reduce takes and gives, if it is given all in one call, and that."""
+    ends = [tuple(record_parameter(one, f"{end}.{i}") for i, one in enumerate(shapes)) for end in ("sent", "received")]
+    (sent, received), count, first = ends, len(shapes), tuple(shapes[0])
+
+    def record_and_reduce(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        sums = all_reduce(tensors)
+        if len(tensors) == count and tensors[0].shape == first:
+            for index in range(count):
+                ops.assign(sent[index], tensors[index])
+                ops.assign(received[index], sums[index])
+        return sums
+
+    return ends, record_and_reduce
 
 
 def _call(step: TrainStep, net: nn.Cell, batch: Batch, rate: float) -> StepResult:

@@ -204,6 +204,12 @@ class Trace:
     # buffers that training has moved by then (PyTorch's side, without statistics), and the mode in which their first
     # values would change an output: "evaluation", "training" or ""
     moved: dict[str, str] = field(default_factory=dict)
+    # Of one of several workers: the gradients that its all-reduce took and gave in update 1; what its share of that
+    # update alone makes of statistics; the loss of that share, and in evaluation mode of the batch and of its parts
+    sent: Arrays = field(default_factory=dict)
+    received: Arrays = field(default_factory=dict)
+    own_statistics: Arrays = field(default_factory=dict)
+    own_losses: list[float] = field(default_factory=list)
 
 
 # ReLU inputs within rounding of 0 are ties: float32 cannot decide on which side of 0 they lie, and with the ReLU's
@@ -257,6 +263,7 @@ class Recording:
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
+    ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 
     @property
     def dropping(self) -> Dropping:

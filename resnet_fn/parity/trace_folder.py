@@ -2,6 +2,8 @@
 
 The manifest has the SHA-256 of both; loading a damaged trace raises an error that names the file. A trace may come from
 a stranger: nothing in it is executed, and it takes no more memory than its files.
+
+Several workers write a folder each, rank-0 and so on, into one whose manifest has the SHA-256 of theirs.
 """
 
 import dataclasses
@@ -17,8 +19,10 @@ import numpy as np
 from resnet_fn.config.hints import first_line
 from resnet_fn.config.recipe import recipe_from_dict
 from resnet_fn.parity.layers.layer import Layer
+from resnet_fn.parity.ranks import merge
 from resnet_fn.parity.trace import Drop, Flipped, Recording, Task, Trace
 from resnet_fn.runtime.disk import sha256, sha256_of_file
+from resnet_fn.runtime.workers import Workers, barrier, gather_texts
 
 FORMAT, VERSION = "resnet_fn parity trace", 3
 MANIFEST, ARRAYS = "manifest.json", "arrays.npz"
@@ -51,12 +55,31 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
             for index, array in arrays.values():
                 with archive.open(f"{index}.npy", "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, _smallest(array), allow_pickle=False)
-        manifest = {"format": FORMAT, "version": VERSION, "recording": packed, "arrays": sha256_of_file(path)}
-        manifest["sha256"] = hash_of_manifest(manifest)
-        (folder / MANIFEST).write_text(json.dumps(manifest, allow_nan=False) + "\n", encoding="utf-8")
+        _write_manifest(folder, {"recording": packed, "arrays": sha256_of_file(path)})
     except OSError as error:
         raise ValueError(f"out: {folder} cannot be written ({error.strerror}); give another folder") from None
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def save_share(recording: Recording, folder: Path, layers: str, workers: Workers) -> int:
+    """Write the recording of one of a run's workers, all of which must call it; its size in bytes."""
+    if workers.size == 1:
+        return save_recording(recording, folder, layers)
+    if (folder / MANIFEST).exists():
+        raise ValueError(f"out: {folder} is not empty; give a new folder")
+    own = folder / f"rank-{workers.rank}"
+    size = save_recording(recording, own, layers if workers.is_main else "none")
+    hashes = gather_texts(sha256_of_file(own / MANIFEST), workers)
+    if workers.is_main:
+        _write_manifest(folder, {"ranks": hashes})
+    barrier(workers)
+    return size
+
+
+def _write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    manifest = {"format": FORMAT, "version": VERSION, **content}
+    manifest["sha256"] = hash_of_manifest(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _pack(value: Any, arrays: dict[int, tuple[int, np.ndarray]]) -> Any:
@@ -106,6 +129,12 @@ def load_recording(folder: Path) -> Recording:
         raise ValueError(f"{path}: version {manifest.get('version')}, this package reads {VERSION}; record it again")
     if own != hash_of_manifest(manifest):
         raise ValueError(f"{path}: damaged (its hash is another); record it again")
+    if "ranks" in manifest:
+        folders = [folder / f"rank-{rank}" for rank in range(len(manifest["ranks"]))]
+        recordings = [load_recording(one) for one in folders]
+        if manifest["ranks"] != [sha256_of_file(one / MANIFEST) for one in folders]:
+            raise ValueError(f"{folder}: one of its folders is of another run; record it again")
+        return merge(recordings)
     if not stored.is_file():
         raise ValueError(f"{stored}: is missing; copy the whole folder, or record it again")
     if sha256_of_file(stored) != manifest.get("arrays"):

@@ -500,7 +500,7 @@ CASES: dict[str, Callable[[], Ladder]] = {
 }
 _WORKERS = (
     "the norm of one worker, parameters counted once for each worker | hyper-parallel#446, #735, models bd91edb43 | "
-    "not compared | (it needs two workers)"
+    "gradient norm | each worker takes the norm of its own gradients (two workers: tests/parity/test_ranks.py)"
 )
 ROWS = {row.partition(" | ")[0]: row for row in CASES}
 
