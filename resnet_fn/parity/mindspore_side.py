@@ -421,8 +421,8 @@ def recording_reduce(all_reduce: Reduce, shapes: Sequence[Any]) -> tuple[list[tu
         sums = all_reduce(tensors)
         if len(tensors) == count and tensors[0].shape == first:
             for index in range(count):
-                ops.assign(sent[index], tensors[index])
-                ops.assign(received[index], sums[index])
+                _assign(sent[index], tensors[index])
+                _assign(received[index], sums[index])
         return sums
 
     return ends, record_and_reduce
