@@ -21,7 +21,9 @@ parity.reference parity inspect doctor
 ROOMS = [*ROOMS_TEXT.split(), "commands"]
 LEAVES = ("parity",)  # rooms that only their own modules and the package's list of public names name
 RUNTIME = {"mindspore", "numpy", "tqdm", "tensorboardX"}  # what setup.cfg requires
-WITH_TORCH = ("parity.reference.", "parity.torch_side")  # of modules that need PyTorch to be imported
+WITH_TORCH = tuple(
+    f"parity.{name}" for name in ("reference.", "torch_side", "search", "changes", "calls")
+)  # of modules that need PyTorch to be imported
 
 
 def read(folder: Path) -> dict[str, ast.Module]:

@@ -91,7 +91,9 @@ class Ladder:
         return next((layer for layer in self.layers if layer.output.verdict == DIFFERS), None)
 
 
-def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True) -> Ladder:
+def compare_recordings(
+    ours: Recording, theirs: Recording, names: NameMap, initialisation: bool = True, search: bool = True
+) -> Ladder:
     """Compare two recordings of the same task.
 
     Args:
@@ -99,9 +101,14 @@ def compare_recordings(ours: Recording, theirs: Recording, names: NameMap, initi
             if several workers recorded the reference alone.
         names: the reference's parameter and layer for each of ours.
         initialisation: compare the distributions of the initial parameters.
+        search: search for causes, if the reference can (`Recording.search`).
     """
+<<<<<<< HEAD
+    theirs = theirs if search else dataclasses.replace(theirs, search=None)
+=======
     if theirs.ranks and not ours.ranks:
         raise ValueError("reference: several workers recorded it; give the trace of one as the reference")
+>>>>>>> main
     builds = list(zip(ours.trace.builds, map(names.rename, theirs.trace.builds), strict=False))
     drawn, not_asked = _drawn(builds), Stage(INITIALISATION, note="not asked for")
     first_stages = [

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from resnet_fn.parity.layer_causes import LayerCase, layer_causes
 from resnet_fn.parity.layers.difference import CEILING, DIFFERS, Difference, difference
 from resnet_fn.parity.layers.layer import Layer
 from resnet_fn.parity.notes import settings_differences
-from resnet_fn.parity.origins import attempt
+from resnet_fn.parity.origins import added_causes, attempt
 from resnet_fn.parity.trace import SIGMAS, Tree, named_leaves
 
 _NEAR = 4  # the activation after a layer is among so many layers from it on
@@ -71,9 +70,8 @@ def compare_layers(
                 of_others = [one for one in executions if not f"{one.name}.".startswith(f"{layer.name}.")]
                 owned = {name for one in of_others if not one.is_own for name in one.owned()}
                 free = {name: value for name, value in weights.items() if name not in owned}
-                hints = layer_causes(
-                    LayerCase(executions[:index], layer, dataclasses.replace(other, **arrays), free, given)
-                )
+                same_axes = dataclasses.replace(other, **arrays)
+                hints = attempt(added_causes, executions[:index], layer, same_axes, free, given)
                 item = dataclasses.replace(item, hints=tuple(hints)) if hints else item
             compared.append(item)
     return compared

@@ -66,7 +66,7 @@ def replay(
         initialisation: compare the distributions of the initial parameters, before copying.
         build: made the net; with it initial parameters are compared by several builds, if the reference has them.
         corrections: of the matching of names (`read_map`).
-        quick: compare the batches alone, without probes.
+        quick: compare the batches alone, without probes, and do not search for causes.
 
     Raises:
         ValueError: inputs or corrections that do not fit the net; the reference has its own loss or optimizer, and no
@@ -87,7 +87,7 @@ def replay(
         options["probes"] = bool(reference.probes) and not quick
         options["build"] = build if initialisation and reference.trace.builds else None
         recording = record_like(reference, net, names, **options)
-    return compare_recordings(recording, reference, names, initialisation)
+    return compare_recordings(recording, reference, names, initialisation, search=not quick)
 
 
 def record_like(reference: Recording, net: nn.Cell, names: NameMap, **options: Any) -> Recording:
@@ -156,7 +156,7 @@ def compare_step(
         reference_loss: torch's, (outputs, labels) → scalar; default the recipe's.
         reference_optimizer: a function of the module that returns a torch optimizer; default the recipe's.
         seed: of the random statistics.
-        quick: without probes.
+        quick: as in `replay`.
         ours: `loss`, `optimizer`, `schedule`, `make_step`, `mode`, `initialisation`, `build` and `corrections` of
             `replay`.
 

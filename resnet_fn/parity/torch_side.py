@@ -28,6 +28,7 @@ from resnet_fn.parity.optimizer_settings import RATE, torch_settings
 from resnet_fn.parity.probes import Caller, measured, probe_layers, probe_net
 from resnet_fn.parity.randomness import cut_random, is_apart, is_random
 from resnet_fn.parity.reference.training import Average, recipe_loss, recipe_optimizer
+from resnet_fn.parity.search import Searcher
 from resnet_fn.parity.trace import (
     LATER,
     STATISTICS,
@@ -143,6 +144,7 @@ def record_reference(
         trace=trace,
         rounding=stages.with_noise(stages.rounding(trace if rounded == "float32" else run(rounded), exact), noisy),
         flipped=Flipped(flip_widths(layers["train"]), flip) if rounded == "float32" else None,
+        search=_searcher(copied(reference), task, criterion) if rounded == "float32" else None,
         environment=environment(
             device="CPU",
             threads=torch.get_num_threads(),
@@ -160,6 +162,18 @@ def record_reference(
     recording.notes += [changed] if changed else []
     trace.builds = several_builds(build, built, {torch: "manual_seed"}) if build else []
     return recording
+
+
+def _searcher(module: torch.nn.Module, task: Task, loss: Loss) -> Searcher:
+    """Changes the module until it computes what the other side does."""
+    first = split(tuple(task.batches[0]), task.accumulate)[0][0]
+
+    def backward() -> Arrays:
+        module.zero_grad()
+        value, _, _ = _backward(module, task.batches[0], task, loss, "float32")
+        return {**_gradients(_trained(module)), stages.LOSS: np.asarray([value])}
+
+    return Searcher(module, lambda train: call(module.train(train), tensors(first, torch.float32)), backward)
 
 
 def layers_with_rounding(reference: torch.nn.Module, inputs: Tree, train: bool, rounded: str) -> list[Layer]:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -251,6 +251,15 @@ def flip_widths(layers: Sequence[Layer]) -> list[float]:
     return [level * own for level in _LEVELS]
 
 
+class Wanted(NamedTuple):
+    """What a search for causes shall have the reference compute: our arrays, each with the reference's rounding."""
+
+    stage: str  # that differs first: of forward, loss or gradients
+    layers: dict[str, tuple[np.ndarray, float]]  # outputs of the layers in its mode, by the reference's titles
+    results: dict[str, tuple[np.ndarray, float]]  # outputs; or loss and gradients
+    convert: Callable[[Any], Arrays]  # what the reference's run returns → arrays named as `results`
+
+
 @dataclasses.dataclass
 class Recording:
     """One side of the ladder, the contents of a trace folder."""
@@ -262,6 +271,7 @@ class Recording:
     trace: Trace  # the numbers that it computed
     rounding: Rounding = field(default_factory=dict)  # against float64 (`stages.rounding`); empty: unknown
     flipped: Flipped | None = None  # the same, with ties on their other side; None: unknown
+    search: Callable[[Wanted], list[str]] | None = None  # for causes, in words; None: there is no module at hand
     tied: list[tuple[str, ...]] = field(default_factory=list)  # parameters that are one array, by name
     trainable: list[str] = field(default_factory=list)  # the parameters that an update changes, by name
     constants: list[str] = field(default_factory=list)  # neither trained nor statistics: need no counterpart

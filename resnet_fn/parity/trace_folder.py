@@ -45,7 +45,7 @@ def save_recording(recording: Recording, folder: Path, layers: str = "all") -> i
         recording = dataclasses.replace(recording, layers=kept)
     widths: Any = list(recording.flipped.all_widths().items()) if recording.flipped else []
     arrays: dict[int, tuple[int, np.ndarray]] = {}
-    packed = _pack(dataclasses.replace(recording, flipped=widths), arrays)
+    packed = _pack(dataclasses.replace(recording, flipped=widths, search=None), arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
