@@ -61,7 +61,7 @@ def compare_layers(
                 continue
             if (layer.input is None or other.input is None) and layer.output.size != other.output.size:
                 continue  # a table in a layer of its own, which is called without an input
-            item = _compare(mode, layer, other)
+            item = compare_layer(mode, layer, other)
             if item.output.verdict == DIFFERS:
                 after, after_other = executions[index + 1 : index + _NEAR], theirs[mode][place + 1 : place + _NEAR]
                 item = _with_what_follows(mode, (layer, after), (other, after_other)) or item
@@ -82,7 +82,7 @@ def _with_what_follows(
 ) -> LayerDifference | None:
     """The comparison, if it agrees, in which one layer stands for two: a BatchNormAct2d is a BatchNorm and its ReLU."""
     pairs = [(joined, theirs[0]) for joined in _with_next(*ours)] + [(ours[0], one) for one in _with_next(*theirs)]
-    comparisons = (_compare(mode, *pair) for pair in pairs)
+    comparisons = (compare_layer(mode, *pair) for pair in pairs)
     return next((item for item in comparisons if item.output.verdict != DIFFERS), None)
 
 
@@ -95,7 +95,8 @@ def _with_next(layer: Layer, others: Sequence[Layer]) -> Iterator[Layer]:
             yield dataclasses.replace(layer, output=other.output, output_rounding=other.output_rounding)
 
 
-def _compare(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+def compare_layer(mode: str, ours: Layer, theirs: Layer) -> LayerDifference:
+    """One execution of both nets; both have outputs."""
     assert ours.output is not None
     assert theirs.output is not None
     ours_output, theirs_output = _repeated(ours.output, _as_ours(ours.output, theirs.output))

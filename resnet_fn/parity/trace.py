@@ -32,6 +32,17 @@ class Drop:
     shape: tuple[int, ...] = ()  # of its mask, 1 along axes on which the mask does not depend
 
 
+@dataclasses.dataclass
+class Probe:
+    """What one side computes of one probe (`probes`)."""
+
+    outputs: Arrays  # by name; a layer's first
+    error: str  # why it computes nothing; empty if it does
+    rounding: dict[str, float] = field(default_factory=dict)  # the reference's own, of each output
+    further: tuple[float, ...] = ()  # the norms of a layer's further inputs
+
+
+Probes = dict[str, dict[str, Probe]]  # of each layer by name, "" for the net; by the probe's name
 Dropping = tuple[Sequence[Drop], Sequence[Layer]]  # where a net drops; its executions in training mode, without dropout
 
 
@@ -272,6 +283,8 @@ class Recording:
     # what draws random numbers in training mode, with dropout set to 0 (`cut_random`); empty: nothing
     random_train: str = ""
     drops: list[Drop] | None = None  # its dropout before that (`drops_of`); None: not recorded
+    probes: Probes = field(default_factory=dict)  # what it computes of other inputs; {}: not asked for
+    limits: list[str] = field(default_factory=list)  # of the reference's functions, that no number reaches; a line each
     file: str = ""  # of the user's net, "net.py, SHA-256 …"; empty for a net of this package's
     ranks: list[Trace] = field(default_factory=list)  # of each of several workers (`ranks.merge`), rank 0's is `trace`
 
